@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# After `cmake --install`, both find_package(cairn) and `pkg-config cairn` work.
+
+include(CMakePackageConfigHelpers)
+set(cairn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
+
+install(TARGETS cairn EXPORT cairnTargets)
+install(DIRECTORY api/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT cairnTargets NAMESPACE cairn:: DESTINATION ${cairn_package_dir})
+if(CAIRN_TOOL_TARGETS)
+  install(TARGETS ${CAIRN_TOOL_TARGETS})
+endif()
+
+configure_package_config_file(cmake/cairnConfig.cmake.in ${PROJECT_BINARY_DIR}/cairnConfig.cmake
+  INSTALL_DESTINATION ${cairn_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
+  COMPATIBILITY SameMajorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cairnConfig.cmake ${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
+  DESTINATION ${cairn_package_dir})
+
+# A static library passes its needs on; a shared one carries them.
+set(CAIRN_PC_REQUIRES "libzstd libxxhash")
+set(CAIRN_PC_LIBS "-lstdc++ -lm -pthread")
+if(CAIRN_WITH_URING)
+  string(APPEND CAIRN_PC_REQUIRES " liburing")
+endif()
+if(CAIRN_CUDA_COMPILED)
+  get_target_property(cudart CUDA::cudart_static IMPORTED_LOCATION)
+  string(APPEND CAIRN_PC_LIBS " ${cudart} -ldl -lrt")
+endif()
+if(BUILD_SHARED_LIBS)
+  set(CAIRN_PC_SCOPE ".private")
+  set(CAIRN_PC_STATIC_LIBS "")
+else()
+  set(CAIRN_PC_SCOPE "")
+  set(CAIRN_PC_STATIC_LIBS " ${CAIRN_PC_LIBS}")
+endif()
+file(RELATIVE_PATH CAIRN_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/cairn.pc.in ${PROJECT_BINARY_DIR}/cairn.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cairn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# cairn_target_defaults(<target>): the language, warnings, code generation and sanitizers of every
+# target in this tree. They are target properties, so a project that embeds cairn keeps its own.
+
+function(cairn_target_defaults target)
+  set_target_properties(${target} PROPERTIES
+    CXX_STANDARD 20
+    CXX_STANDARD_REQUIRED ON
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON)
+  # The results of codecs must not depend on whether the compiler fused a multiply and an add.
+  set(options -Wall -Wextra -Wshadow -Wpedantic -Wimplicit-fallthrough -ffp-contract=off)
+  if(CAIRN_WERROR)
+    list(APPEND options -Werror)
+  endif()
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    list(APPEND options -march=x86-64-v2)
+  endif()
+  if(CAIRN_SANITIZE)
+    list(APPEND options -fsanitize=${CAIRN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(${target} PRIVATE -fsanitize=${CAIRN_SANITIZE})
+  endif()
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:${options}>"
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+endfunction()

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A folder tests/<area>/ becomes up to three programs, by file name:
+#   *_test.cc         cairn_<area>_test         label quick
+#   *_serial_test.cc  cairn_<area>_serial_test  label quick-serial; runs with nothing beside it
+#   *_slow_test.cc    cairn_<area>_slow_test    label slow
+# `ctest -L` takes a regular expression, so `-L quick` and `-L serial` both find quick-serial.
+# In ctest a test is called <area>.<Suite>.<Name>. Other .cc files of the folder are linked into each
+# of its programs; those of tests/support, tests/sim and tests/model into every program.
+# CAIRN_SOURCE_DIR names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
+
+enable_testing()
+include(GoogleTest)
+find_package(GTest REQUIRED)
+find_package(rapidcheck REQUIRED)
+pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
+
+function(cairn_test_settings target)
+  cairn_target_defaults(${target})
+  target_compile_definitions(${target} PRIVATE CAIRN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${target} PUBLIC cairn_internal GTest::gmock rapidcheck PkgConfig::SECCOMP)
+endfunction()
+
+set(CAIRN_TEST_SUPPORT)
+file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cc tests/sim/*.cc tests/model/*.cc)
+list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
+if(support_sources)
+  add_library(cairn_test_support STATIC ${support_sources})
+  cairn_test_settings(cairn_test_support)
+  set(CAIRN_TEST_SUPPORT cairn_test_support)
+endif()
+
+# cairn_add_test_program(<area> <suffix> <label> <timeout_s> <file>...)
+function(cairn_add_test_program area suffix label timeout_s)
+  set(target cairn_${area}_${suffix})
+  add_executable(${target} ${ARGN})
+  cairn_test_settings(${target})
+  target_link_libraries(${target} PRIVATE ${CAIRN_TEST_SUPPORT} GTest::gtest_main)
+  if(TARGET cairn_llama)
+    if(area STREQUAL "llama" OR area STREQUAL "tools")
+      target_link_libraries(${target} PRIVATE cairn_llama)
+    endif()
+  endif()
+  if(area STREQUAL "tools")
+    target_compile_definitions(${target} PRIVATE CAIRN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+    if(CAIRN_TOOL_TARGETS)
+      add_dependencies(${target} ${CAIRN_TOOL_TARGETS})
+    endif()
+  endif()
+  gtest_discover_tests(${target} TEST_PREFIX ${area}. DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${label} TIMEOUT ${timeout_s} RUN_SERIAL $<STREQUAL:${label},quick-serial>)
+endfunction()
+
+file(GLOB test_areas CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR}/tests tests/*)
+foreach(area IN LISTS test_areas)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/${area}/*_test.cc)
+  if(NOT sources)
+    continue()
+  endif()
+  file(GLOB_RECURSE helpers CONFIGURE_DEPENDS tests/${area}/*.cc tests/${area}/*.c)
+  list(REMOVE_ITEM helpers ${sources} ${support_sources})
+  set(slow ${sources})
+  set(serial ${sources})
+  list(FILTER slow INCLUDE REGEX "_slow_test\\.cc$")
+  list(FILTER serial INCLUDE REGEX "_serial_test\\.cc$")
+  list(REMOVE_ITEM sources ${slow} ${serial})
+  if(sources)
+    cairn_add_test_program(${area} test quick 300 ${sources} ${helpers})
+  endif()
+  if(serial)
+    cairn_add_test_program(${area} serial_test quick-serial 300 ${serial} ${helpers})
+  endif()
+  if(slow)
+    cairn_add_test_program(${area} slow_test slow 1800 ${slow} ${helpers})
+  endif()
+endforeach()
+
+add_subdirectory(tests/house)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# tools/cli -> bin/cairn (target cairn-cli: the library holds the name), tools/bench -> bin/cairn-bench,
+# tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's), tools/llama -> the library cairn_llama by its own CMakeLists.txt.
+# Sets CAIRN_TOOL_TARGETS.
+
+set(CAIRN_TOOL_TARGETS)
+
+# cairn_add_tool(<target> <folder> [OUTPUT_NAME <name>] [LIBRARIES <target>...])
+function(cairn_add_tool target folder)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "OUTPUT_NAME" "LIBRARIES")
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(${target} ${sources})
+  cairn_target_defaults(${target})
+  target_link_libraries(${target} PRIVATE cairn_internal ${arg_LIBRARIES})
+  # A sanitizer replaces the allocator itself.
+  if(NOT CAIRN_SANITIZE)
+    target_link_libraries(${target} PRIVATE mimalloc)
+  endif()
+  if(arg_OUTPUT_NAME)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME ${arg_OUTPUT_NAME})
+  endif()
+  set(CAIRN_TOOL_TARGETS ${CAIRN_TOOL_TARGETS} ${target} PARENT_SCOPE)
+endfunction()
+
+if(CAIRN_BUILD_TOOLS OR CAIRN_BUILD_BENCH)
+  if(NOT CAIRN_SANITIZE)
+    find_package(mimalloc REQUIRED)
+  endif()
+  if(EXISTS ${PROJECT_SOURCE_DIR}/tools/llama/CMakeLists.txt)
+    add_subdirectory(tools/llama)
+  endif()
+endif()
+if(CAIRN_BUILD_TOOLS)
+  cairn_add_tool(cairn-cli tools/cli OUTPUT_NAME cairn)
+  cairn_add_tool(cairn-example tools/example)
+  if(TARGET cairn_llama)
+    cairn_add_tool(cairn-demo tools/demo LIBRARIES cairn_llama)
+  endif()
+endif()
+if(CAIRN_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+  cairn_add_tool(cairn-bench tools/bench LIBRARIES benchmark::benchmark)
+endif()

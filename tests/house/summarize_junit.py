@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts a JUnit file as ctest writes it: lists skips and failures, then prints `N passed, N failed`.
+
+ctest calls a test "skipped" also if its program could not be started, and if it printed gtest's skip
+mark and then failed. Neither is a skip here: a skip is a test that asked for it and failed nothing.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+SKIP_MARK = "[  SKIPPED ]"
+FAIL_MARK = "[  FAILED  ]"
+ASKED_TO_SKIP = re.compile(r"SKIP_REGULAR_EXPRESSION_MATCHED|SKIP_RETURN_CODE")
+
+
+def skip_reason(output):
+    """What the test said after `file:line: Skipped`, on one line; or its last line of output."""
+    match = re.search(r"^\S+:\d+: Skipped\n(.*?)^" + re.escape(SKIP_MARK), output, re.S | re.M)
+    lines = (match.group(1) if match else output.strip().rpartition("\n")[2]).split("\n")
+    return " ".join(line.strip() for line in lines if line.strip()) or "no reason given"
+
+
+def classify(case):
+    """('passed' | 'failed' | 'skipped', a reason for the latter two)."""
+    output = case.findtext("system-out") or ""
+    status = case.get("status")
+    if status == "run" and case.find("failure") is None:
+        return "passed", ""
+    if status == "disabled":
+        return "skipped", "disabled in its source"
+    skipped = case.find("skipped")
+    if status == "notrun" and skipped is not None and ASKED_TO_SKIP.match(skipped.get("message", "")):
+        return ("failed", "skipped itself and failed") if FAIL_MARK in output else ("skipped", skip_reason(output))
+    element = skipped if skipped is not None else case.find("failure")
+    return "failed", element.get("message", "") if element is not None else ""
+
+
+def summarize(junit_path, ctest_status):
+    """(lines to print, exit status)."""
+    lines = []
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    try:
+        cases = xml.etree.ElementTree.parse(junit_path).getroot().findall("testcase")
+    except (OSError, xml.etree.ElementTree.ParseError) as error:
+        cases = []
+        lines.append(f"no test ran: {error}")
+    for case in sorted(cases, key=lambda case: case.get("name")):
+        verdict, reason = classify(case)
+        counts[verdict] += 1
+        if verdict != "passed":
+            lines.append(f"{verdict}: {case.get('name')}" + (f": {reason}" if reason else ""))
+    if cases and ctest_status != 0 and counts["failed"] == 0:
+        lines.append(f"ctest exited with {ctest_status}, though no test failed")
+    line = f"{counts['passed']} passed, {counts['failed']} failed"
+    if counts["skipped"]:
+        line += f", {counts['skipped']} skipped"
+    lines.append(line)
+    good = counts["failed"] == 0 and counts["passed"] > 0 and ctest_status == 0
+    return lines, 0 if good else 1
+
+
+def self_test():
+    passed = '<testcase name="a" status="run"><system-out>ok</system-out></testcase>'
+    failed = '<testcase name="b" status="fail"><failure message="SEGFAULT"/></testcase>'
+    skip_message = '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
+    skipped = (f'<testcase name="c" status="notrun">{skip_message}<system-out>[ RUN      ] C.c\n'
+               f"x_test.cc:8: Skipped\nno ring\nhere\n{SKIP_MARK} C.c\n</system-out></testcase>")
+    skipped_and_failed = (f'<testcase name="d" status="notrun">{skip_message}<system-out>'
+                          f"{SKIP_MARK} D.d\n{FAIL_MARK} D.d\n</system-out></testcase>")
+    script_skip = ('<testcase name="e" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
+                   "<system-out>first\nno tool\n</system-out></testcase>")
+    not_built = ('<testcase name="f" status="notrun"><skipped message="Unable to find executable"/>'
+                 "</testcase>")
+    disabled = '<testcase name="g" status="disabled"/>'
+    samples = [
+        # cases, ctest's status, last line, exit status, a line that must be printed
+        ([passed], 0, "1 passed, 0 failed", 0, None),
+        ([passed, failed], 8, "1 passed, 1 failed", 1, "failed: b: SEGFAULT"),
+        ([passed, skipped], 0, "1 passed, 0 failed, 1 skipped", 0, "skipped: c: no ring here"),
+        ([skipped], 0, "0 passed, 0 failed, 1 skipped", 1, None),
+        ([passed, skipped_and_failed], 0, "1 passed, 1 failed", 1, "failed: d: skipped itself and failed"),
+        ([passed, script_skip], 0, "1 passed, 0 failed, 1 skipped", 0, "skipped: e: no tool"),
+        ([passed, not_built], 0, "1 passed, 1 failed", 1, "failed: f: Unable to find executable"),
+        ([passed, disabled], 0, "1 passed, 0 failed, 1 skipped", 0, "skipped: g: disabled in its source"),
+        ([passed], 8, "1 passed, 0 failed", 1, "ctest exited with 8, though no test failed"),
+        ([], 8, "0 passed, 0 failed", 1, None),
+        (None, 8, "0 passed, 0 failed", 1, None),
+    ]
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (cases, ctest_status, last_line, exit_status, wanted) in enumerate(samples):
+            path = os.path.join(folder, f"{number}.xml")
+            if cases is not None:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(f"<testsuite>{''.join(cases)}</testsuite>")
+            lines, status = summarize(path, ctest_status)
+            if lines[-1] != last_line or status != exit_status or (wanted and wanted not in lines):
+                bad += 1
+                print(f"sample {number}: exit status {status}, lines {lines}")
+    print(f"{len(samples) - bad} of {len(samples)} samples as expected")
+    return 1 if bad else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("junit", nargs="?", help="the file that ctest --output-junit wrote")
+    parser.add_argument("--ctest-status", type=int, default=0, help="the exit status of ctest")
+    parser.add_argument("--self-test", action="store_true", help="check this script on built-in samples")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    lines, status = summarize(arguments.junit or "", arguments.ctest_status)
+    print("\n".join(lines))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
