@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where Cairn's large buffers come from. The host chooses; the library never replaces malloc.
+#pragma once
+
+#include <cstddef>
+
+namespace cairn {
+
+// Three plain members so that any allocator fits. Both functions are called from many threads at
+// once. `allocate` returns null on failure (the call that needed it gives kOutOfMemory or kBusy).
+struct Allocator {
+  void* (*allocate)(void* context, size_t bytes, size_t alignment) = nullptr;
+  void (*deallocate)(void* context, void* memory, size_t bytes, size_t alignment) = nullptr;
+  void* context = nullptr;
+
+  static Allocator Default();  // Aligned operator new of the host.
+};
+
+}  // namespace cairn

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A branch: a named, movable head in the tree of conversations. What a user calls a session.
+//
+// Handles are small values that may be copied; all methods are thread-safe. They do not keep the
+// store open: after Store::Close every call gives kInvalidState. A branch dropped through another
+// handle gives kNotFound.
+//
+// token_length and kv_length: a sampled token has no KV before the next forward pass, so each layer
+// group has a KV length that may lag behind the tokens. KV of a position is written once, with its
+// token or later, in order. Nothing at or above kv_length is ever served.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/completion.h"
+#include "cairn/kv_view.h"
+#include "cairn/model.h"
+#include "cairn/options.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+class StoreCore;
+class DraftState;
+
+enum class BranchId : uint64_t {};
+enum class NodeId : uint64_t {};
+using TokenId = uint32_t;
+
+// Content that token ids alone do not identify: an image, audio, a prompt embedding.
+struct ContentSpan {
+  uint64_t begin = 0, end = 0;  // Positions.
+  uint64_t hash[2] = {0, 0};
+  bool atomic = false;  // No fork or rewind inside it.
+  bool operator==(const ContentSpan&) const = default;
+};
+
+enum class GeneratorKind : uint8_t { kNone = 0, kPhilox = 1, kMt19937 = 2, kNamed = 3 };
+
+// The sampler, so that the next token comes out the same.
+struct SamplerState {
+  GeneratorKind generator = GeneratorKind::kNone;
+  uint64_t philox_seed = 0, philox_offset = 0;
+  std::string blob_name{};  // kMt19937: empty; kNamed: whose state `blob` is.
+  uint32_t blob_version = 0;
+  std::vector<std::byte> blob{};
+  double temperature = 1.0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
+  uint32_t top_k = 0;
+  std::vector<float> last_logits{};  // Optional.
+  bool operator==(const SamplerState&) const = default;
+};
+
+struct AppMetadata {
+  std::string content_type{};  // "application/msgpack", ...
+  std::vector<std::byte> bytes{};
+  bool operator==(const AppMetadata&) const = default;
+};
+
+// What one append adds; atomic. Pointers may be null.
+struct Delta {
+  std::span<const TokenId> tokens{};
+  const KvView* kv = nullptr;  // Each group from its kv_length on; may lag behind the tokens.
+  const SamplerState* sampler = nullptr;  // As it is after the last of these tokens.
+  const AppMetadata* metadata = nullptr;
+  std::span<const ContentSpan> spans{};  // Within the new tokens.
+};
+
+// What an asynchronous append does when buffers are full.
+enum class Overload : uint8_t {
+  kFail,    // kBusy at once.
+  kShedKv,  // Keep the tokens, drop the KV: kv_length stays, until Fill.
+};
+
+struct AppendOptions {
+  Durability durability = Durability::kProcess;
+  // kConflict, naming the real length, when the branch is not this long: makes a retry after an
+  // unknown outcome harmless.
+  std::optional<uint64_t> expected_length{};
+  uint64_t timeout_ns = UINT64_MAX;     // From the call; then kDeadlineExceeded or kUnknownOutcome.
+  Overload overload = Overload::kFail;  // Append only.
+  const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
+  uint64_t user_data = 0;
+};
+
+struct BranchOptions {
+  std::string name{};  // Unique in its namespace; at most 256 bytes; empty: unnamed.
+  std::string ns{};    // Namespace; at most 256 bytes.
+  Durability durability = Durability::kProcess;
+};
+
+struct BranchInfo {
+  BranchId id{};
+  std::string name{}, ns{};
+  ModelId model{};
+  NodeId node{};
+  uint64_t length = 0;                            // Tokens.
+  std::vector<uint64_t> kv_lengths{};             // One a layer group.
+  uint64_t created_at_ns = 0, updated_at_ns = 0;  // Since 1970, written down only.
+};
+
+// One stretch of the path from the root to the head.
+struct PathStep {
+  NodeId node{};
+  NodeId parent{};              // 0: none.
+  uint64_t begin = 0, end = 0;  // Positions of this path on the node.
+  BranchId owner{};             // 0: nobody may extend it any more.
+};
+
+struct RestoreRequest {
+  uint64_t begin = 0;
+  uint64_t end = UINT64_MAX;    // The branch's length.
+  std::span<TokenId> tokens{};  // Room for end - begin ids, or empty.
+  // Groups and layers wanted, and for which positions each GroupView has room; those within
+  // [begin, end) and below the group's kv_length are restored.
+  const KvView* into = nullptr;
+  uint64_t timeout_ns = UINT64_MAX;
+  const CompletionQueue* queue = nullptr;  // RestoreAsync only.
+  uint64_t user_data = 0;
+};
+
+// Filled as a restore goes on. Must outlive it. One word a (group, layer) of the view, in view
+// order; set to 1 once all the layer's bytes of the range are verified and in place.
+struct LayerProgress {
+  std::span<std::atomic<uint32_t>> layers{};
+};
+
+struct RestoreResult {
+  uint64_t begin = 0, end = 0;        // Tokens.
+  std::vector<uint64_t> kv_ends{};    // Per group of the view: KV is in place up to here.
+  uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
+};
+
+// Memory for positions that are filled layer by layer and then committed as one delta: those that
+// BeginAppend asked for, and before them the ones whose KV lags. Put may be called from any thread,
+// in any order, for different (group, layer) pairs at once. Destroying a draft aborts it.
+class Draft {
+ public:
+  Draft() = default;
+  explicit Draft(std::shared_ptr<DraftState> state) : state_(std::move(state)) {}
+  // Copies one layer of the positions that the view describes; of each (group, layer) they go on
+  // from, or repeat, what was staged, from the group's kv_length on. The view's planes have exactly
+  // one layer base each. Nothing is kept of the view.
+  Status Put(uint32_t layer, const GroupView& view);
+  // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
+  // (accepted speculation); KV of a group counts as far as all its layers were Put. Ends the draft.
+  Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
+  void Abort();
+
+ private:
+  std::shared_ptr<DraftState> state_;
+};
+
+class Branch {
+ public:
+  Branch() = default;
+  Branch(std::shared_ptr<StoreCore> core, BranchId id) : core_(std::move(core)), id_(id) {}
+  bool valid() const { return core_ != nullptr; }
+  BranchId id() const { return id_; }
+
+  Result<BranchInfo> Info() const;
+  Result<uint64_t> length() const;             // Applied: you read your writes.
+  Result<uint64_t> durable_length() const;     // Tokens that survive power loss.
+  Result<std::vector<PathStep>> Path() const;  // Root first.
+
+  // Asynchronous; never blocks on the disk. Sources up to submit_copy_max_bytes are copied in the
+  // call, larger ones are borrowed until the ticket is released; while one is being gathered,
+  // further appends to this branch give kBusy.
+  // Fails at once (no ticket) with kInvalidArgument, kConflict, kModelMismatch, kNotFound, kBusy,
+  // kNoSpace, kPoisoned, kReadOnly: then nothing was applied.
+  // The append is applied, in order, when this returns (borrowed: when it is released).
+  Result<Ticket> Append(const Delta& delta, const AppendOptions& options = {});
+  // Blocking: leads the group commit on this thread. The length after the append.
+  Result<uint64_t> AppendSync(const Delta& delta, const AppendOptions& options = {});
+  // Staging for positions [length, length + positions). kBusy when staging memory is used up.
+  Result<Draft> BeginAppend(uint64_t positions);
+  // Attaches recomputed KV to positions that have none: each group from its kv_length on.
+  Status Fill(const KvView& kv, const AppendOptions& options = {});
+
+  // A new branch with this one's first `position` tokens. Constant time; no data is copied.
+  Result<Branch> ForkAt(uint64_t position, const BranchOptions& options) const;
+  // Forgets everything from `length` on. In place when nobody else reaches beyond.
+  Status Rewind(uint64_t length, Durability durability = Durability::kProcess);
+  Status Rename(const std::string& name, Durability durability = Durability::kProcess);
+  Status Drop(Durability durability = Durability::kProcess);
+
+  // Blocking. On failure the target's contents are undefined and nothing was reported good beyond
+  // `progress`. kCorruption names file, offset and the longest restorable prefix.
+  Result<RestoreResult> Restore(const RestoreRequest& request,
+                                LayerProgress* progress = nullptr) const;
+  // The request's spans and views are borrowed until the ticket is done.
+  Result<Ticket> RestoreAsync(const RestoreRequest& request,
+                              LayerProgress* progress = nullptr) const;
+  Result<std::vector<TokenId>> ReadTokens(uint64_t begin, uint64_t end) const;
+  // The newest state set at a position <= `position` tokens; kNotFound when none is.
+  struct StateAt {
+    uint64_t position = 0;  // Number of tokens it belongs after.
+    std::optional<SamplerState> sampler;
+    std::optional<AppMetadata> metadata;
+  };
+  Result<StateAt> SamplerAt(uint64_t position) const;
+  Result<StateAt> MetadataAt(uint64_t position) const;
+  Result<std::vector<ContentSpan>> Spans(uint64_t begin, uint64_t end) const;
+
+ private:
+  std::shared_ptr<StoreCore> core_;
+  BranchId id_{};
+};
+
+}  // namespace cairn

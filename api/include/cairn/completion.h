@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How asynchronous calls end. A Ticket stands for one call; a CompletionQueue collects the ends of
+// many behind one file descriptor.
+//
+// Once a ticket is over, whatever its status, Cairn touches neither the source nor the target
+// memory of its call again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cairn/status.h"
+
+namespace cairn {
+
+class TicketState;
+class CompletionQueueState;
+
+// Copyable handle; all methods are thread-safe.
+class Ticket {
+ public:
+  Ticket() = default;
+  explicit Ticket(std::shared_ptr<TicketState> state) : state_(std::move(state)) {}
+
+  bool valid() const { return state_ != nullptr; }
+  bool done() const;      // Over; status() is final.
+  bool released() const;  // The source memory may be reused. True at the latest when done.
+  Status status() const;  // kBusy until done.
+  // Branch length right after this call was applied (appends).
+  uint64_t length() const;
+  bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv).
+
+  // Waits until done and returns status(). May lead a group commit on the calling thread.
+  // `timeout_ns` UINT64_MAX: for ever. A time-out of the wait is kDeadlineExceeded and leaves the
+  // ticket as it is.
+  Status Wait(uint64_t timeout_ns = UINT64_MAX);
+  // Ends the ticket now. kCancelled: nothing was or will be applied. kUnknownOutcome: it had been
+  // given to the log and may survive. Returns the status it ended with, which is the earlier one
+  // when it was over already. When this returns, no memory of the call is touched any more.
+  Status Cancel();
+
+ private:
+  std::shared_ptr<TicketState> state_;
+};
+
+struct Completion {
+  uint64_t user_data = 0;
+  Status status;
+  Ticket ticket;
+};
+
+// Made by Store::NewCompletionQueue; must outlive no store. Thread-safe.
+class CompletionQueue {
+ public:
+  CompletionQueue() = default;
+  explicit CompletionQueue(std::shared_ptr<CompletionQueueState> state)
+      : state_(std::move(state)) {}
+  bool valid() const { return state_ != nullptr; }
+  // Readable (EPOLLIN) while completions wait. Owned by the queue.
+  int event_fd() const;
+  // Takes up to `max` completions, oldest first; never blocks.
+  std::vector<Completion> Drain(size_t max = SIZE_MAX);
+  // Blocks until at least one completion waits or the time is up; false at time-out.
+  bool Wait(uint64_t timeout_ns = UINT64_MAX);
+  std::shared_ptr<CompletionQueueState> state() const { return state_; }
+
+ private:
+  std::shared_ptr<CompletionQueueState> state_;
+};
+
+}  // namespace cairn

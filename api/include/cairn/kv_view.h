@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Describes KV memory where it lies; nothing is copied to a shape of ours first.
+//
+// The bytes of element e of head h of position p, in layer l of a plane, are at
+//
+//   layer_bases[l] + block(p) * block_stride + slot(p) * token_stride + h * head_stride
+//                  + e * element_stride
+//
+// where block(p) and slot(p) come from the block table:
+//   no table:            block = (p - first) / tokens_per_block, slot = (p - first) %
+//   tokens_per_block
+//                        (tokens_per_block 0: one endless block)
+//   table of blocks:     block = table[(p - table_position) / tokens_per_block]
+//   table of slots:      s = table[p - table_position]; block = s / tokens_per_block, slot = s %
+//   ...
+//
+// This covers vLLM's NHD, HND, fused and MLA caches, SGLang's token pools, FlashInfer's pages and
+// plain tensors. The layout is the caller's word; it cannot be inferred from a shape.
+//
+// A view is a description only: it owns neither memory nor its own arrays (spans), which must live
+// as long as the call, or the ticket of a borrowed append, says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "cairn/model.h"
+
+namespace cairn {
+
+enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
+
+struct BlockTable {
+  TableKind kind = TableKind::kNone;
+  const void* entries = nullptr;  // Host memory.
+  uint64_t count = 0;
+  bool is_64_bit = false;       // int64 entries instead of int32.
+  uint64_t table_position = 0;  // Position of the first entry's first token.
+};
+
+// All strides in bytes; they may be any sign.
+struct PlaneView {
+  std::span<std::byte* const> layer_bases{};  // One a layer; appends only read from them.
+  int64_t block_stride = 0;
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+  int64_t element_stride = 0;  // 0: elements are adjacent.
+};
+
+struct GroupView {
+  uint32_t group = 0;        // Index in ModelSpec::groups.
+  uint32_t layer_begin = 0;  // First layer described; appends describe all.
+  uint64_t position = 0;     // First position that the view describes.
+  uint64_t count = 0;        // How many.
+  uint32_t tokens_per_block = 0;
+  BlockTable table{};
+  std::span<const PlaneView> planes{};  // In the order of LayerGroup::planes.
+};
+
+struct KvView {
+  std::span<const GroupView> groups{};  // Those present; a group at most once.
+};
+
+enum class KvUse : uint8_t { kAppend, kRestore };
+
+// Checks the description against the model, once: groups and planes exist, every layer has a base,
+// strides do not make rows overlap (for kRestore), tables cover the positions and hold no negative
+// entry. kInvalidArgument naming group, plane and field. Reads no KV memory.
+Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
+
+}  // namespace cairn

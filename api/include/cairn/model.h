@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a model's state looks like. Cairn computes nothing from a model; it needs to know how many
+// bytes of what kind belong to one token position, and which states may be exchanged (none, unless
+// identity, variant and shapes are equal).
+//
+//   ModelSpec -> LayerGroup (layers of one cache shape) -> Plane (K, V, latent, ...) -> heads x row
+//
+// A plane's row is what one head of one token holds, `row_bytes`. The canonical order of the bytes
+// of K positions is [layer][plane][head][position][row], for each group.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cairn/status.h"
+
+namespace cairn {
+
+// On disk; never change.
+enum class Dtype : uint8_t {
+  kOpaque = 0,  // Bytes without structure: stored raw, never rotated, never quantised.
+  kF32 = 1,
+  kF16 = 2,
+  kBf16 = 3,
+  kF8E4M3 = 4,
+  kF8E5M2 = 5,
+  kI8 = 6,
+  kU8 = 7,
+};
+uint32_t DtypeBytes(Dtype dtype);  // 1 for kOpaque.
+const char* DtypeName(Dtype dtype);
+
+enum class PlaneRole : uint8_t {
+  kKey = 1,
+  kValue = 2,
+  kLatent = 3,  // MLA's compressed KV.
+  kScale = 4,   // Dynamic scales of a quantised cache.
+  kState = 5,   // Recurrent state.
+  kOpaque = 6,
+};
+
+struct Plane {
+  std::string name{};
+  PlaneRole role = PlaneRole::kOpaque;
+  uint32_t heads = 1;
+  uint32_t row_bytes = 0;  // One head of one token: head_dim x bytes of the dtype.
+  Dtype dtype = Dtype::kOpaque;
+  bool rotary = false;  // Rotary position encoding is already applied to what is stored.
+  bool operator==(const Plane&) const = default;
+};
+
+// Which positions a group keeps.
+enum class Retention : uint8_t {
+  kAll = 1,
+  kWindow = 2,      // The newest `window` positions and the first `sinks`.
+  kChunkLocal = 3,  // Those since the last multiple of `chunk`.
+  kCheckpoint = 4,  // One state at a position, nothing per token.
+  kPerRequest = 5,  // One state for the whole request (an encoder's output).
+};
+
+struct RetentionRule {
+  Retention kind = Retention::kAll;
+  uint32_t window = 0, sinks = 0, chunk = 0;  // Tokens.
+  bool operator==(const RetentionRule&) const = default;
+};
+
+// Layers that share a cache shape.
+struct LayerGroup {
+  std::string name{};
+  uint32_t layers = 0;
+  std::vector<Plane> planes{};
+  RetentionRule retention{};
+  bool optional = false;  // Draft heads: a restore may do without.
+  // Rotary angles as the engine uses them: fp32 inverse frequencies, and its scale on the result.
+  std::vector<float> inv_freq{};
+  float mscale = 1.0F;
+
+  uint64_t token_bytes() const;  // All layers and planes of one position.
+  bool operator==(const LayerGroup&) const = default;
+
+  static LayerGroup FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
+                                  Dtype dtype);
+  static LayerGroup SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
+                                  Dtype dtype, uint32_t window, uint32_t sinks);
+  static LayerGroup Mla(uint32_t layers, uint32_t latent_bytes, uint32_t rotary_bytes, Dtype dtype);
+  static LayerGroup Recurrent(uint32_t layers, uint32_t state_bytes);
+};
+
+// The caller's words. Two models are the same only when all of them are equal.
+struct ModelIdentity {
+  std::string name{};  // Required.
+  std::string revision{};
+  std::string weights_digest{};
+  std::string tokenizer_digest{};
+  std::string quantization{};
+  std::string cache_dtype{};
+  bool operator==(const ModelIdentity&) const = default;
+};
+
+// An adapter on a base model (LoRA). State of one never serves the other.
+struct ModelVariant {
+  std::string name{};  // Empty: the base model itself.
+  std::string digest{};
+  double scale = 1.0;
+  bool operator==(const ModelVariant&) const = default;
+};
+
+// Which part of the logical model this process holds.
+struct ShardSpec {
+  uint32_t layer_begin = 0, layer_end = 0;      // Of the logical model; 0, 0: all.
+  uint32_t kv_head_begin = 0, kv_head_end = 0;  // 0, 0: all.
+  uint32_t context_rank = 0, context_size = 1;
+  bool replicated = false;
+  bool operator==(const ShardSpec&) const = default;
+};
+
+// No groups at all: a tree of token ids.
+struct ModelSpec {
+  ModelIdentity identity{};
+  ModelVariant variant{};
+  ShardSpec shard{};
+  std::vector<LayerGroup> groups{};
+  // Power of two in [64, 4096]; 0: chosen so that a page reaches 512 KiB where possible.
+  uint32_t extent_tokens = 0;
+  bool operator==(const ModelSpec&) const = default;
+
+  uint64_t token_bytes() const;  // KV of one position, all groups.
+  // kInvalidArgument naming the field.
+  Status Validate() const;
+  // The first field in which the two differ, "groups[0].planes[1].heads: 8 against 4"; empty when
+  // none does.
+  std::string FirstDifference(const ModelSpec& other) const;
+};
+
+inline constexpr uint32_t kMaxLayerGroups = 15;
+
+// A registered model; given by the store, stable for its life.
+enum class ModelId : uint64_t {};
+
+}  // namespace cairn

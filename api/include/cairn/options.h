@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Options of a store. Plain structs with defaults; what is not set is as the comment says.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cairn/allocator.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+namespace io {
+struct World;
+}
+
+// What an acknowledgement means. Levels may be mixed freely; order is kept across all of them.
+enum class Durability : uint8_t {
+  // In memory. Written with the next group, when the buffer fills or after 100 ms. A crash of the
+  // process or the machine may lose it, together with everything after it.
+  kMemory = 0,
+  // Written to the operating system. Survives the death of the process (kill -9); a power loss may
+  // lose it, together with everything after it.
+  kProcess = 1,
+  // On stable media, with everything before it. Survives power loss.
+  kPower = 2,
+};
+
+enum class Backend : uint8_t {
+  kAuto,   // io_uring when the kernel grants it, else blocking threads (with one log line).
+  kUring,  // Or fail.
+  kThreads,
+};
+
+// Told about the life of the store. Calls come from the store's or the caller's threads, must not
+// block, and must not call back into the store.
+struct EventListener {
+  std::function<void(const Status& cause)> on_poisoned{};   // Once.
+  std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
+};
+
+enum class FatalAction : uint8_t { kPoison, kAbort };
+
+struct Options {
+  // --- Opening
+  bool create_if_missing = false;
+  bool error_if_exists = false;
+  // Takes no lock and writes nothing; shows what was durable or written when it was opened.
+  bool read_only = false;
+  // Opens what is provable of a damaged store instead of refusing it; what was cut is gone for
+  // good once something is written. For `cairn repair`.
+  bool salvage = false;
+
+  // --- Space
+  uint64_t max_bytes = UINT64_MAX;       // Hard cap on the blocks of all files, spares included.
+  uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
+  uint32_t spare_segments_min = 2;       // Pre-written log segments kept ready...
+  uint32_t spare_segments_max = 16;      // ...and at most, when writers are fast.
+
+  // --- Memory
+  uint64_t max_memory_bytes = 1ull << 30;  // All buffers and caches together.
+  uint64_t hot_tail_bytes = 256ull
+                            << 20;  // Newest part of the log kept in memory; within the above.
+  uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
+  Allocator allocator = Allocator::Default();
+
+  // --- Appending
+  // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
+  // ticket completes when its record is logged, `delta_batch_wait_ns` later at most.
+  uint32_t delta_batch_tokens = 1;
+  uint64_t delta_batch_wait_ns = 5'000'000;
+
+  // --- Failure
+  FatalAction on_fatal = FatalAction::kPoison;
+  std::shared_ptr<EventListener> listener{};
+
+  // --- Machine
+  Backend backend = Backend::kAuto;
+  uint32_t executor_threads = 0;  // 0: one less than the cores, at least one.
+  // The world to live in, instead of this machine: tests run the store on a simulated one.
+  std::shared_ptr<const io::World> world{};
+
+  Status Validate() const;  // kInvalidArgument naming the field.
+};
+
+}  // namespace cairn

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A store: a directory that one process owns for writing. Everything begins here.
+//
+//   auto store = cairn::Store::Open("state", {.create_if_missing = true});   // or ":memory:"
+//   auto model = store->RegisterModel(spec);
+//   auto chat  = store->CreateBranch(*model, {.name = "chat-42"});
+//   chat->AppendSync({.tokens = ids, .kv = &view}, {.durability = cairn::Durability::kPower});
+//
+// Thread-safe. No thread exists before Open. A store does not survive fork(): in the child every
+// call gives kInvalidState.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/branch.h"
+#include "cairn/completion.h"
+#include "cairn/metrics.h"
+#include "cairn/model.h"
+#include "cairn/options.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+struct ModelInfo {
+  ModelId id{};
+  ModelSpec spec;
+};
+
+struct BranchPage {
+  std::vector<BranchInfo> branches;
+  std::string cursor;  // Pass it on for the next page; empty: no more.
+};
+
+// Several changes, to one or many branches: all of them or none, in one record. Built on one
+// thread, then given to Store::Write. At most about 2 MiB of tokens and KV in all; larger deltas
+// are appended by themselves. Deltas are borrowed until Write returns.
+class WriteBatch {
+ public:
+  struct Op {
+    enum class Kind : uint8_t { kCreate, kFork, kAppend, kFill, kRewind, kRename, kDrop } kind{};
+    BranchId branch{};  // The existing branch, or...
+    int created = -1;   // ...the index that Create or Fork of this batch returned.
+    ModelId model{};
+    uint64_t position = 0;  // kFork, kRewind.
+    BranchOptions options;  // kCreate, kFork; kRename: name.
+    Delta delta;            // kAppend, kFill.
+    std::optional<uint64_t> expected_length{};
+  };
+  // A branch of the store, or one made earlier in the batch.
+  struct Target {
+    Target(const Branch& branch_in) : branch(branch_in.id()) {}  // NOLINT: by design
+    Target(int created_in) : created(created_in) {}              // NOLINT: by design
+    BranchId branch{};
+    int created = -1;
+  };
+
+  int Create(ModelId model, BranchOptions options);  // The index for later use in the batch.
+  int Fork(Target from, uint64_t position, BranchOptions options);
+  void Append(Target to, const Delta& delta, std::optional<uint64_t> expected_length = {});
+  void Rewind(Target branch, uint64_t length);
+  void Rename(Target branch, std::string name);
+  void Drop(Target branch);
+  const std::vector<Op>& ops() const { return ops_; }
+
+ private:
+  std::vector<Op> ops_;
+};
+
+enum class VerifyLevel : uint8_t {
+  kHeaders,  // Everything that opening reads.
+  kAll,      // Also every payload of the log, byte by byte.
+};
+
+struct VerifyReport {
+  uint64_t records = 0, strips = 0, bytes = 0;
+  struct Damage {
+    std::string where;  // File and offset.
+    std::string what;
+    uint64_t sequence = 0;
+  };
+  std::vector<Damage> damages;
+};
+
+class Store {
+ public:
+  // `path` is a directory, or ":memory:" for one that lives and dies with this object.
+  // kNotFound (no store there and create_if_missing is off), kInvalidState (a directory with
+  // something else in it), kLocked, kCorruption, kUnsupportedFormat, kNoSpace, kReadOnly, kIoError,
+  // kInvalidArgument.
+  static Result<Store> Open(const std::string& path, const Options& options = {});
+  Store() = default;
+  Store(Store&&) = default;
+  Store& operator=(Store&& other) noexcept;  // Closes what it held.
+  ~Store();                                  // Closes; errors are lost, so call Close.
+
+  // Idempotent: the same spec gives the same id. A spec with a known identity and variant but other
+  // shapes is kModelMismatch, naming the field.
+  Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability = Durability::kPower);
+  Result<ModelInfo> GetModel(ModelId id) const;
+  std::vector<ModelInfo> Models() const;
+
+  Result<Branch> CreateBranch(ModelId model, const BranchOptions& options = {});
+  Result<Branch> FindBranch(std::string_view name, std::string_view ns = {}) const;
+  Result<Branch> GetBranch(BranchId id) const;
+  // Named branches of a namespace whose names begin with `prefix`, in order of name. Unnamed ones
+  // have the name "" and come first, in order of id.
+  Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
+                                  const std::string& cursor = {}) const;
+  std::vector<std::string> Namespaces() const;
+
+  // The branches that Create and Fork made, by their index. A failure applies nothing.
+  struct WriteResult {
+    std::vector<Branch> created;
+    Ticket ticket;
+  };
+  Result<WriteResult> Write(const WriteBatch& batch, const AppendOptions& options = {});
+
+  // Everything acknowledged or applied so far becomes durable (kPower).
+  Status Flush();
+  Result<CompletionQueue> NewCompletionQueue();
+
+  Result<VerifyReport> Verify(VerifyLevel level) const;
+  StoreMetrics Metrics() const;
+  Status poisoned() const;  // Ok while healthy, else why.
+  // "io_uring", "threads", "memory", "simulated"; and how a commit becomes durable.
+  std::string io_name() const;
+  std::string sync_method() const;
+  // What recovery had to drop at the end of the log, or had to cut when salvaging; empty if
+  // nothing.
+  std::string recovery_note() const;
+
+  // Waits for what was given to the log, makes it durable, and ends all threads. Idempotent.
+  Status Close();
+  std::shared_ptr<StoreCore> core() const { return core_; }
+
+ private:
+  std::shared_ptr<StoreCore> core_;
+};
+
+// "0.1.0"
+const char* Version();
+inline constexpr uint32_t kFormatVersion = 1;
+
+}  // namespace cairn
