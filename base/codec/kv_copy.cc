@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/codec/kv_copy.h"
+
+#include <cstring>
+
+#include "base/core/check.h"
+
+namespace cairn {
+
+namespace {
+
+int64_t TableEntry(const BlockTable& table, uint64_t index) {
+  CAIRN_CHECK(index < table.count);
+  if (table.is_64_bit) return static_cast<const int64_t*>(table.entries)[index];
+  return static_cast<const int32_t*>(table.entries)[index];
+}
+
+// Copies `rows` rows that follow each other at `stride` in the view and are adjacent in canonical
+// order. kGather: view to canonical.
+template <bool kGather>
+void CopyRows(const Plane& plane, int64_t element_stride, std::byte* view, int64_t stride,
+              std::byte* canonical, uint64_t rows) {
+  const size_t row_bytes = plane.row_bytes;
+  const auto element_bytes = static_cast<int64_t>(DtypeBytes(plane.dtype));
+  if (element_stride != 0 && element_stride != element_bytes) {
+    for (uint64_t row = 0; row < rows; ++row) {
+      std::byte* at = view + static_cast<int64_t>(row) * stride;
+      for (size_t done = 0; done < row_bytes; done += static_cast<size_t>(element_bytes)) {
+        if constexpr (kGather) {
+          std::memcpy(canonical, at, static_cast<size_t>(element_bytes));
+        } else {
+          std::memcpy(at, canonical, static_cast<size_t>(element_bytes));
+        }
+        canonical += element_bytes;
+        at += element_stride;
+      }
+    }
+    return;
+  }
+  if (stride == static_cast<int64_t>(row_bytes)) {
+    if constexpr (kGather) {
+      std::memcpy(canonical, view, rows * row_bytes);
+    } else {
+      std::memcpy(view, canonical, rows * row_bytes);
+    }
+    return;
+  }
+  for (uint64_t row = 0; row < rows; ++row) {
+    if constexpr (kGather) {
+      std::memcpy(canonical, view, row_bytes);
+    } else {
+      std::memcpy(view, canonical, row_bytes);
+    }
+    canonical += row_bytes;
+    view += stride;
+  }
+}
+
+// One position after the other in a block, as far as they follow each other.
+uint64_t RunLength(std::span<const PositionMap::Entry> entries, uint64_t first) {
+  uint64_t length = 1;
+  while (first + length < entries.size() && entries[first + length].block == entries[first].block &&
+         entries[first + length].slot == entries[first].slot + static_cast<int64_t>(length)) {
+    ++length;
+  }
+  return length;
+}
+
+template <bool kGather>
+void CopySlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+               const PositionMap& map, std::byte* canonical, uint64_t canonical_count,
+               uint64_t canonical_first) {
+  std::byte* base = view.layer_bases[layer_index];
+  const std::span<const PositionMap::Entry> entries = map.entries();
+  const size_t row_bytes = plane.row_bytes;
+  if (canonical_count == 1) {  // A token: the heads are adjacent in canonical order.
+    std::byte* at =
+        base + entries[0].block * view.block_stride + entries[0].slot * view.token_stride;
+    CopyRows<kGather>(plane, view.element_stride, at, view.head_stride, canonical, plane.heads);
+    return;
+  }
+  for (uint64_t first = 0; first < entries.size();) {
+    const uint64_t run = RunLength(entries, first);
+    std::byte* at =
+        base + entries[first].block * view.block_stride + entries[first].slot * view.token_stride;
+    for (uint32_t head = 0; head < plane.heads; ++head) {
+      CopyRows<kGather>(plane, view.element_stride, at + head * view.head_stride, view.token_stride,
+                        canonical + (head * canonical_count + canonical_first + first) * row_bytes,
+                        run);
+    }
+    first += run;
+  }
+}
+
+}  // namespace
+
+PositionMap::PositionMap(const GroupView& view, uint64_t begin, uint64_t count) {
+  CAIRN_CHECK(begin >= view.position);
+  entries_.resize(count);
+  const uint64_t per_block = view.tokens_per_block;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t position = begin + i;
+    Entry& entry = entries_[i];
+    switch (view.table.kind) {
+      case TableKind::kNone: {
+        const uint64_t index = position - view.position;
+        entry = per_block == 0 ? Entry{0, static_cast<int64_t>(index)}
+                               : Entry{static_cast<int64_t>(index / per_block),
+                                       static_cast<int64_t>(index % per_block)};
+        break;
+      }
+      case TableKind::kBlocks: {
+        const uint64_t index = position - view.table.table_position;
+        entry = {TableEntry(view.table, index / per_block),
+                 static_cast<int64_t>(index % per_block)};
+        break;
+      }
+      case TableKind::kSlots: {
+        const int64_t slot = TableEntry(view.table, position - view.table.table_position);
+        const auto block_tokens = static_cast<int64_t>(per_block);
+        entry = per_block == 0 ? Entry{0, slot} : Entry{slot / block_tokens, slot % block_tokens};
+        break;
+      }
+    }
+  }
+}
+
+void GatherSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                 const PositionMap& map, std::byte* into) {
+  CopySlice<true>(plane, view, layer_index, map, into, map.count(), 0);
+}
+
+void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                  const PositionMap& map, const std::byte* from, uint64_t from_count,
+                  uint64_t from_first) {
+  CAIRN_CHECK(from_first + map.count() <= from_count);
+  // CopySlice<false> only reads what `canonical` points to.
+  CopySlice<false>(plane, view, layer_index, map, const_cast<std::byte*>(from), from_count,
+                   from_first);
+}
+
+}  // namespace cairn

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Copies KV between a caller's memory, described by a GroupView, and the canonical order
+// [plane][head][position][row] of one layer. Pure; touches exactly the bytes described.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cairn/kv_view.h"
+
+namespace cairn {
+
+// Where each position of a stretch lies, by the block table; the same for all layers and planes.
+class PositionMap {
+ public:
+  // Positions [begin, begin + count) must be within the (validated) view.
+  PositionMap(const GroupView& view, uint64_t begin, uint64_t count);
+  uint64_t count() const { return entries_.size(); }
+
+  struct Entry {
+    int64_t block;
+    int64_t slot;
+  };
+  std::span<const Entry> entries() const { return entries_; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Bytes of `count` positions of one layer of a plane in canonical order.
+inline uint64_t SliceBytes(const Plane& plane, uint64_t count) {
+  return uint64_t{plane.heads} * count * plane.row_bytes;
+}
+
+// view -> canonical: `into` holds SliceBytes(plane, map.count()).
+void GatherSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                 const PositionMap& map, std::byte* into);
+
+// canonical -> view: `from` is a slice of `from_count` positions, of which those from `from_first`
+// on are copied to the map's positions.
+void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                  const PositionMap& map, const std::byte* from, uint64_t from_count,
+                  uint64_t from_first);
+
+}  // namespace cairn

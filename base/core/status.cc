@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cairn/status.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/core/check.h"
+
+namespace cairn {
+
+std::string_view StatusCodeName(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return "Ok";
+    case StatusCode::kNotFound: return "NotFound";
+    case StatusCode::kAlreadyExists: return "AlreadyExists";
+    case StatusCode::kInvalidArgument: return "InvalidArgument";
+    case StatusCode::kInvalidState: return "InvalidState";
+    case StatusCode::kConflict: return "Conflict";
+    case StatusCode::kModelMismatch: return "ModelMismatch";
+    case StatusCode::kCorruption: return "Corruption";
+    case StatusCode::kEvicted: return "Evicted";
+    case StatusCode::kExpired: return "Expired";
+    case StatusCode::kStale: return "Stale";
+    case StatusCode::kNoSpace: return "NoSpace";
+    case StatusCode::kBusy: return "Busy";
+    case StatusCode::kPoisoned: return "Poisoned";
+    case StatusCode::kUnknownOutcome: return "UnknownOutcome";
+    case StatusCode::kIoError: return "IoError";
+    case StatusCode::kReadOnly: return "ReadOnly";
+    case StatusCode::kLocked: return "Locked";
+    case StatusCode::kUnsupportedFormat: return "UnsupportedFormat";
+    case StatusCode::kCancelled: return "Cancelled";
+    case StatusCode::kDeadlineExceeded: return "DeadlineExceeded";
+    case StatusCode::kOutOfMemory: return "OutOfMemory";
+  }
+  return "Unknown";
+}
+
+Status::Status(StatusCode code, std::string message) {
+  CAIRN_CHECK(code != StatusCode::kOk);
+  state_ = std::make_shared<const State>(State{code, std::move(message)});
+}
+
+std::string Status::ToString() const {
+  if (ok()) return "Ok";
+  return std::string(StatusCodeName(code())) + ": " + state_->message;
+}
+
+Status Status::WithContext(std::string_view context) const {
+  if (ok()) return *this;
+  return Status(code(), std::string(context) + ": " + state_->message);
+}
+
+namespace internal {
+void DieBadResult(const char* why) {
+  std::fprintf(stderr, "cairn: read the value of a failed Result: %s\n", why);
+  std::abort();
+}
+}  // namespace internal
+
+void CheckFailed(const char* expression, const char* file, int line) {
+  std::fprintf(stderr, "cairn: %s:%d: check failed: %s\n", file, line, expression);
+  std::abort();
+}
+
+}  // namespace cairn

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs on a bounded pool of threads, and two things to wait for. They work on any Scheduler, so the
+// same code runs on real threads and in simulation.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+// Set once, waited for by any number. May be destroyed by a waiter as soon as its Wait returned.
+class Event {
+ public:
+  explicit Event(Scheduler& scheduler) : scheduler_(scheduler) {}
+  void Set();
+  bool is_set() const { return word_.load(std::memory_order_acquire) != 0; }
+  // False when the deadline (on MonotonicNs) passed first.
+  bool Wait(uint64_t deadline_ns = kNoDeadline);
+
+ private:
+  Scheduler& scheduler_;
+  std::atomic<uint32_t> word_{0};
+};
+
+// Open after `count` calls of CountDown; at once when that is 0.
+class Latch {
+ public:
+  Latch(Scheduler& scheduler, uint32_t count) : scheduler_(scheduler), word_(count) {}
+  void CountDown();
+  bool is_open() const { return word_.load(std::memory_order_acquire) == 0; }
+  bool Wait(uint64_t deadline_ns = kNoDeadline);
+
+ private:
+  Scheduler& scheduler_;
+  std::atomic<uint32_t> word_;
+};
+
+// Threads start on first need, one for each job that finds none idle, up to `max_threads`, and live
+// as long as the executor. Jobs start in the order of Post. A job must not throw, and must not wait
+// for a job that was posted later, which may have no thread left.
+class Executor {
+ public:
+  Executor(Scheduler& scheduler, std::string name, size_t max_threads);
+  // Runs all jobs that were posted, those that they post included, then ends the threads.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Runs the job in the call when not a single thread can be had.
+  void Post(std::function<void()> job);
+
+ private:
+  struct Worker {
+    std::atomic<uint32_t> wake{0};
+    std::unique_ptr<Thread> thread;
+  };
+
+  void Work(Worker* worker);
+  Worker* TakeIdleLocked();
+  void StartWorkerLocked();
+
+  Scheduler& scheduler_;
+  const std::string name_;
+  const size_t max_threads_;
+  const uint64_t owner_process_;
+  std::mutex mutex_;  // Guards all below.
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+  bool stopping_ = false;
+};
+
+}  // namespace cairn::io

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several stacks on one thread, and the switch between them (ucontext). The sanitizers are told.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+
+namespace cairn::io {
+
+// Memory for a fiber to run on, below it a page that traps.
+class FiberStack {
+ public:
+  FiberStack();
+  ~FiberStack();
+  FiberStack(FiberStack&& other) noexcept;
+  FiberStack& operator=(FiberStack&&) = delete;
+  void* bottom() const;
+  size_t bytes() const;
+
+ private:
+  void* memory_;
+};
+
+class Fiber {
+ public:
+  // The context that makes this call: the thread's own stack.
+  Fiber();
+  // A fiber that begins with entry(argument) when it is first switched to. `entry` never returns;
+  // its last act is SwitchForEver.
+  Fiber(const FiberStack& stack, void (*entry)(void*), void* argument);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Called on this fiber; returns when somebody switches back to it.
+  void SwitchTo(Fiber& next) { Switch(next, false); }
+  // Called on this fiber, which is never run again.
+  [[noreturn]] void SwitchForEver(Fiber& next);
+
+ private:
+  void Switch(Fiber& next, bool for_ever);
+  static void Begin(unsigned low, unsigned high);
+
+  ucontext_t context_;
+  void (*entry_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  // For the sanitizers. The bounds of the thread's own stack are learned at the first switch.
+  const void* stack_bottom_ = nullptr;
+  size_t stack_bytes_ = 0;
+  void* fake_stack_ = nullptr;
+  void* tsan_fiber_ = nullptr;
+  Fiber* came_from_ = nullptr;
+};
+
+}  // namespace cairn::io

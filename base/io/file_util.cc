@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/file_util.h"
+
+#include "base/core/check.h"
+
+namespace cairn::io {
+namespace {
+
+Status WriteAndSync(FileSystem& files, const std::string& path, std::span<const std::byte> bytes) {
+  CAIRN_ASSIGN_OR_RETURN(auto file, files.Open(path, {.write = true, .create = true}));
+  CAIRN_RETURN_IF_ERROR(file->Truncate(0));  // A crash may have left one.
+  CAIRN_RETURN_IF_ERROR(file->Write(0, bytes, false));
+  return file->Sync();
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::string& path,
+                                             uint64_t max_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(auto file, files.Open(path, {}));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
+  if (size > max_bytes) {
+    return Status(StatusCode::kCorruption, path + ": " + std::to_string(size) + " bytes, at most " +
+                                               std::to_string(max_bytes) + " expected");
+  }
+  std::vector<std::byte> bytes(size);
+  CAIRN_RETURN_IF_ERROR(file->Read(0, bytes));
+  return bytes;
+}
+
+Status WriteFileDurably(FileSystem& files, const std::string& path,
+                        std::span<const std::byte> bytes) {
+  const std::string temporary = path + ".tmp";
+  Status status = WriteAndSync(files, temporary, bytes);
+  if (status.ok()) status = files.Rename(temporary, path);
+  if (!status.ok()) {
+    (void)RemoveIfExists(files, temporary);
+    return status;
+  }
+  return files.SyncDirectory(ParentPath(path));
+}
+
+Status RemoveIfExists(FileSystem& files, const std::string& path) {
+  Status status = files.Remove(path);
+  return status.code() == StatusCode::kNotFound ? Status() : status;
+}
+
+Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path) {
+  Status status = files.CreateDirectory(path);
+  if (status.code() != StatusCode::kAlreadyExists) return status;
+  CAIRN_ASSIGN_OR_RETURN(const FileInfo info, files.Info(path));
+  return info.is_directory ? Status() : status;
+}
+
+}  // namespace cairn::io

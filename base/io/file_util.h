@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole files at once, for small ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/io/path.h"
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+// kCorruption when the file is larger than `max_bytes`: nobody wrote such a file.
+Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::string& path,
+                                             uint64_t max_bytes);
+
+// Writes `path`.tmp, syncs it, renames it to `path` and syncs the directory. A crash at any moment
+// leaves the old content or the new one, and perhaps the temporary file. An error before the rename
+// leaves the old content; one after it leaves open which of the two a crash would bring back.
+Status WriteFileDurably(FileSystem& files, const std::string& path,
+                        std::span<const std::byte> bytes);
+
+// Ok as well when there is no such file.
+Status RemoveIfExists(FileSystem& files, const std::string& path);
+
+// Ok as well when the directory is there. Not its parents; not durable by itself.
+Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path);
+
+}  // namespace cairn::io

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/path.h"
+
+namespace cairn::io {
+namespace {
+
+std::string_view WithoutTrailingSlashes(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
+}
+
+}  // namespace
+
+std::string JoinPath(std::string_view directory, std::string_view name) {
+  std::string path(directory);
+  if (!path.empty() && path.back() != '/') path += '/';
+  return path.append(name);
+}
+
+std::string ParentPath(std::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  const size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  if (slash == 0) return "/";
+  return std::string(WithoutTrailingSlashes(path.substr(0, slash)));
+}
+
+std::string BaseName(std::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  const size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+std::string NormalPath(std::string_view path) {
+  std::string normal;
+  while (!path.empty()) {
+    const size_t slash = path.find('/');
+    const std::string_view part = path.substr(0, slash);
+    if (!part.empty() && part != ".") {
+      if (!normal.empty()) normal += '/';
+      normal += part;
+    }
+    path = slash == std::string_view::npos ? std::string_view() : path.substr(slash + 1);
+  }
+  return normal;
+}
+
+}  // namespace cairn::io

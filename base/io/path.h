@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Paths as text: "/"-separated, never looked up.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace cairn::io {
+
+// "a" and "b" give "a/b"; an empty directory gives "b".
+std::string JoinPath(std::string_view directory, std::string_view name);
+
+// "a/b/c" gives "a/b"; "c" gives "."; "/c" gives "/".
+std::string ParentPath(std::string_view path);
+
+// "a/b/c" gives "c".
+std::string BaseName(std::string_view path);
+
+// Without empty and "." parts and without a leading "/"; the root is "". For the file systems in
+// memory, which have no working directory. ".." is not interpreted.
+std::string NormalPath(std::string_view path);
+
+}  // namespace cairn::io

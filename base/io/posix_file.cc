@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/posix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/core/check.h"
+#include "base/io/os_error.h"
+
+namespace cairn::io {
+namespace {
+
+constexpr uint64_t kSectorBytes = 512;
+
+// Newer than the kernel headers of Debian 12; the layout of struct statx has room for them.
+constexpr unsigned kStatxDioAlign = 0x2000;
+struct StatxDioAlign {
+  uint32_t memory;
+  uint32_t offset;
+};
+constexpr size_t kStatxDioAlignPosition = 0x98;
+
+template <typename Call>
+auto RetryInterrupted(Call call) {
+  for (;;) {
+    auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
+// O_DIRECT is set after open: a file system that refuses it in open() may have created the file
+// already, and a second attempt with O_EXCL would then find it.
+bool TrySetDirect(int fd) {
+  struct statx status;
+  static_assert(sizeof(status) >= kStatxDioAlignPosition + sizeof(StatxDioAlign));
+  if (statx(fd, "", AT_EMPTY_PATH, kStatxDioAlign, &status) == 0 &&
+      (status.stx_mask & kStatxDioAlign) != 0) {
+    StatxDioAlign align;
+    std::copy_n(reinterpret_cast<const char*>(&status) + kStatxDioAlignPosition, sizeof(align),
+                reinterpret_cast<char*>(&align));
+    // Zero: direct I/O is not supported for this file (an encrypted one, for example).
+    if (align.memory == 0 || align.offset == 0) return false;
+    if (align.memory > kBlockBytes || align.offset > kBlockBytes) return false;
+  }
+  const int flags = fcntl(fd, F_GETFL);
+  return flags != -1 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
+}
+
+const char* CallName(Request::Kind kind) {
+  switch (kind) {
+    case Request::Kind::kRead: return "pread";
+    case Request::Kind::kWrite: return "pwrite";
+    case Request::Kind::kDurableWrite: return "pwritev2(RWF_DSYNC)";
+    case Request::Kind::kSync: return "fdatasync";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PosixFile>> PosixFile::Open(const std::string& path,
+                                                   const OpenOptions& options) {
+  int flags = O_CLOEXEC | (options.write ? O_RDWR : O_RDONLY);
+  if (options.create) flags |= O_CREAT;
+  if (options.create && options.exclusive) flags |= O_EXCL;
+  UniqueFd fd(RetryInterrupted([&] { return open(path.c_str(), flags, 0644); }));
+  if (!fd.valid()) return OsError(errno, "open", path);
+  const bool direct = options.direct && TrySetDirect(fd.get());
+  return std::make_unique<PosixFile>(path, std::move(fd), direct);
+}
+
+PosixFile::PosixFile(std::string path, UniqueFd fd, bool direct)
+    : path_(std::move(path)), fd_(std::move(fd)), direct_(direct) {}
+
+Result<uint64_t> PosixFile::Size() {
+  struct stat status;
+  if (fstat(fd(), &status) != 0) return OsError(errno, "fstat", path_);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+Status PosixFile::Truncate(uint64_t bytes) {
+  if (RetryInterrupted([&] { return ftruncate(fd(), static_cast<off_t>(bytes)); }) == 0) return {};
+  return OsError(errno, "ftruncate", path_, 0, bytes);
+}
+
+Status PosixFile::Allocate(uint64_t bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
+  if (bytes == 0) return {};
+  Status status;
+  if (RetryInterrupted([&] { return fallocate(fd(), 0, 0, static_cast<off_t>(bytes)); }) != 0) {
+    status = errno == EOPNOTSUPP || errno == ENOSYS ? WriteZeros(bytes)
+                                                    : OsError(errno, "fallocate", path_, 0, bytes);
+  }
+  // A full disk must not stay full of the part that could be had.
+  if (!status.ok()) (void)Truncate(old_bytes);
+  return status;
+}
+
+// Whole blocks, so that it works on direct files as well. Holes below the size stay holes.
+Status PosixFile::WriteZeros(uint64_t bytes) {
+  alignas(kBlockBytes) static constexpr std::byte kZeros[64 << 10] = {};
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
+  const uint64_t end = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  uint64_t at = (old_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  if (bytes <= old_bytes) return {};
+  while (at < end) {
+    const size_t length = std::min<uint64_t>(end - at, sizeof(kZeros));
+    CAIRN_RETURN_IF_ERROR(Write(at, {kZeros, length}, false));
+    at += length;
+  }
+  return Truncate(bytes);
+}
+
+Status PosixFile::Read(uint64_t offset, std::span<std::byte> into) {
+  Request request{.kind = Request::Kind::kRead,
+                  .file = this,
+                  .data = into.data(),
+                  .length = into.size(),
+                  .offset = offset};
+  Run(request);
+  return request.status;
+}
+
+Status PosixFile::Write(uint64_t offset, std::span<const std::byte> from, bool durable) {
+  Request request{.kind = durable ? Request::Kind::kDurableWrite : Request::Kind::kWrite,
+                  .file = this,
+                  .data = const_cast<std::byte*>(from.data()),
+                  .length = from.size(),
+                  .offset = offset};
+  Run(request);
+  return request.status;
+}
+
+Status PosixFile::Sync() {
+  Request request{.kind = Request::Kind::kSync, .file = this};
+  Run(request);
+  return request.status;
+}
+
+int64_t PosixFile::Issue(const Request& request) {
+  std::byte* data = request.data + request.transferred;
+  const size_t length = std::min(request.length - request.transferred, kMaxCallBytes);
+  const auto offset = static_cast<off_t>(request.offset + request.transferred);
+  int64_t answer = -1;
+  switch (request.kind) {
+    case Request::Kind::kRead: answer = pread(fd(), data, length, offset); break;
+    case Request::Kind::kWrite: answer = pwrite(fd(), data, length, offset); break;
+    case Request::Kind::kDurableWrite:
+      if (dsync_in_one_call()) {
+        const iovec vector{data, length};
+        answer = pwritev2(fd(), &vector, 1, offset, RWF_DSYNC);
+      } else {
+        answer = pwrite(fd(), data, length, offset);
+      }
+      break;
+    case Request::Kind::kSync: answer = fdatasync(fd()); break;
+  }
+  return answer < 0 ? -errno : answer;
+}
+
+void PosixFile::Run(Request& request) {
+  constexpr int kAgainLimit = 100;
+  constexpr timespec kAgainPause{0, 1'000'000};
+  int again = 0;
+  for (;;) {
+    const int64_t answer = Issue(request);
+    if (answer == -EAGAIN && ++again <= kAgainLimit) {
+      nanosleep(&kAgainPause, nullptr);
+      continue;
+    }
+    if (Advance(request, answer)) break;
+  }
+  if (request.kind == Request::Kind::kDurableWrite && !dsync_in_one_call() && request.status.ok()) {
+    if (RetryInterrupted([&] { return fdatasync(fd()); }) != 0) {
+      request.status = OsError(errno, "fdatasync", path_, request.offset, request.length);
+    }
+  }
+}
+
+bool PosixFile::Advance(Request& request, int64_t answer) {
+  if (answer < 0) {
+    const int error = static_cast<int>(-answer);
+    // io_uring cancels what a thread had queued when that thread ends. It never ran.
+    if (error == EINTR || error == ECANCELED) return false;
+    if (request.kind == Request::Kind::kDurableWrite && dsync_in_one_call() &&
+        (error == EOPNOTSUPP || error == ENOSYS)) {
+      dsync_refused_.store(true, std::memory_order_relaxed);
+      return false;
+    }
+    request.status =
+        OsError(error, CallName(request.kind), path_, request.offset + request.transferred,
+                request.length - request.transferred);
+    return true;
+  }
+  if (request.kind == Request::Kind::kSync) return true;
+
+  const size_t before = request.transferred;
+  request.transferred += static_cast<size_t>(answer);
+  CAIRN_CHECK(request.transferred <= request.length);
+  if (request.transferred == request.length) return true;
+
+  if (request.kind == Request::Kind::kRead) {
+    // A direct read that was cut at the end of the file must not go on from there: the place may
+    // be unaligned, and the answer would be EINVAL.
+    bool at_end = answer == 0;
+    if (!at_end && direct_) {
+      const Result<uint64_t> size = Size();
+      at_end = !size.ok() || request.offset + request.transferred >= *size;
+    }
+    if (at_end) {
+      request.status = EndOfFile(path_, request.offset, request.length, request.transferred);
+    }
+    return at_end;
+  }
+  if (direct_) request.transferred -= request.transferred % kSectorBytes;
+  if (request.transferred > before) return false;
+  request.status =
+      OsError(EIO, CallName(request.kind), path_, request.offset + before, request.length - before)
+          .WithContext("no progress");
+  return true;
+}
+
+}  // namespace cairn::io

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file of the operating system. Both real backends use it: it knows how one request is issued as
+// a blocking call, and what the kernel's answer means for the rest of the request, whoever asked.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/io/unique_fd.h"
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+// The largest transfer of one call. The kernel's own limit is 2 GiB less a page.
+inline constexpr size_t kMaxCallBytes = size_t{1} << 30;
+
+class PosixFile final : public File {
+ public:
+  static Result<std::unique_ptr<PosixFile>> Open(const std::string& path,
+                                                 const OpenOptions& options);
+  PosixFile(std::string path, UniqueFd fd, bool direct);
+
+  const std::string& path() const override { return path_; }
+  bool direct() const override { return direct_; }
+  Result<uint64_t> Size() override;
+  Status Truncate(uint64_t bytes) override;
+  Status Allocate(uint64_t bytes) override;
+  Status Read(uint64_t offset, std::span<std::byte> into) override;
+  Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
+  Status Sync() override;
+
+  // Executes what is left of the request on the calling thread.
+  void Run(Request& request);
+
+  // Takes the answer to one call for what was left of the request: bytes, or -errno. True when the
+  // request is over, its status set; false when the rest is to be issued (again).
+  bool Advance(Request& request, int64_t answer);
+
+  int fd() const { return fd_.get(); }
+  // False once the kernel refused RWF_DSYNC: durable writes then take two calls, see Run().
+  bool dsync_in_one_call() const { return !dsync_refused_.load(std::memory_order_relaxed); }
+
+ private:
+  int64_t Issue(const Request& request);
+  Status WriteZeros(uint64_t bytes);
+
+  const std::string path_;
+  const UniqueFd fd_;
+  const bool direct_;
+  std::atomic<bool> dsync_refused_{false};
+};
+
+}  // namespace cairn::io

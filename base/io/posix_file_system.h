@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files and directories of the operating system. The way of queued requests is chosen by whoever
+// makes it (base/io/real_world.cc).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  using QueueFactory = std::function<std::unique_ptr<Queue>(size_t depth)>;
+
+  PosixFileSystem(std::string_view name, QueueFactory new_queue)
+      : name_(name), new_queue_(std::move(new_queue)) {}
+
+  std::string_view name() const override { return name_; }
+  Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;
+  Result<FileInfo> Info(const std::string& path) override;
+  Status Rename(const std::string& from, const std::string& to) override;
+  Status Remove(const std::string& path) override;
+  Status CreateDirectory(const std::string& path) override;
+  Status SyncDirectory(const std::string& path) override;
+  Result<std::vector<std::string>> List(const std::string& path) override;
+  Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
+  Result<VolumeInfo> Volume(const std::string& path) override;
+  std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
+
+ private:
+  const std::string_view name_;
+  const QueueFactory new_queue_;
+};
+
+}  // namespace cairn::io

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a crash leaves of a simulated disk.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/core/check.h"
+#include "base/io/sim_disk.h"
+
+namespace cairn::io {
+namespace {
+
+enum class Fate : uint8_t { kLost, kTorn, kKept };
+
+// The sectors of the image that survive are drawn one by one.
+void ApplyTorn(const SimChange& change, SimRandom random, CowBytes& content) {
+  const std::span<const std::byte> image(*change.image);
+  for (size_t at = 0; at < image.size(); at += kSimSectorBytes) {
+    if (random.Below(2) == 0) continue;
+    const size_t length = std::min<size_t>(kSimSectorBytes, image.size() - at);
+    CAIRN_CHECK(content.Write(change.offset + at, image.subspan(at, length)));
+  }
+}
+
+}  // namespace
+
+// Collects what is not durable, decides the fate of each change, and builds what remains.
+class SimDisk::Crash {
+ public:
+  explicit Crash(const SimDisk& disk) : disk_(disk) { Visit(disk.root_); }
+
+  size_t size() const { return unsynced_.size(); }
+  void Decide(const CrashChoice& choice);
+  std::shared_ptr<SimInode> Build(SimDisk& clone);
+
+ private:
+  struct Unsynced {
+    uint64_t id;
+    bool is_name;
+    bool can_tear;
+  };
+
+  void Visit(const std::shared_ptr<SimInode>& inode);
+  Fate FateOf(uint64_t id) const { return fates_.at(id); }
+  std::shared_ptr<SimInode> Clone(SimDisk& clone, const SimInode& inode);
+  void FillFile(const SimInode& inode, SimInode& copy) const;
+
+  const SimDisk& disk_;
+  std::unordered_set<const SimInode*> visited_;
+  std::vector<std::shared_ptr<SimInode>> directories_;
+  std::vector<Unsynced> unsynced_;
+  std::unordered_map<uint64_t, Fate> fates_;
+  uint64_t tear_seed_ = 0;
+  std::unordered_map<const SimInode*, SimEntries> names_;  // After the crash.
+};
+
+// Reaches what has a name now or could have one after a crash.
+void SimDisk::Crash::Visit(const std::shared_ptr<SimInode>& inode) {
+  if (!visited_.insert(inode.get()).second) return;
+  for (const SimChange& change : inode->changes) {
+    if (change.state == SimChange::State::kDurable) continue;
+    unsynced_.push_back({change.id, false, change.kind == SimChange::Kind::kWrite});
+  }
+  if (!inode->is_directory) return;
+  directories_.push_back(inode);
+  for (const auto& [name, child] : inode->durable_entries) Visit(child);
+  for (const SimEntryChange& change : inode->entry_changes) {
+    if (!change.durable) unsynced_.push_back({change.id, true, false});
+    if (change.added != nullptr) Visit(change.added);
+  }
+}
+
+void SimDisk::Crash::Decide(const CrashChoice& choice) {
+  std::sort(unsynced_.begin(), unsynced_.end(),
+            [](const Unsynced& a, const Unsynced& b) { return a.id < b.id; });
+  SimRandom random(choice.seed);
+  tear_seed_ = random.Next();
+  const auto names = static_cast<uint64_t>(std::count_if(
+      unsynced_.begin(), unsynced_.end(), [](const Unsynced& u) { return u.is_name; }));
+  const uint64_t kept_names = random.Below(names + 1);
+  uint64_t name_number = 0;
+  CAIRN_CHECK(!choice.kept_mask || unsynced_.size() <= 64);
+  for (size_t i = 0; i < unsynced_.size(); ++i) {
+    const Unsynced& unsynced = unsynced_[i];
+    const double draw = random.Fraction();
+    Fate fate = draw < choice.lost                 ? Fate::kLost
+                : draw < choice.lost + choice.torn ? Fate::kTorn
+                                                   : Fate::kKept;
+    if (fate == Fate::kTorn && !unsynced.can_tear) fate = Fate::kLost;
+    if (choice.names_in_order && unsynced.is_name) {
+      fate = name_number++ < kept_names ? Fate::kKept : Fate::kLost;
+    }
+    if (choice.kept_mask) fate = (*choice.kept_mask >> i & 1) != 0 ? Fate::kKept : Fate::kLost;
+    fates_.emplace(unsynced.id, fate);
+  }
+}
+
+std::shared_ptr<SimInode> SimDisk::Crash::Build(SimDisk& clone) {
+  struct Surviving {
+    const SimEntryChange* change;
+    SimInode* directory;
+  };
+  std::vector<Surviving> surviving;
+  for (const auto& directory : directories_) {
+    names_[directory.get()] = directory->durable_entries;
+    for (const SimEntryChange& change : directory->entry_changes) {
+      if (change.durable || FateOf(change.id) == Fate::kKept) {
+        surviving.push_back({&change, directory.get()});
+      }
+    }
+  }
+  std::sort(surviving.begin(), surviving.end(),
+            [](const Surviving& a, const Surviving& b) { return a.change->id < b.change->id; });
+  for (const Surviving& s : surviving) {
+    ApplyEntryChange(*s.change, *s.directory,
+                     [&](SimInode& directory) -> SimEntries& { return names_[&directory]; });
+  }
+  return Clone(clone, *disk_.root_);
+}
+
+std::shared_ptr<SimInode> SimDisk::Crash::Clone(SimDisk& clone, const SimInode& inode) {
+  auto copy = clone.NewInode(inode.is_directory);
+  if (inode.is_directory) {
+    for (const auto& [name, child] : names_[&inode]) {
+      copy->entries.emplace(name, Clone(clone, *child));
+    }
+    copy->durable_entries = copy->entries;
+  } else {
+    FillFile(inode, *copy);
+  }
+  return copy;
+}
+
+void SimDisk::Crash::FillFile(const SimInode& inode, SimInode& copy) const {
+  CowBytes content = inode.durable_content;
+  for (const SimChange& change : inode.changes) {
+    const bool durable = change.state == SimChange::State::kDurable;
+    const Fate fate = durable ? Fate::kKept : FateOf(change.id);
+    if (fate == Fate::kKept) CAIRN_CHECK(change.ApplyTo(content));
+    if (fate == Fate::kTorn) ApplyTorn(change, SimRandom(tear_seed_ ^ change.id), content);
+  }
+  copy.durable_content = content;
+  copy.Update([&](CowBytes& current) {
+    current = content;
+    return true;
+  });
+}
+
+size_t SimDisk::unsynced_writes() const { return Crash(*this).size(); }
+
+std::unique_ptr<SimDisk> SimDisk::CrashClone(const CrashChoice& choice,
+                                             SimScheduler* scheduler) const {
+  SimDiskOptions options = options_;
+  options.seed ^= choice.seed;
+  auto clone = std::make_unique<SimDisk>(options, scheduler);
+  Crash crash(*this);
+  crash.Decide(choice);
+  clone->root_ = crash.Build(*clone);
+  return clone;
+}
+
+}  // namespace cairn::io

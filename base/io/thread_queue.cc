@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/thread_queue.h"
+
+#include <unistd.h>
+
+#include "base/core/check.h"
+#include "base/io/posix_file.h"
+
+namespace cairn::io {
+namespace {
+
+void Run(Request* request) { static_cast<PosixFile*>(request->file)->Run(*request); }
+
+}  // namespace
+
+ThreadPool::ThreadPool() : owner_(getpid()) {}
+
+ThreadPool::~ThreadPool() {
+  // In a forked child the threads do not exist, and one of them may hold the mutex for ever.
+  if (getpid() == owner_) {
+    std::lock_guard lock(mutex_);
+    CAIRN_CHECK(first_offer_ == nullptr);
+    stopping_ = true;
+    work_.notify_all();
+  }
+  threads_.clear();
+}
+
+// Makes a queue with waiting requests known, once, and sees to it that a thread will come.
+void ThreadPool::OfferLocked(ThreadQueue* queue) {
+  if (!queue->offered_) {
+    queue->offered_ = true;
+    queue->next_offer_ = first_offer_;
+    first_offer_ = queue;
+  }
+  if (idle_ > 0) {
+    work_.notify_one();
+  } else if (threads_.size() < kMaxThreads) {
+    // When no thread can be had the reaping thread does the work.
+    auto thread = scheduler_.StartThread("cairn-io", [this] { Work(); });
+    if (thread != nullptr) threads_.push_back(std::move(thread));
+  }
+}
+
+void ThreadPool::Work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    while (first_offer_ == nullptr && !stopping_) {
+      ++idle_;
+      work_.wait(lock);
+      --idle_;
+    }
+    if (first_offer_ == nullptr) return;
+    ThreadQueue* queue = first_offer_;
+    first_offer_ = queue->next_offer_;
+    queue->offered_ = false;
+    if (queue->waiting_.empty()) continue;  // The reaping thread was quicker.
+    Request* request = queue->waiting_.PopFront();
+    if (!queue->waiting_.empty()) OfferLocked(queue);
+
+    lock.unlock();
+    Run(request);
+    lock.lock();
+    // The queue lives until this request was handed back, which takes the mutex.
+    queue->done_.PushBack(request);
+    queue->reaper_.notify_one();
+  }
+}
+
+ThreadQueue::ThreadQueue(std::shared_ptr<ThreadPool> pool, size_t depth)
+    : pool_(std::move(pool)), depth_(depth) {
+  CAIRN_CHECK(depth_ > 0);
+}
+
+ThreadQueue::~ThreadQueue() {
+  if (getpid() != pool_->owner_) return;
+  while (in_flight_ > 0) Reap();
+  std::lock_guard lock(pool_->mutex_);
+  if (!offered_) return;
+  ThreadQueue** link = &pool_->first_offer_;
+  while (*link != this) link = &(*link)->next_offer_;
+  *link = next_offer_;
+}
+
+void ThreadQueue::Submit(Request* request) {
+  CAIRN_CHECK(in_flight_ < depth_);
+  ++in_flight_;
+  request->status = Status();
+  request->transferred = 0;
+  std::lock_guard lock(pool_->mutex_);
+  waiting_.PushBack(request);
+  if (in_flight_ > 1) pool_->OfferLocked(this);
+}
+
+Request* ThreadQueue::Reap() {
+  CAIRN_CHECK(in_flight_ > 0);
+  std::unique_lock lock(pool_->mutex_);
+  Request* request = nullptr;
+  while (done_.empty() && waiting_.empty()) reaper_.wait(lock);
+  if (!done_.empty()) {
+    request = done_.PopFront();
+  } else {
+    request = waiting_.PopFront();
+    lock.unlock();
+    Run(request);
+  }
+  --in_flight_;
+  return request;
+}
+
+}  // namespace cairn::io

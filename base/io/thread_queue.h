@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Queues without io_uring: blocking calls on a small pool of threads.
+//
+// The thread that reaps helps: it takes the oldest request that nobody has begun. With one request
+// in flight no other thread is needed and none is started; with more, the pool joins in. Pool
+// threads are started on first need, and live as long as the pool.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/io/real_scheduler.h"
+#include "base/io/request_list.h"
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+class ThreadQueue;
+
+class ThreadPool {
+ public:
+  static constexpr size_t kMaxThreads = 8;
+
+  ThreadPool();
+  ~ThreadPool();  // All queues are gone before.
+
+ private:
+  friend class ThreadQueue;
+  void Work();
+  void OfferLocked(ThreadQueue* queue);
+
+  RealScheduler scheduler_;
+  const pid_t owner_;
+  std::mutex mutex_;  // Guards all below and the lists of every queue.
+  std::condition_variable work_;
+  ThreadQueue* first_offer_ = nullptr;  // Queues with requests that wait for a thread.
+  size_t idle_ = 0;
+  bool stopping_ = false;
+  std::vector<std::unique_ptr<Thread>> threads_;
+};
+
+class ThreadQueue final : public Queue {
+ public:
+  ThreadQueue(std::shared_ptr<ThreadPool> pool, size_t depth);
+  ~ThreadQueue() override;
+  void Submit(Request* request) override;
+  Request* Reap() override;
+  size_t in_flight() const override { return in_flight_; }
+
+ private:
+  friend class ThreadPool;
+
+  const std::shared_ptr<ThreadPool> pool_;
+  const size_t depth_;
+  size_t in_flight_ = 0;
+  RequestList waiting_;
+  RequestList done_;
+  std::condition_variable reaper_;
+  bool offered_ = false;
+  ThreadQueue* next_offer_ = nullptr;
+};
+
+}  // namespace cairn::io

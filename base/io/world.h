@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The world, seen through one narrow seam: files, directories, asynchronous I/O, threads, waiting,
+// clocks and chance. Nothing above base/io touches any of these in another way, which is what lets
+// a test run the whole engine on a simulated machine from one seed.
+//
+// A World is made of two halves that can be combined:
+//   FileSystem  io_uring, blocking threads, memory, or the simulated disk (sim_disk.h)
+//   Scheduler   real threads and clocks, or seeded fibers and a virtual clock (sim_scheduler.h)
+//
+// Rules for all code above:
+//   - No lock is held across an I/O call, Wait, Sleep or Join. (In simulation a switch to another
+//     fiber happens exactly there, and the one thread would deadlock on its own mutex.)
+//   - No threads before somebody asks: making a World starts none.
+//   - Every call is safe from any thread unless its comment says otherwise.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/status.h"
+
+namespace cairn::io {
+
+// Offsets, lengths and addresses of direct I/O are multiples of this everywhere. statx may report
+// less (512), but 4096 is a multiple of every device's block and of the page size.
+inline constexpr size_t kBlockBytes = 4096;
+
+inline constexpr uint64_t kNoDeadline = UINT64_MAX;
+
+class File;
+
+// One transfer or sync. The caller owns the request and its buffer until Reap() hands it back.
+struct Request {
+  enum class Kind : uint8_t {
+    kRead,
+    kWrite,         // In the operating system's hands when done: survives kill -9, not power loss.
+    kDurableWrite,  // Also on stable media, this write alone (RWF_DSYNC).
+    kSync,          // fdatasync: every write of this file that completed before is on stable media.
+  };
+  Kind kind = Kind::kRead;
+  File* file = nullptr;
+  std::byte* data = nullptr;  // For writes the bytes are only read.
+  size_t length = 0;          // Whole transfers: a short one is continued by the backend.
+  uint64_t offset = 0;
+
+  // Set by the backend. A read that meets the end of the file is kIoError naming file, offset and
+  // the length found, except that `transferred` tells how much there was.
+  Status status{};
+  size_t transferred = 0;
+
+  void* owner = nullptr;    // Free for the caller.
+  Request* next = nullptr;  // Belongs to the backend while in flight.
+};
+
+// Submits requests and collects them. One thread at a time uses a queue (it may be handed on under
+// a lock of the owner). Requests run concurrently and complete in any order.
+// Destroying a queue with requests in flight waits for them.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  // Starts the request, never blocks for its completion. At most `depth` may be in flight.
+  virtual void Submit(Request* request) = 0;
+  // Blocks until one request is complete and returns it. With one in flight, backends without
+  // io_uring run it on this very thread. Must not be called with none in flight.
+  virtual Request* Reap() = 0;
+  virtual size_t in_flight() const = 0;
+};
+
+struct OpenOptions {
+  bool write = false;
+  bool create = false;     // Create when missing...
+  bool exclusive = false;  // ...and fail with kAlreadyExists when present.
+  bool direct = false;     // O_DIRECT where the file system allows; see File::direct().
+};
+
+class File {
+ public:
+  virtual ~File() = default;
+  virtual const std::string& path() const = 0;
+  // True when transfers bypass the page cache. Requests must then be aligned to kBlockBytes.
+  virtual bool direct() const = 0;
+  virtual Result<uint64_t> Size() = 0;
+  virtual Status Truncate(uint64_t bytes) = 0;
+  // Allocates blocks for [0, bytes) and grows the file to `bytes`; a longer file keeps its length.
+  // kNoSpace when they cannot be had; the length is then as before. Durable with the next sync.
+  virtual Status Allocate(uint64_t bytes) = 0;
+
+  // Blocking whole transfers on the calling thread; the same errors as Request::status.
+  virtual Status Read(uint64_t offset, std::span<std::byte> into) = 0;
+  virtual Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) = 0;
+  virtual Status Sync() = 0;  // fdatasync
+};
+
+struct FileInfo {
+  uint64_t bytes = 0;            // Length.
+  uint64_t allocated_bytes = 0;  // Blocks really held.
+  bool is_directory = false;
+};
+
+// What a volume is and can do; for `doctor` and for warnings at Open.
+struct VolumeInfo {
+  std::string file_system;  // "ext4", "tmpfs", "memory", ...
+  bool durable = true;      // False for memory file systems: nothing on them survives power loss.
+  bool direct_io = false;
+  uint64_t total_bytes = 0;
+  uint64_t free_bytes = 0;
+};
+
+// Held while alive; another holder, in this or any process, is refused.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
+// All paths are taken as given, "/"-separated. Directory operations are durable only after
+// SyncDirectory of the parent.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual std::string_view name() const = 0;  // "io_uring", "threads", "memory", "simulated"
+
+  virtual Result<std::unique_ptr<File>> Open(const std::string& path,
+                                             const OpenOptions& options) = 0;
+  virtual Result<FileInfo> Info(const std::string& path) = 0;  // kNotFound when absent.
+  virtual Status Rename(const std::string& from, const std::string& to) = 0;  // Replaces `to`.
+  virtual Status Remove(const std::string& path) = 0;
+  virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when present.
+  virtual Status SyncDirectory(const std::string& path) = 0;
+  virtual Result<std::vector<std::string>> List(const std::string& path) = 0;  // Sorted names.
+  // kLocked when somebody holds it. Creates the file. A lock can outlive a killed process for some
+  // milliseconds by its in-flight I/O: this retries for a quarter of a second.
+  virtual Result<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
+  virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
+
+  virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;
+};
+
+// Joined by its destructor.
+class Thread {
+ public:
+  virtual ~Thread() = default;
+};
+
+// Makes a file descriptor readable, for event loops. In simulation, and in a process that has no
+// descriptor left, there is none (-1) and the calls do nothing.
+class Notifier {
+ public:
+  virtual ~Notifier() = default;
+  virtual int fd() const = 0;
+  virtual void Signal() = 0;
+  virtual void Clear() = 0;
+};
+
+class Scheduler {
+ public:
+  virtual ~Scheduler() = default;
+  // Null when the operating system refuses another thread.
+  virtual std::unique_ptr<Thread> StartThread(std::string name, std::function<void()> body) = 0;
+
+  // Futex: returns at once when word != expected; otherwise sleeps until WakeAll(word) or the
+  // deadline on MonotonicNs. False only when the deadline passed. Wakes may be spurious.
+  virtual bool Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) = 0;
+  virtual void WakeAll(std::atomic<uint32_t>& word) = 0;
+  virtual void Sleep(uint64_t duration_ns) = 0;
+  // Lets others run; a point where the simulated scheduler may switch. Free in production.
+  virtual void Yield() = 0;
+
+  virtual uint64_t MonotonicNs() = 0;
+  virtual uint64_t WallNs() = 0;  // Since 1970. Only written down, never compared at replay.
+  virtual uint64_t Random64() = 0;
+  // Differs in a child after fork(); constant in simulation.
+  virtual uint64_t ProcessId() = 0;
+  virtual uint32_t Cores() = 0;
+  virtual std::unique_ptr<Notifier> NewNotifier() = 0;
+};
+
+struct World {
+  std::shared_ptr<FileSystem> files;
+  std::shared_ptr<Scheduler> scheduler;
+};
+
+enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
+
+// The real machine. kAuto takes io_uring when the kernel grants it, blocking threads otherwise;
+// `why` then says in one line why not and how to allow it. kUring fails with kIoError instead.
+Result<World> MakeRealWorld(IoBackend backend, std::string* why = nullptr);
+
+// Files in memory, real threads and clocks: ":memory:". Nothing survives the World.
+World MakeMemoryWorld();
+
+}  // namespace cairn::io
