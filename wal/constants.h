@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The numbers of the log, each with its reason. Those of the byte layout are in wal/format.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/io/world.h"
+
+namespace cairn::wal {
+
+// Groups start on it and are padded to it: no acknowledged byte shares a block with a later write.
+inline constexpr uint32_t kBlock = io::kBlockBytes;
+
+// Records, strips and tensors start on a cache line.
+inline constexpr uint32_t kRecordAlignment = 64;
+
+// Below it the ballast would take most of the log; above it offsets leave 32 bits behind.
+inline constexpr uint64_t kMinSegmentBytes = 256 << 10;
+inline constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 31;
+
+// Two being written, one closed behind them and one forming: enough that the device never idles,
+// few enough that a slow device is felt as kBusy and not as memory.
+inline constexpr size_t kMaxGroups = 4;
+inline constexpr size_t kMaxGroupsInFlight = 2;
+
+// Payloads from here on get a group of their own and may be written while they are gathered. Also
+// the unit of such writes: smaller ones waste requests, larger ones leave nothing to overlap.
+inline constexpr uint64_t kLargePayloadBytes = 512 << 10;
+inline constexpr size_t kPieceBytes = 512 << 10;
+static_assert(kPieceBytes % kBlock == 0);
+
+// Pieces of one group that are in flight together. Four saturate the devices measured.
+inline constexpr size_t kPieceDepth = 4;
+
+// A group takes no more members beyond this: what joins late would wait for all of it.
+inline constexpr uint32_t kMaxGroupBytes = 4 << 20;
+
+// Space that only Purpose::kRelease may use: 64 releases, each in a group (and so a block) of its
+// own. Dropping a branch must work on a full disk.
+inline constexpr uint32_t kBallastRecords = 64;
+inline constexpr uint64_t kBallastBytes = uint64_t{kBallastRecords} * kBlock;
+static_assert(kBallastBytes <= kMinSegmentBytes);
+
+// A footer repeats the headers of a segment's records. Beyond this share of the segment it would
+// save no reading, and the segment gets none.
+inline constexpr uint64_t kFooterShare = 16;
+
+// Zeros are written in this unit when a segment is made.
+inline constexpr size_t kPrewriteBytes = 1 << 20;
+
+// After a refused allocation the pool tries again at most this often.
+inline constexpr uint64_t kSpaceRetryNs = 10'000'000;
+
+// A group slower than this is reported to the observer.
+inline constexpr uint64_t kStallNs = 1'000'000'000;
+
+// Where a group takes at least this long, its leader first lets the callers that were just woken
+// join: it waits for at most 1/kGatherShare of that time. On faster devices a sleep costs more than
+// it gains.
+inline constexpr uint64_t kGatherMinGroupNs = 400'000;
+inline constexpr uint64_t kGatherShare = 8;
+inline constexpr uint32_t kGatherMaxBytes = 256 << 10;
+
+// The unit of sequential reading in recovery.
+inline constexpr size_t kReadBytes = 1 << 20;
+static_assert(kReadBytes % kBlock == 0);
+
+// How far recovery looks for groups into a segment whose header was never written.
+inline constexpr uint32_t kUnwrittenLookBytes = 1 << 20;
+
+// Eight chunks of the smallest useful size.
+inline constexpr uint64_t kMinHotTailBytes = 256 << 10;
+
+// Handles for reading that stay open.
+inline constexpr size_t kOpenSegmentFiles = 64;
+
+}  // namespace cairn::wal

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wal/hot_tail.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/core/check.h"
+#include "wal/constants.h"
+#include "wal/format.h"
+
+namespace cairn::wal {
+
+HotTail::Chunk::Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint64_t in_segment,
+                      uint32_t at_offset)
+    : home(std::move(owner)), buffer(std::move(memory)), segment(in_segment), offset(at_offset) {}
+
+// Runs after the last reference is gone, and the reference count orders it after every reader's
+// last access: only so may the memory be written again.
+HotTail::Chunk::~Chunk() {
+  std::lock_guard lock(home->mutex);
+  if (buffer.size() == home->chunk_bytes && home->free.size() < home->keep) {
+    home->free.push_back(std::move(buffer));
+  }
+}
+
+HotTail::HotTail(const Allocator& allocator, uint64_t limit_bytes, uint64_t chunk_bytes)
+    : allocator_(allocator), limit_bytes_(limit_bytes), memory_(std::make_shared<Memory>()) {
+  memory_->chunk_bytes = chunk_bytes;
+  memory_->keep =
+      2;  // What eviction frees is taken at once; more would be memory beyond the limit.
+  memory_->free.reserve(memory_->keep);
+}
+
+AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
+  if (bytes <= memory_->chunk_bytes) {
+    bytes = memory_->chunk_bytes;
+    std::lock_guard lock(memory_->mutex);
+    if (!memory_->free.empty()) {
+      AlignedBuffer buffer = std::move(memory_->free.back());
+      memory_->free.pop_back();
+      return buffer;
+    }
+  }
+  return AlignedBuffer::TryAllocate(allocator_, bytes, kBlock);
+}
+
+std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, uint64_t bytes,
+                                             bool* pinned) {
+  CAIRN_CHECK(offset % kBlock == 0);
+  bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
+  std::lock_guard lock(mutex_);
+  // A count of one means that only this deque knows the chunk, and only Find, under this lock,
+  // could make a second reference.
+  for (auto oldest = chunks_.begin(); bytes_ + bytes > limit_bytes_ && oldest != chunks_.end();) {
+    if (oldest->use_count() > 1) {
+      ++oldest;
+      continue;
+    }
+    bytes_ -= (*oldest)->buffer.size();
+    oldest = chunks_.erase(oldest);
+  }
+  *pinned = bytes_ + bytes > limit_bytes_;
+  if (*pinned) return nullptr;
+  AlignedBuffer buffer = TakeBuffer(bytes);
+  if (buffer.empty()) return nullptr;
+  auto chunk = std::make_shared<Chunk>(memory_, std::move(buffer), segment, offset);
+  chunk->used.store(offset, std::memory_order_relaxed);
+  bytes_ += chunk->buffer.size();
+  chunks_.push_back(chunk);
+  return chunk;
+}
+
+Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
+  std::lock_guard lock(mutex_);
+  // From the newest: what is asked for was mostly just written.
+  for (auto chunk = chunks_.rbegin(); chunk != chunks_.rend(); ++chunk) {
+    const Chunk& found = **chunk;
+    if (found.segment != segment || offset < found.offset) continue;
+    if (uint64_t{offset} + bytes > found.used.load(std::memory_order_acquire)) return {};
+    return {*chunk, {found.At(offset), bytes}};
+  }
+  return {};
+}
+
+bool HotTail::wants_prefault() {
+  std::lock_guard lock(mutex_);
+  if (bytes_ + memory_->chunk_bytes > limit_bytes_) return false;
+  std::lock_guard memory_lock(memory_->mutex);
+  return memory_->free.empty();
+}
+
+void HotTail::Prefault() {
+  if (!wants_prefault()) return;
+  AlignedBuffer buffer =
+      AlignedBuffer::TryAllocate(allocator_, static_cast<size_t>(memory_->chunk_bytes), kBlock);
+  if (buffer.empty()) return;
+  std::memset(buffer.data(), 0, buffer.size());
+  std::lock_guard lock(memory_->mutex);
+  if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(buffer));
+}
+
+uint64_t HotTail::bytes() {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace cairn::wal

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory of the log. A chunk mirrors a contiguous stretch of one segment: groups are formed in it,
+// written from it, and afterwards it stays as a cache of the newest part of the log. When the limit
+// is reached, the oldest chunk that nobody pins gives its memory to the next.
+//
+// Thread-safe; no call blocks for anything but the class's own short lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+#include "wal/log.h"
+
+namespace cairn::wal {
+
+class HotTail {
+ public:
+  struct Chunk;
+
+  HotTail(const Allocator& allocator, uint64_t limit_bytes, uint64_t chunk_bytes);
+
+  // A chunk for at least `bytes` of `segment` from `offset` on (a multiple of 4 KiB); null when
+  // memory is short: `*pinned` tells whether because of readers and groups (or the allocator).
+  std::shared_ptr<Chunk> Add(uint64_t segment, uint32_t offset, uint64_t bytes, bool* pinned);
+
+  Pinned Find(uint64_t segment, uint32_t offset, uint32_t bytes);
+
+  // Allocates and touches the memory of the next chunk, so that the page faults happen here and
+  // not under an append. Cheap when there is nothing to do.
+  void Prefault();
+  bool wants_prefault();
+
+  uint64_t bytes();
+
+ private:
+  // Outlives the HotTail when a reader still pins a chunk: chunks hand their memory back to it.
+  struct Memory {
+    std::mutex mutex;
+    std::vector<AlignedBuffer> free;  // All of the standard size.
+    uint64_t chunk_bytes = 0;
+    size_t keep = 0;  // Further buffers are given back to the allocator.
+  };
+
+  AlignedBuffer TakeBuffer(uint64_t bytes);
+
+  const Allocator allocator_;
+  const uint64_t limit_bytes_;
+  const std::shared_ptr<Memory> memory_;
+
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Chunk>> chunks_;  // Oldest first.
+  uint64_t bytes_ = 0;                         // Of chunks_.
+
+ public:
+  struct Chunk {
+    Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint64_t in_segment,
+          uint32_t at_offset);
+    ~Chunk();
+
+    std::byte* At(uint32_t segment_offset) const {
+      return buffer.data() + (segment_offset - offset);
+    }
+    uint64_t end() const { return offset + buffer.size(); }
+
+    const std::shared_ptr<Memory> home;
+    AlignedBuffer buffer;
+    const uint64_t segment;
+    const uint32_t offset;
+    std::atomic<uint32_t> used{0};  // Segment offset behind the last record that was reserved.
+  };
+};
+
+}  // namespace cairn::wal

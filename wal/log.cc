@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening, closing, reading and recycling.
+#include "wal/log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+#include "wal/log_impl.h"
+
+namespace cairn::wal {
+namespace {
+
+uint32_t BallastSegments(uint64_t segment_bytes) {
+  return static_cast<uint32_t>((kBallastBytes + segment_bytes - kBlock - 1) /
+                               (segment_bytes - kBlock));
+}
+
+LogOptions Clamped(LogOptions options) {
+  options.chunk_bytes =
+      AlignUp(std::clamp<uint64_t>(options.chunk_bytes, 2 * kBlock, options.segment_bytes), kBlock);
+  // Chunks of the groups in flight, the formed and the forming one, with room to spare.
+  options.chunk_bytes = std::min(options.chunk_bytes, AlignUp(options.hot_tail_bytes / 8, kBlock));
+  options.spare_segments_min =
+      std::max(options.spare_segments_min, BallastSegments(options.segment_bytes));
+  options.spare_segments_max = std::max(options.spare_segments_max, options.spare_segments_min);
+  return options;
+}
+
+Status CheckOptions(const LogOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument, "log options: " + what);
+  };
+  if (options.segment_bytes < kMinSegmentBytes || options.segment_bytes > kMaxSegmentBytes ||
+      options.segment_bytes % kBlock != 0) {
+    return refuse("segment_bytes " + std::to_string(options.segment_bytes) +
+                  " is not a multiple of 4096 in 256 KiB to 2 GiB");
+  }
+  if (options.hot_tail_bytes < kMinHotTailBytes) {
+    return refuse("hot_tail_bytes " + std::to_string(options.hot_tail_bytes) + " is below " +
+                  std::to_string(kMinHotTailBytes));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Log>> Log::Open(io::World world, LogOptions options,
+                                       RecoveredLog recovered) {
+  CAIRN_RETURN_IF_ERROR(CheckOptions(options));
+  auto log = std::make_unique<LogImpl>(std::move(world), Clamped(std::move(options)),
+                                       std::move(recovered));
+  CAIRN_RETURN_IF_ERROR(log->Start());
+  return std::unique_ptr<Log>(std::move(log));
+}
+
+LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
+    : world_(std::move(world)),
+      scheduler_(*world_.scheduler),
+      options_(std::move(options)),
+      recovered_(std::move(recovered)),
+      epoch_(recovered_.next_epoch),
+      hot_(options_.allocator, options_.hot_tail_bytes, options_.chunk_bytes),
+      pool_(world_, options_,
+            {.on_ready =
+                 [this] {
+                   Wakes wakes;
+                   Lock lock(mutex_);
+                   if (room_sleepers_) wakes.Add(room_word_);
+                   room_sleepers_ = false;
+                   lock.unlock();
+                   wakes.Go(scheduler_);
+                 },
+             .on_fatal = [this](const Status& cause) { Poison(cause); },
+             .on_event =
+                 [this](const std::string& line) {
+                   if (options_.observer != nullptr) options_.observer->OnEvent(line);
+                 },
+             .idle_work = [this] { hot_.Prefault(); }}),
+      ballast_segments_(BallastSegments(options_.segment_bytes)),
+      last_reserved_(recovered_.last_sequence),
+      written_(recovered_.last_sequence),
+      durable_(recovered_.last_sequence) {
+  announced_written_ = announced_durable_ = recovered_.last_sequence;
+  issued_ = writes_through_ = write_wanted_ = durable_wanted_ = recovered_.last_sequence;
+  last_hash_ = recovered_.last_hash;
+  if (!recovered_.segments.empty()) tail_end_ = recovered_.segments.back().end_offset;
+}
+
+Status LogImpl::Start() {
+  for (const SegmentInfo& info : recovered_.segments) {
+    const std::string path = SegmentPath(options_.directory, info.number);
+    CAIRN_ASSIGN_OR_RETURN(const io::FileInfo file, world_.files->Info(path));
+    // Bytes that are there cannot be refused, only left uncounted when the limit was lowered.
+    const bool granted = options_.grant == nullptr || options_.grant->Take(file.bytes).ok();
+    live_.push_back({info, file.bytes, granted});
+  }
+  // The pool would rename and write files that may belong to a living writer.
+  if (options_.read_only) return Status::Ok();
+  const bool is_new = recovered_.segments.empty();
+  const uint64_t first = is_new ? 1 : recovered_.segments.front().number;
+  const uint64_t next = is_new ? 1 : recovered_.segments.back().number + 1;
+  CAIRN_RETURN_IF_ERROR(pool_.Open(first, next, /*fill=*/is_new));
+
+  const uint64_t footer_limit = options_.segment_bytes / kFooterShare;
+  footer_buffer_ = AlignedBuffer::TryAllocate(
+      options_.allocator, AlignUp(footer_limit + sizeof(FooterTrailer), kBlock), kBlock);
+  block_ = AlignedBuffer::TryAllocate(options_.allocator, kBlock, kBlock);
+  if (block_.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the log");
+  hot_.Prefault();
+
+  pool_.Start();
+  pool_.Kick();
+  log_thread_ = scheduler_.StartThread("cairn-log", [this] { RunLogThread(); });
+  return Status::Ok();
+}
+
+LogImpl::~LogImpl() { (void)Close(); }
+
+Status LogImpl::poisoned() const {
+  Lock lock(mutex_);
+  return cause_;
+}
+
+Pinned LogImpl::FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) {
+  return hot_.Find(segment, offset, bytes);
+}
+
+Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
+  {
+    Lock lock(mutex_);
+    if (segment_ != nullptr && segment_->number == segment) return segment_->file;
+    for (const auto& [number, file] : open_files_) {
+      if (number == segment) return file;
+    }
+    const bool live = std::any_of(live_.begin(), live_.end(), [segment](const LiveSegment& entry) {
+      return entry.info.number == segment;
+    });
+    if (!live) {
+      return Status(StatusCode::kNotFound,
+                    "log segment " + SegmentFileName(segment) + " is not part of the log");
+    }
+  }
+  CAIRN_ASSIGN_OR_RETURN(
+      std::shared_ptr<io::File> file,
+      world_.files->Open(SegmentPath(options_.directory, segment), {.direct = true}));
+  Lock lock(mutex_);
+  open_files_.emplace_back(segment, file);
+  if (open_files_.size() > kOpenSegmentFiles) open_files_.pop_front();
+  return file;
+}
+
+std::vector<SegmentInfo> LogImpl::Segments() const {
+  Lock lock(mutex_);
+  std::vector<SegmentInfo> segments;
+  segments.reserve(live_.size());
+  for (const LiveSegment& live : live_) segments.push_back(live.info);
+  return segments;
+}
+
+Status LogImpl::ReleaseBelow(uint64_t first_segment) {
+  std::vector<LiveSegment> released;
+  {
+    Lock lock(mutex_);
+    // The segment with the last durable record stays: should a power loss take what follows, its
+    // end is where the log goes on.
+    const uint64_t durable = durable_.load();
+    while (live_.size() > 1 && live_.front().info.number < first_segment &&
+           live_[1].info.first_sequence <= durable) {
+      released.push_back(live_.front());
+      live_.pop_front();
+    }
+    std::erase_if(open_files_, [&](const auto& open) {
+      return !live_.empty() && open.first < live_.front().info.number;
+    });
+  }
+  Status status;
+  for (const LiveSegment& segment : released) {
+    const Status recycled = pool_.Recycle(segment.info.number, segment.bytes, segment.granted);
+    if (status.ok()) status = recycled;
+  }
+  return status;
+}
+
+Log::Counters LogImpl::counters() const {
+  auto* self = const_cast<LogImpl*>(this);  // The parts count under locks of their own.
+  const SegmentPool::Stock stock = self->pool_.stock();
+  const uint64_t hot_bytes = self->hot_.bytes();
+  Lock lock(mutex_);
+  Counters counters = counters_;
+  counters.bytes_prewritten = stock.bytes_prewritten;
+  counters.segments_live = live_.size();
+  counters.segments_spare = stock.spares;
+  counters.segment_bytes_total = stock.spares * options_.segment_bytes;
+  for (const LiveSegment& live : live_) counters.segment_bytes_total += live.bytes;
+  counters.hot_bytes = hot_bytes;
+  return counters;
+}
+
+Status LogImpl::Flush(uint64_t deadline_ns) {
+  const uint64_t last = last_reserved_.load();
+  return last == 0 ? Status::Ok() : Wait(last, /*durable=*/true, deadline_ns);
+}
+
+// Tells recovery that the log ended here in order, so that it need not search what follows.
+Status LogImpl::WriteCleanEnd() {
+  std::shared_ptr<OpenSegmentState> segment;
+  uint32_t offset = 0;
+  GroupHeader header{};
+  {
+    Lock lock(mutex_);
+    if (!cause_.ok() || !any_written_) return Status::Ok();
+    segment = tail_segment_;
+    offset = tail_end_;
+    header.first_sequence = written_.load() + 1;
+    header.synced_upto = durable_.load();
+  }
+  if (offset + kBlock > options_.segment_bytes) return Status::Ok();
+  header.epoch = epoch_;
+  header.segment = segment->number;
+  header.length = sizeof(GroupHeader);
+  header.flags = kGroupCleanEnd;
+  std::memset(block_.data(), 0, kBlock);
+  EncodeGroupHeader(header, offset, options_.store, block_.data());
+  CAIRN_RETURN_IF_ERROR(segment->file->Write(offset, block_.span(), /*durable=*/false));
+  return segment->file->Sync();
+}
+
+void LogImpl::StopThreads() {
+  {
+    Lock lock(mutex_);
+    stop_ = true;
+    log_word_.fetch_add(1);
+  }
+  scheduler_.WakeAll(log_word_);
+  log_thread_.reset();
+  pool_.Stop();
+}
+
+Status LogImpl::Close() {
+  {
+    Lock lock(mutex_);
+    if (closing_) return close_status_;
+    closing_ = true;
+  }
+  Status status;
+  if (log_thread_ != nullptr) {
+    if (poisoned().ok()) status = Flush(io::kNoDeadline);
+    if (status.ok()) {
+      status = WriteCleanEnd();
+      if (!status.ok()) Poison(status);
+    }
+  }
+  StopThreads();
+  Lock lock(mutex_);
+  close_status_ = status;
+  return status;
+}
+
+}  // namespace cairn::wal

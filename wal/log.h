@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The write-ahead log: the one commit point of a store. It takes records in an order that it
+// numbers (sequences, from 1, without holes), writes them in groups, and tells how far they have
+// got. It does not know what they mean.
+//
+// The way of a record:
+//   Reserve   numbers it and gives it a place in the forming group's memory     (never blocks)
+//   fill      the caller copies the payload straight into that memory           (no lock)
+//   Publish   seals the checksums                                               (no lock)
+//   group     a caller that waits leads the group on its own thread; groups that nobody waits for
+//             are led by the log thread. Write, sync if a member asked for it, acknowledge in
+//             order.
+//
+// Group memory belongs to chunks that mirror contiguous stretches of the log. A written chunk stays
+// as the *hot tail*, a cache of the newest `hot_tail_bytes` of the log that costs no copy.
+//
+// Failure: any error on a write or sync of an allocated segment poisons the log. Nothing is
+// retried; everything above acknowledged_sequence() has an unknown outcome until the log is opened
+// again.
+//
+// Thread-safe. Reserve takes a short lock of its own; callers that need an order of their own
+// (the engine's commit lock) may hold that across Reserve, and across nothing else here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+#include "base/io/world.h"
+#include "cairn/allocator.h"
+#include "wal/record.h"
+
+namespace cairn::wal {
+
+// On disk in OPTIONS as text: "dsync" or "fdatasync".
+enum class SyncMethod : uint8_t { kFdatasync, kDurableWrite };
+
+// Disk space is granted by the store's byte ledger (declared here, implemented above).
+class SpaceGrant {
+ public:
+  virtual ~SpaceGrant() = default;
+  virtual Status Take(uint64_t bytes) = 0;  // kNoSpace when max_bytes would be passed.
+  virtual void Return(uint64_t bytes) = 0;
+};
+
+// Called by whichever thread found out, with no lock of the log held. Calls never overlap for
+// OnProgress; both values only grow. Wait() may return before OnProgress tells of its record.
+class LogObserver {
+ public:
+  virtual ~LogObserver() = default;
+  virtual void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) = 0;
+  // Once. `acknowledged`: the highest sequence whose group was completed.
+  virtual void OnPoison(const Status& cause, uint64_t acknowledged) = 0;
+  // A group took longer than the stall threshold, or the spare pool ran dry, ...: one line.
+  virtual void OnEvent(const std::string& line) = 0;
+};
+
+struct LogOptions {
+  std::string directory;  // "<store>/log"
+  StoreId store;
+  uint64_t segment_bytes = 64 << 20;
+  uint32_t spare_segments_min = 2;  // Pre-written and waiting.
+  uint32_t spare_segments_max = 16;
+  uint64_t hot_tail_bytes = 256 << 20;
+  uint64_t chunk_bytes = 8 << 20;          // Clamped to what a segment can hold.
+  uint64_t memory_flush_ns = 100'000'000;  // Oldest unwritten record of a group nobody waits for.
+  SyncMethod sync_method = SyncMethod::kFdatasync;
+  Allocator allocator = Allocator::Default();
+  bool read_only = false;           // No threads, no files made; Reserve gives kReadOnly.
+  SpaceGrant* grant = nullptr;      // May be null: unlimited.
+  LogObserver* observer = nullptr;  // May be null.
+};
+
+// What recovery found; also the state from which a Log goes on.
+struct SegmentInfo {
+  uint64_t number = 0;
+  uint64_t epoch = 0;
+  uint32_t end_offset = 0;  // First byte after the last valid group.
+  uint64_t first_sequence = 0;
+  uint64_t last_sequence = 0;  // first_sequence - 1 when empty.
+};
+
+struct RecoveredLog {
+  std::vector<SegmentInfo> segments;  // From the log start, consecutive numbers.
+  uint64_t last_sequence = 0;
+  uint64_t last_hash = 0;  // Header hash of the last valid group; chains segments.
+  uint64_t next_epoch = 1;
+  bool torn_tail = false;   // Something unacknowledged was dropped at the end.
+  std::string torn_detail;  // Where and why, for people.
+  bool repaired = false;    // Salvage dropped something that had been synced.
+  std::string repaired_detail;
+};
+
+struct RecoveryOptions {
+  std::string directory;
+  StoreId store;
+  uint64_t first_segment = 1;
+  bool read_only = false;  // Then nothing is synced either.
+  // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
+  bool salvage = false;
+  // Stop after this sequence (reload after poison); UINT64_MAX: everything.
+  uint64_t stop_after = UINT64_MAX;
+};
+
+// Replays the headers of all records in sequence order. Full segments are read by their footer.
+// The payload of groups that may not have been synced is verified, the rest is trusted until read.
+// `on_record` may fail, which ends recovery with its Status. Writes nothing, ever; fdatasyncs what
+// it read unless read_only. kCorruption (names file and offset) for damaged headers below what was
+// synced and for missing segments; kUnsupportedFormat for a newer format.
+Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
+                             const std::function<Status(const RecordView&)>& on_record);
+
+// Bytes of the hot tail; keeps its chunk alive.
+struct Pinned {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> bytes;
+};
+
+class Log {
+ public:
+  // `recovered` from Recover (or default constructed for a new log; then the first spare segments
+  // are made before it returns). Starts the log thread and the pool thread. The first write opens
+  // a fresh segment with recovered.next_epoch.
+  static Result<std::unique_ptr<Log>> Open(io::World world, LogOptions options,
+                                           RecoveredLog recovered);
+  virtual ~Log() = default;  // Close()s.
+
+  enum class Purpose : uint8_t {
+    kData,     // May be refused with kNoSpace.
+    kRelease,  // Drop, rewind, reclaim: may use the ballast.
+  };
+
+  // A place in the forming group. Movable value; must be Published.
+  struct Slot {
+    uint64_t sequence = 0;
+    Location location;
+    std::byte* payload = nullptr;  // Strip i starts at payload + strip_offsets[i].
+    std::vector<uint32_t> strip_offsets;
+    void* group = nullptr;        // The log's.
+    std::byte* record = nullptr;  // The frame.
+  };
+
+  // Never blocks. kBusy: group memory is full (two groups in flight and one formed); retry after
+  // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk); nothing was
+  // numbered, and it may work later. kPoisoned. kInvalidArgument: larger than max_record_bytes().
+  // A record with a large payload (kLargePayloadBytes) gets a group of its own.
+  virtual Result<Slot> Reserve(const RecordSpec& spec, Purpose purpose) = 0;
+  virtual uint64_t max_record_bytes() const = 0;
+
+  // Optional, by the one filling thread, in rising order: payload bytes [0, filled) are final.
+  // Lets the log write early pieces of a large record while the next are being gathered.
+  virtual void PieceReady(Slot& slot, uint64_t filled) = 0;
+  // `strip_hashes`: Hash() of each strip's bytes. After this the slot's memory is the log's.
+  virtual void Publish(Slot& slot, std::span<const uint64_t> strip_hashes) = 0;
+
+  // Tells the log thread that somebody wants `sequence` written (and synced, when durable) but will
+  // not wait for it on a thread of his own. Never blocks.
+  virtual void Request(uint64_t sequence, bool durable) = 0;
+
+  // Blocks until `sequence` is written (durable: synced); leads groups on this thread if nobody
+  // else does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded.
+  // The caller must not hold an unpublished slot up to `sequence`: it could wait for itself.
+  virtual Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) = 0;
+  // Blocks until a Reserve that gave kBusy may be worth a retry, or the deadline.
+  virtual Status WaitForRoom(uint64_t deadline_ns) = 0;
+  // Writes and syncs everything reserved and published so far.
+  virtual Status Flush(uint64_t deadline_ns) = 0;
+
+  virtual uint64_t last_reserved_sequence() const = 0;
+  virtual uint64_t written_sequence() const = 0;  // Acknowledged kProcess up to here.
+  virtual uint64_t durable_sequence() const = 0;  // Acknowledged kPower up to here.
+  virtual Status poisoned() const = 0;            // Ok while healthy.
+
+  // Bytes of the log that are in memory: [offset, offset + bytes) of a segment. Nothing when they
+  // are not (any more). The bytes of a published record are readable at once; of one that was only
+  // reserved, once IsSealed (wal/record.h) says so.
+  virtual Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) = 0;
+  // A file handle for reading a segment with direct I/O, cached.
+  virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
+  virtual std::vector<SegmentInfo> Segments() const = 0;
+
+  // Recycling: segments below `first_segment` are free. They return to the spare pool (renamed,
+  // to be overwritten in place) or are removed when it is full. The caller has made that durable.
+  // A log start must hold a durable record, else a power loss could take the whole log: choose one
+  // whose first_sequence is at most durable_sequence(). Segments beyond that are not released.
+  virtual Status ReleaseBelow(uint64_t first_segment) = 0;
+
+  struct Counters {
+    uint64_t groups = 0, records = 0, syncs = 0;
+    uint64_t bytes_written = 0;     // Groups with padding.
+    uint64_t bytes_prewritten = 0;  // Zeros, to make segments ready.
+    uint64_t led_by_waiter = 0, led_by_thread = 0;
+    uint64_t segments_live = 0, segments_spare = 0, segment_bytes_total = 0;
+    uint64_t hot_bytes = 0, busy = 0;
+  };
+  virtual Counters counters() const = 0;
+
+  // Flushes what is published, marks a clean end, stops the threads. Idempotent. After poison it
+  // only stops. Every slot has been published, and no other call is under way or follows.
+  virtual Status Close() = 0;
+};
+
+}  // namespace cairn::wal

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The log behind the interface of wal/log.h: placing records (log_reserve.cc), group commit
+// (log_commit.cc), opening, closing and everything else (log.cc).
+//
+// A group is forming -> closed -> done, and groups stand in one queue in the order of their
+// sequences. One thread, its leader, carries a group from forming or closed to done:
+//
+//   close it, wait for its members to be filled, seal the header          no lock
+//   write                                                                 no lock
+//   wait until all earlier groups are written, sync if a member asked     no lock
+//   take everything that is done off the front of the queue, tell who waits
+//
+// The sync comes after the wait because it vouches for everything before: a sync that began while
+// an earlier write was still under way proves nothing about that write.
+//
+// What callers want is two numbers, write_wanted_ and durable_wanted_; whoever may lead looks for
+// the first group that they reach. Threads that cannot lead sleep on the word of their group; one
+// of them, the candidate, sleeps on lead_word_ and is woken to lead the next.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+#include "wal/constants.h"
+#include "wal/format.h"
+#include "wal/hot_tail.h"
+#include "wal/log.h"
+#include "wal/segment_pool.h"
+
+namespace cairn::wal {
+
+class LogImpl final : public Log {
+ public:
+  LogImpl(io::World world, LogOptions options, RecoveredLog recovered);
+  ~LogImpl() override;
+  Status Start();
+
+  Result<Slot> Reserve(const RecordSpec& spec, Purpose purpose) override;
+  uint64_t max_record_bytes() const override;
+  void PieceReady(Slot& slot, uint64_t filled) override;
+  void Publish(Slot& slot, std::span<const uint64_t> strip_hashes) override;
+  void Request(uint64_t sequence, bool durable) override;
+  Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) override;
+  Status WaitForRoom(uint64_t deadline_ns) override;
+  Status Flush(uint64_t deadline_ns) override;
+  uint64_t last_reserved_sequence() const override { return last_reserved_.load(); }
+  uint64_t written_sequence() const override { return written_.load(); }
+  uint64_t durable_sequence() const override { return durable_.load(); }
+  Status poisoned() const override;
+  Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) override;
+  Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
+  std::vector<SegmentInfo> Segments() const override;
+  Status ReleaseBelow(uint64_t first_segment) override;
+  Counters counters() const override;
+  Status Close() override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // A segment that this log writes. Groups hold it, so that its file is open while they need it.
+  struct OpenSegmentState {
+    uint64_t number = 0;
+    uint64_t first_sequence = 0;
+    std::shared_ptr<io::File> file;
+    uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
+    bool opens_epoch = false;
+    // The footer that grows in footer_buffer_; `footer` false: there will be none.
+    bool footer = false;
+    uint32_t footer_bytes = 0;
+    uint32_t footer_groups = 0;
+  };
+
+  enum class GroupState : uint8_t { kFree, kForming, kClosed, kDone };
+
+  // Reused for ever, so a thread that is late to a word never touches freed memory.
+  struct Group {
+    GroupState state = GroupState::kFree;
+    std::shared_ptr<HotTail::Chunk> chunk;
+    std::shared_ptr<OpenSegmentState> segment;
+    uint32_t offset = 0;  // Of the group header.
+    uint32_t bytes = 0;   // Header and records.
+    uint64_t first_sequence = 0;
+    uint32_t record_count = 0;
+    uint32_t footer_offset = 0;  // In footer_buffer_.
+    uint32_t footer_bytes = 0;
+    uint64_t opened_ns = 0;
+    bool opens_segment = false;
+    bool large = false;  // One record of kLargePayloadBytes or more, alone.
+    bool led = false;    // Some thread leads it.
+    bool written = false;
+    bool durable = false;  // Synced before it is done; decided when it is written.
+    uint64_t header_hash = 0;
+
+    // Members not yet published, and kLeaderWaits.
+    std::atomic<uint32_t> fills{0};
+    std::atomic<uint32_t> done_word{0};
+    bool has_sleepers = false;
+
+    // For groups that are written in pieces.
+    std::unique_ptr<io::Queue> queue;
+    std::array<io::Request, kPieceDepth> requests;
+    std::vector<io::Request*> free_requests;
+    uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
+    Status early_status;
+
+    uint64_t last_sequence() const { return first_sequence + record_count - 1; }
+    uint64_t end() const { return uint64_t{offset} + bytes; }
+    std::byte* header() const { return chunk->At(offset); }
+  };
+  static constexpr uint32_t kLeaderWaits = 1u << 31;
+
+  // Wake-ups found out under the lock and done after it: a thread woken under the lock would only
+  // run into it.
+  class Wakes {
+   public:
+    void Add(std::atomic<uint32_t>& word) {
+      word.fetch_add(1);
+      for (size_t i = 0; i < count_; ++i) {
+        if (words_[i] == &word) return;
+      }
+      words_[count_++] = &word;
+    }
+    void Go(io::Scheduler& scheduler) {
+      for (size_t i = 0; i < count_; ++i) scheduler.WakeAll(*words_[i]);
+      count_ = 0;
+    }
+
+   private:
+    std::array<std::atomic<uint32_t>*, kMaxGroups + 8> words_{};
+    size_t count_ = 0;
+  };
+
+  // --- Placing records, under the lock (log_reserve.cc)
+  struct Placement;
+  Result<Group*> GroupFor(const RecordSpec& spec, uint64_t record_bytes, Purpose purpose,
+                          Wakes& wakes);
+  bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;
+  bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
+  Status NoNextSegment(bool short_of_stock);
+  Group* FreeGroup();
+  void CloseForming();
+  Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
+                                                   uint64_t bytes);
+  void SubmitPiece(Group& group, uint32_t begin, uint32_t end);
+
+  // --- Group commit (log_commit.cc); Lock& means: held on entry and on return
+  Group* NextToLead();
+  bool SyncWanted() const;
+  bool LeadSomething(Lock& lock, bool by_waiter);
+  void Lead(Lock& lock, Group& group);
+  void LeadSync(Lock& lock);
+  void Gather(Lock& lock, Group& group);
+  void AwaitFills(Group& group);
+  void SealGroup(Group& group, uint64_t synced_upto);
+  void CopyToFooter(const Group& group);
+  Status FinishPredecessor(const Group& group);
+  Status WriteFooter(const OpenSegmentState& segment, uint64_t last_sequence);
+  Status WriteGroup(Group& group, bool durable);
+  Status WritePieces(Group& group, uint32_t begin, uint32_t end);
+  Status ReapPiece(Group& group);
+  bool AwaitEarlierWrites(Lock& lock, const Group& group);
+  void CountWritten(Wakes& wakes);
+  void SetDurable(uint64_t sequence, Wakes& wakes);
+  void Retire(Wakes& wakes);
+  void HandOn(Wakes& wakes);
+  void PoisonLocked(const Status& cause, Wakes& wakes);
+  void Poison(const Status& cause);
+  void Announce(Lock& lock, Wakes& wakes);
+  Status OutcomeAfterPoison(uint64_t sequence) const;
+  Group* Unretired(uint64_t sequence);
+  bool Sleep(Lock& lock, std::atomic<uint32_t>& word, uint64_t deadline_ns);
+  void RunLogThread();
+  uint64_t NextTimer(uint64_t now);
+
+  // --- The rest (log.cc)
+  Status WriteCleanEnd();
+  Status FlushForClose();
+  void StopThreads();
+  struct LiveSegment {
+    SegmentInfo info;
+    uint64_t bytes = 0;
+    bool granted = false;
+  };
+
+  const io::World world_;
+  io::Scheduler& scheduler_;
+  LogOptions options_;
+  const RecoveredLog recovered_;
+  const uint64_t epoch_;
+  HotTail hot_;
+  SegmentPool pool_;
+  const uint32_t ballast_segments_;  // Ready segments that only Purpose::kRelease may open.
+
+  mutable std::mutex mutex_;
+  std::array<Group, kMaxGroups> groups_;
+  std::deque<Group*> queue_;  // By sequence; the forming one is the last.
+  Group* forming_ = nullptr;  // queue_.back() or null.
+  std::shared_ptr<HotTail::Chunk> chunk_;
+  std::shared_ptr<OpenSegmentState> segment_;       // Where records are placed.
+  std::shared_ptr<OpenSegmentState> tail_segment_;  // Where the last retired group lies.
+  uint64_t last_hash_ = 0;                          // Its header hash.
+  uint32_t tail_end_ = 0;                           // Its padded end.
+  AlignedBuffer footer_buffer_;
+  AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
+  std::deque<LiveSegment> live_;
+  std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
+
+  std::atomic<uint64_t> last_reserved_, written_, durable_;
+  uint64_t issued_ = 0;          // Highest sequence that was handed to a write.
+  uint64_t writes_through_ = 0;  // Every sequence up to it has been written, retired or not.
+  uint64_t write_wanted_ = 0;
+  uint64_t durable_wanted_ = 0;
+  uint32_t in_flight_ = 0;
+  bool exclusive_ = false;  // The group in flight must be alone.
+  bool any_written_ = false;
+  bool closing_ = false;
+  bool closed_ = false;
+  bool stop_ = false;
+  Status cause_;  // Of the poison.
+  Status close_status_;
+
+  // Announcements to the observer, never two at once.
+  bool announcing_ = false;
+  bool announce_poison_ = false;
+  uint64_t announced_written_ = 0, announced_durable_ = 0;
+
+  // The gathering leader, see Gather().
+  uint32_t gather_want_ = 0;
+  bool gathering_ = false;
+  uint64_t group_ns_ = 0;  // Moving average of what a synced group takes.
+
+  bool candidate_ = false;
+  uint64_t candidate_sequence_ = 0;
+  bool sync_sleepers_ = false, room_sleepers_ = false;
+  bool log_thread_sleeps_ = false, log_thread_idle_ = false;
+  std::atomic<uint32_t> lead_word_{0}, sync_word_{0}, room_word_{0}, write_word_{0}, log_word_{0},
+      gather_word_{0};
+
+  mutable Counters counters_;
+  std::unique_ptr<io::Thread> log_thread_;
+};
+
+}  // namespace cairn::wal

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Placing records: which group, which memory, which segment. Everything here runs under the log's
+// lock except the copying of headers.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "wal/log_impl.h"
+
+namespace cairn::wal {
+namespace {
+
+uint32_t FooterBytesOf(const RecordSpec& spec) {
+  return static_cast<uint32_t>(sizeof(FooterRecord) +
+                               RecordHeaderBytes(spec.fields.size(), spec.strips.size()));
+}
+
+uint64_t PayloadBytes(const RecordSpec& spec) {
+  uint64_t bytes = 0;
+  for (const Strip& strip : spec.strips) bytes += AlignUp(strip.bytes, kRecordAlignment);
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t LogImpl::max_record_bytes() const {
+  const uint64_t by_segment = MaxGroupBytes(options_.segment_bytes) - sizeof(GroupHeader);
+  // One such chunk beside those that are being written and filled.
+  const uint64_t by_memory = options_.hot_tail_bytes / 2 - kBlock - sizeof(GroupHeader);
+  return std::min(by_segment, by_memory);
+}
+
+Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
+  const uint64_t record_bytes = RecordBytes(spec.fields.size(), spec.strips);
+  if (options_.read_only) {
+    return Status(StatusCode::kReadOnly, "the log was opened for reading only");
+  }
+  if (spec.kind == 0) return Status(StatusCode::kInvalidArgument, "record kind 0");
+  if (record_bytes > max_record_bytes()) {
+    return Status(StatusCode::kInvalidArgument, "a record of " + std::to_string(record_bytes) +
+                                                    " bytes; the log takes up to " +
+                                                    std::to_string(max_record_bytes()));
+  }
+  Slot slot;
+  slot.strip_offsets.resize(spec.strips.size());
+  uint32_t strip_offset = 0;
+  for (size_t i = 0; i < spec.strips.size(); ++i) {
+    slot.strip_offsets[i] = strip_offset;
+    strip_offset += static_cast<uint32_t>(AlignUp(spec.strips[i].bytes, kRecordAlignment));
+  }
+
+  Wakes wakes;
+  bool took_stock = false;  // A segment or a chunk: the pool's thread makes the next ready.
+  {
+    Lock lock(mutex_);
+    if (closing_) return Status(StatusCode::kInvalidState, "the log is closed");
+    if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
+    CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
+    const HotTail::Chunk* const chunk_before = chunk_.get();
+    Result<Group*> placed = GroupFor(spec, record_bytes, purpose, wakes);
+    took_stock = chunk_.get() != chunk_before;
+    if (placed.ok()) {
+      Group& group = **placed;
+      slot.sequence = last_reserved_.load(std::memory_order_relaxed) + 1;
+      last_reserved_.store(slot.sequence);
+      slot.location = {segment_->number, epoch_, static_cast<uint32_t>(group.end()),
+                       static_cast<uint32_t>(record_bytes)};
+      slot.group = &group;
+      slot.record = group.chunk->At(slot.location.offset);
+      group.bytes += static_cast<uint32_t>(record_bytes);
+      group.record_count += 1;
+      group.footer_bytes += FooterBytesOf(spec);
+      group.fills.fetch_add(1, std::memory_order_relaxed);
+      group.chunk->used.store(static_cast<uint32_t>(group.end()), std::memory_order_release);
+      ++counters_.records;
+      // Its early pieces begin where blocks hold nothing but payload.
+      group.early_begin = group.early_end = static_cast<uint32_t>(AlignUp(
+          slot.location.offset +
+              AlignUp(RecordHeaderBytes(spec.fields.size(), spec.strips.size()), kRecordAlignment),
+          kBlock));
+      if (group.large) CloseForming();
+      if (log_thread_idle_) wakes.Add(log_word_);
+      if (gathering_ && group.record_count >= gather_want_) wakes.Add(gather_word_);
+    } else {
+      if (placed.status().code() == StatusCode::kBusy) ++counters_.busy;
+      HandOn(wakes);
+    }
+    lock.unlock();
+    if (took_stock || (!placed.ok() && placed.status().code() != StatusCode::kOutOfMemory)) {
+      pool_.Kick();
+    }
+    wakes.Go(scheduler_);
+    if (!placed.ok()) return placed.status();
+  }
+  EncodeRecord(spec, slot.sequence, slot.record);
+  slot.payload = slot.record + AlignUp(RecordHeaderBytes(spec.fields.size(), spec.strips.size()),
+                                       kRecordAlignment);
+  return slot;
+}
+
+bool LogImpl::FitsSegment(const OpenSegmentState& segment, uint64_t end,
+                          uint64_t footer_bytes) const {
+  uint64_t need = AlignUp(end, kBlock);
+  if (segment.footer) need += AlignUp(footer_bytes + sizeof(FooterTrailer), kBlock);
+  return need <= options_.segment_bytes;
+}
+
+// Whether the forming group can take one more record.
+bool LogImpl::FitsForming(uint64_t record_bytes, uint64_t header_bytes) const {
+  const Group& group = *forming_;
+  const uint64_t end = group.end() + record_bytes;
+  return group.bytes + record_bytes <= kMaxGroupBytes &&
+         AlignUp(end, kBlock) <= group.chunk->end() &&
+         FitsSegment(*segment_, end, segment_->footer_bytes + group.footer_bytes + header_bytes);
+}
+
+Status LogImpl::NoNextSegment(bool short_of_stock) {
+  const Status refusal = pool_.refusal();
+  if (refusal.ok() || !short_of_stock) {
+    return Status(StatusCode::kBusy, "the next log segment is still being prepared");
+  }
+  return Status(StatusCode::kNoSpace,
+                "no space for another log segment: " + std::string(refusal.message()));
+}
+
+LogImpl::Group* LogImpl::FreeGroup() {
+  for (Group& group : groups_) {
+    if (group.state == GroupState::kFree) return &group;
+  }
+  return nullptr;
+}
+
+// Memory for `bytes` from `offset` of the segment on: the rest of the current chunk or a new one.
+Result<std::shared_ptr<HotTail::Chunk>> LogImpl::ChunkFor(uint64_t segment, uint32_t offset,
+                                                          uint64_t bytes) {
+  if (chunk_ != nullptr && chunk_->segment == segment && offset >= chunk_->offset &&
+      offset + bytes <= chunk_->end()) {
+    return chunk_;
+  }
+  chunk_.reset();  // So that it can be recycled when nothing else uses it.
+  bool pinned = false;
+  // No chunk needs more memory than the segment has file left.
+  std::shared_ptr<HotTail::Chunk> added = hot_.Add(segment, offset, bytes, &pinned);
+  if (added == nullptr) {
+    return pinned ? Status(StatusCode::kBusy, "the memory of the log is in use")
+                  : Status(StatusCode::kOutOfMemory, "no memory for a log chunk");
+  }
+  return added;
+}
+
+// The forming group, or a new one, for a record of these parts. Changes nothing when it fails,
+// except that the forming group may have been closed.
+Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t record_bytes,
+                                          Purpose purpose, Wakes& wakes) {
+  const bool large = PayloadBytes(spec) >= kLargePayloadBytes;
+  const uint32_t footer_bytes = FooterBytesOf(spec);
+  if (forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) return forming_;
+  Group* group = FreeGroup();
+  if (forming_ != nullptr) {
+    // What it holds goes now, whoever asked for it or not. Without another group it stays open:
+    // smaller records, such as tokens whose KV is shed, may still fit.
+    write_wanted_ = std::max(write_wanted_, forming_->last_sequence());
+    if (group != nullptr) CloseForming();
+    HandOn(wakes);
+  }
+  if (group == nullptr) return Status(StatusCode::kBusy, "the groups of the log are all in use");
+
+  const uint64_t group_bytes = sizeof(GroupHeader) + record_bytes;
+  const uint32_t group_footer = static_cast<uint32_t>(sizeof(FooterGroup)) + footer_bytes;
+  const bool same_segment =
+      segment_ != nullptr &&
+      FitsSegment(*segment_, segment_->end + group_bytes, segment_->footer_bytes + group_footer);
+  if (same_segment) {
+    auto chunk = ChunkFor(segment_->number, segment_->end, AlignUp(group_bytes, kBlock));
+    if (!chunk.ok()) return chunk.status();
+    chunk_ = *chunk;
+  } else {
+    const uint32_t must_remain = purpose == Purpose::kData ? ballast_segments_ : 0;
+    if (pool_.ready() <= must_remain) return NoNextSegment(/*short_of_stock=*/true);
+    // Memory first: a segment that was taken must be written. Its number is known.
+    const uint64_t number = segment_ != nullptr ? segment_->number + 1
+                            : live_.empty()     ? 1
+                                                : live_.back().info.number + 1;
+    auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
+    if (!chunk.ok()) return chunk.status();
+    SegmentPool::Ready next = pool_.TakeNext();
+    if (next.file == nullptr) return NoNextSegment(/*short_of_stock=*/false);
+    CAIRN_CHECK(next.segment == number);
+    chunk_ = *chunk;
+    auto opened = std::make_shared<OpenSegmentState>();
+    opened->number = next.segment;
+    opened->first_sequence = last_reserved_.load() + 1;
+    opened->file = std::move(next.file);
+    opened->opens_epoch = segment_ == nullptr;
+    opened->footer = !footer_buffer_.empty();
+    if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
+    live_.push_back({{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
+                      opened->first_sequence - 1},
+                     options_.segment_bytes,
+                     next.granted});
+    segment_ = std::move(opened);
+  }
+
+  group->state = GroupState::kForming;
+  group->chunk = chunk_;
+  group->segment = segment_;
+  group->offset = segment_->end;
+  group->bytes = sizeof(GroupHeader);
+  group->first_sequence = last_reserved_.load() + 1;
+  group->record_count = 0;
+  group->footer_bytes = sizeof(FooterGroup);
+  group->opened_ns = scheduler_.MonotonicNs();
+  group->opens_segment = segment_->end == kFirstGroupOffset;
+  group->large = large;
+  group->led = group->written = group->durable = false;
+  group->early_status = Status::Ok();
+  CAIRN_CHECK(group->fills.load() == 0 && !group->has_sleepers);
+  forming_ = group;
+  queue_.push_back(group);
+  return group;
+}
+
+// No more members; the next group begins on the next block.
+void LogImpl::CloseForming() {
+  Group& group = *forming_;
+  OpenSegmentState& segment = *group.segment;
+  group.state = GroupState::kClosed;
+  forming_ = nullptr;
+  segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  CAIRN_CHECK(segment.end <= options_.segment_bytes);
+  group.footer_offset = segment.footer_bytes;
+  if (segment.footer &&
+      segment.footer_bytes + group.footer_bytes > options_.segment_bytes / kFooterShare) {
+    segment.footer = false;
+  }
+  if (segment.footer) {
+    segment.footer_bytes += group.footer_bytes;
+    segment.footer_groups += 1;
+  } else {
+    group.footer_bytes = 0;
+  }
+}
+
+void LogImpl::SubmitPiece(Group& group, uint32_t begin, uint32_t end) {
+  io::Request* request = group.free_requests.back();
+  group.free_requests.pop_back();
+  *request = io::Request();
+  request->kind = io::Request::Kind::kWrite;
+  request->file = group.segment->file.get();
+  request->data = group.chunk->At(begin);
+  request->length = end - begin;
+  request->offset = begin;
+  group.queue->Submit(request);
+}
+
+void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
+  Group& group = *static_cast<Group*>(slot.group);
+  if (!group.large) return;
+  if (group.queue == nullptr) {
+    group.queue = world_.files->NewQueue(kPieceDepth);
+    for (io::Request& request : group.requests) group.free_requests.push_back(&request);
+  }
+  const uint64_t ready =
+      static_cast<uint64_t>(slot.payload - slot.record) + slot.location.offset + filled;
+  CAIRN_CHECK(ready <= uint64_t{slot.location.offset} + slot.location.bytes);
+  // What the queue has no room for is left to the leader. Nothing on disk can make a reader look
+  // at these blocks before the header is written.
+  while (group.early_end + kPieceBytes <= ready && !group.free_requests.empty()) {
+    SubmitPiece(group, group.early_end, group.early_end + static_cast<uint32_t>(kPieceBytes));
+    group.early_end += static_cast<uint32_t>(kPieceBytes);
+  }
+}
+
+void LogImpl::Publish(Slot& slot, std::span<const uint64_t> strip_hashes) {
+  CAIRN_CHECK(slot.group != nullptr);
+  SealRecord(slot.location, options_.store, strip_hashes, slot.record);
+  Group& group = *static_cast<Group*>(slot.group);
+  slot.group = nullptr;
+  const uint32_t before = group.fills.fetch_sub(1, std::memory_order_acq_rel);
+  CAIRN_CHECK((before & ~kLeaderWaits) > 0);
+  if (before == (kLeaderWaits | 1)) scheduler_.WakeAll(group.fills);
+}
+
+}  // namespace cairn::wal

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is on disk becomes what was acknowledged. The rules are in wal/FORMAT.md; in short:
+//
+//   A segment is part of the log if its header and first group fit together, continue the segment
+//   before it, and nothing newer contradicts. The header of the next segment tells exactly where a
+//   segment ends and proves that it was synced up to there. So only the last segment can be torn,
+//   and whatever is wrong in an earlier one is corruption.
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/core/check.h"
+#include "wal/log.h"
+#include "wal/segment_files.h"
+#include "wal/segment_reader.h"
+
+namespace cairn::wal {
+namespace {
+
+using OnRecord = std::function<Status(const RecordView&)>;
+
+// Where the next segment's header says that this one ended.
+struct KnownEnd {
+  uint64_t last_sequence = 0;
+  uint64_t end_offset = 0;
+  uint64_t last_hash = 0;
+};
+
+class Recovery {
+ public:
+  Recovery(io::World& world, const RecoveryOptions& options, const OnRecord& on_record)
+      : world_(world), options_(options), on_record_(on_record) {}
+
+  Result<RecoveredLog> Run();
+
+ private:
+  struct Segment {
+    std::unique_ptr<SegmentReader> reader;
+    SegmentHeader header{};
+  };
+
+  Status Replay();
+  Status ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end);
+  Status WalkSegment(Segment& segment, SegmentInfo& info, const std::optional<KnownEnd>& end);
+  Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
+  Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
+  Result<bool> FirstGroupIsGood(Segment& segment);
+  Result<std::optional<Segment>> OpenSuccessor(const Segment& segment);
+  Status CheckNothingIsMissing(uint64_t missing, Segment* last);
+  bool SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequence, std::string* where);
+  Result<bool> SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
+                               uint64_t epoch, uint64_t sequence, std::string* where);
+  Result<bool> FollowingHold(uint64_t segment, uint64_t epoch, uint64_t sequence,
+                             std::string* where);
+  Status Deliver(const std::vector<RecordView>& records);
+  Status FindNextEpoch();
+  Status Sync();
+  bool HasFile(uint64_t segment) const {
+    return std::binary_search(directory_.segments.begin(), directory_.segments.end(), segment);
+  }
+
+  io::World& world_;
+  const RecoveryOptions& options_;
+  const OnRecord& on_record_;
+  LogDirectory directory_;
+  RecoveredLog log_;
+  uint64_t max_epoch_ = 0;
+  bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
+};
+
+Status Recovery::Deliver(const std::vector<RecordView>& records) {
+  for (const RecordView& record : records) CAIRN_RETURN_IF_ERROR(on_record_(record));
+  return Status::Ok();
+}
+
+// A valid footer says where every record lies, so the payload need not be read. False: there is no
+// usable one and the segment must be walked. Nothing is delivered before all of it was checked.
+Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end) {
+  const auto trailer = segment.reader->ReadFooterTrailer(segment.header.epoch);
+  if (!trailer.ok()) return trailer.status();
+  if (!trailer->has_value() || (*trailer)->first_sequence != segment.header.first_sequence ||
+      (*trailer)->last_sequence != end.last_sequence || end.last_sequence > options_.stop_after) {
+    return false;
+  }
+  const auto entries = segment.reader->ReadFooterEntries(**trailer);
+  if (!entries.ok()) {
+    if (entries.status().code() == StatusCode::kCorruption) return false;
+    return entries.status();
+  }
+  std::vector<RecordView> records;
+  std::span<const std::byte> rest = *entries;
+  uint64_t sequence = segment.header.first_sequence;
+  uint64_t end_offset = kFirstGroupOffset;
+  uint64_t last_hash = 0;
+  for (uint32_t g = 0; g < (*trailer)->group_count; ++g) {
+    if (rest.size() < sizeof(FooterGroup)) return false;
+    const auto group = LoadAs<FooterGroup>(rest.data());
+    rest = rest.subspan(sizeof(FooterGroup));
+    if (group.offset != end_offset || group.header.first_sequence != sequence) return false;
+    for (uint32_t r = 0; r < group.header.record_count; ++r) {
+      if (rest.size() < sizeof(FooterRecord)) return false;
+      const auto entry = LoadAs<FooterRecord>(rest.data());
+      rest = rest.subspan(sizeof(FooterRecord));
+      if (entry.header_bytes > rest.size() || entry.header_bytes % 8 != 0) return false;
+      const Location location{info.number, info.epoch, entry.offset, 0};
+      auto record = ParseRecord(rest.first(entry.header_bytes), location, options_.store);
+      if (!record.ok() || record->sequence != sequence) return false;
+      ++sequence;
+      records.push_back(std::move(*record));
+      rest = rest.subspan(entry.header_bytes);
+    }
+    end_offset = AlignUp(group.offset + group.header.length, kBlock);
+    last_hash = group.header.hash;
+  }
+  if (!rest.empty() || sequence != end.last_sequence + 1 || end_offset != end.end_offset ||
+      last_hash != end.last_hash) {
+    return false;
+  }
+  CAIRN_RETURN_IF_ERROR(Deliver(records));
+  info.last_sequence = end.last_sequence;
+  info.end_offset = static_cast<uint32_t>(end_offset);
+  log_.last_hash = last_hash;
+  return true;
+}
+
+// Group by group, up to the known end or as far as groups are valid.
+Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
+                             const std::optional<KnownEnd>& end) {
+  SegmentReader& reader = *segment.reader;
+  while (!end || info.end_offset < end->end_offset) {
+    if (uint64_t{info.end_offset} + kBlock > reader.bytes()) {
+      const Status full(StatusCode::kCorruption,
+                        At(reader.path(), info.end_offset) + "the segment ends here");
+      return end ? full : EndLog(segment, info, full);
+    }
+    const auto read = reader.ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
+                                       /*verify_payload=*/!end.has_value());
+    if (!read.ok()) {
+      if (read.status().code() != StatusCode::kCorruption || end) return read.status();
+      return EndLog(segment, info, read.status());
+    }
+    const SegmentReader::Group& group = **read;
+    const GroupHeader header = group.header;
+    const uint64_t next_offset = AlignUp(uint64_t{info.end_offset} + header.length, kBlock);
+    if (header.record_count > 0 && header.last_sequence() > options_.stop_after) {
+      stopped_ = true;
+      return Status::Ok();
+    }
+    if (!group.payload.ok()) {
+      // Was it synced? Then these positions are damaged, which their reader will be told; else the
+      // group never was acknowledged and ends the log. Looking moves the window: read again.
+      const Status payload = group.payload;
+      std::string where;
+      CAIRN_ASSIGN_OR_RETURN(const bool synced,
+                             SomethingSynced(reader, next_offset, info.number + 1, info.epoch,
+                                             header.last_sequence(), &where));
+      if (!synced) {
+        log_.torn_tail = true;
+        log_.torn_detail = payload.ToString();
+        return Status::Ok();
+      }
+      CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* again,
+                             reader.ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
+                                              /*verify_payload=*/false));
+      CAIRN_RETURN_IF_ERROR(Deliver(again->records));
+    } else {
+      CAIRN_RETURN_IF_ERROR(Deliver(group.records));
+    }
+    info.last_sequence += header.record_count;
+    info.end_offset = static_cast<uint32_t>(next_offset);
+    log_.last_hash = header.hash;
+    log_.last_sequence = info.last_sequence;
+    if (header.flags == kGroupCleanEnd && !end) {
+      // Nothing follows in this epoch; but a newer one might, with a damaged header.
+      std::string where;
+      CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(info.number + 1, info.epoch,
+                                                              info.last_sequence + 1, &where));
+      if (synced) {
+        return Status(StatusCode::kCorruption,
+                      SegmentPath(options_.directory, info.number + 1) +
+                          ": offset 0: the segment header is damaged: " + where);
+      }
+      return Status::Ok();
+    }
+  }
+  if (end && (info.end_offset != end->end_offset || info.last_sequence != end->last_sequence ||
+              log_.last_hash != end->last_hash)) {
+    return Status(StatusCode::kCorruption,
+                  At(reader.path(), info.end_offset) + "ends with sequence " +
+                      std::to_string(info.last_sequence) + ", the next segment follows sequence " +
+                      std::to_string(end->last_sequence) + " at offset " +
+                      std::to_string(end->end_offset));
+  }
+  return Status::Ok();
+}
+
+// The walk met something that is no group. Torn, if nothing after it was built on it.
+Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
+  SegmentReader& reader = *segment.reader;
+  CAIRN_ASSIGN_OR_RETURN(const auto groups,
+                         reader.FindGroups(info.end_offset, reader.bytes(), info.epoch));
+  std::string where;
+  bool synced = SyncedIn(groups, info.last_sequence + 1, &where);
+  if (!synced) {
+    CAIRN_ASSIGN_OR_RETURN(
+        synced, FollowingHold(info.number + 1, info.epoch, info.last_sequence + 1, &where));
+  }
+  if (synced) {
+    return Status(StatusCode::kCorruption, std::string(what_is_there.message()) + "; " + where);
+  }
+  // Stale bytes or zeros are the regular end; a group of this epoch is one that was cut.
+  if (!groups.empty()) {
+    log_.torn_tail = true;
+    log_.torn_detail = std::string(what_is_there.message());
+  }
+  return Status::Ok();
+}
+
+// Whether one of these groups proves that `sequence` had been synced when it was written.
+bool Recovery::SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequence,
+                        std::string* where) {
+  for (const GroupHeader& group : groups) {
+    max_epoch_ = std::max(max_epoch_, group.epoch);
+    if (group.synced_upto < sequence) continue;
+    *where = "a later group (sequence " + std::to_string(group.first_sequence) +
+             ") says that everything up to " + std::to_string(group.synced_upto) + " was synced";
+    return true;
+  }
+  return false;
+}
+
+// The same for everything from `begin` on and in the segments from `following` on.
+Result<bool> Recovery::SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
+                                       uint64_t epoch, uint64_t sequence, std::string* where) {
+  CAIRN_ASSIGN_OR_RETURN(const auto groups, reader.FindGroups(begin, reader.bytes(), epoch));
+  if (SyncedIn(groups, sequence, where)) return true;
+  return FollowingHold(following, epoch, sequence, where);
+}
+
+// The same for whole segments, also for those whose header is damaged.
+Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t sequence,
+                                     std::string* where) {
+  for (; HasFile(segment); ++segment) {
+    auto opened = SegmentReader::Open(world_, options_.directory, segment, options_.store);
+    if (!opened.ok()) return opened.status();
+    SegmentReader& reader = **opened;
+    const auto header = reader.ReadHeader();
+    uint64_t look_bytes = reader.bytes();
+    if (header.ok()) {
+      max_epoch_ = std::max(max_epoch_, header->epoch);
+      if (header->epoch < epoch) continue;  // What an earlier epoch left behind.
+      if (header->synced_upto >= sequence) {
+        *where = reader.path() + " says that everything up to " +
+                 std::to_string(header->synced_upto) + " was synced";
+        return true;
+      }
+    } else if (header.status().code() != StatusCode::kCorruption) {
+      return header.status();
+    } else {
+      CAIRN_ASSIGN_OR_RETURN(const bool unwritten, reader.HeaderLooksUnwritten());
+      if (unwritten) look_bytes = kUnwrittenLookBytes;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto groups,
+                           reader.FindGroups(kFirstGroupOffset, look_bytes, epoch));
+    if (SyncedIn(groups, sequence, where)) {
+      *where = reader.path() + ": " + *where;
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
+  const auto group =
+      segment.reader->ReadGroup(kFirstGroupOffset, segment.header.epoch,
+                                segment.header.first_sequence, /*verify_payload=*/false);
+  if (group.ok()) return (*group)->header.hash == segment.header.first_group_hash;
+  if (group.status().code() == StatusCode::kCorruption) return false;
+  return group.status();
+}
+
+// The segment that continues `segment`, by its header; nothing when its file was never used for
+// that. kCorruption when it says that it continues something else.
+Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& segment) {
+  const uint64_t number = segment.header.segment + 1;
+  if (!HasFile(number)) return std::optional<Segment>();
+  Segment next;
+  CAIRN_ASSIGN_OR_RETURN(next.reader,
+                         SegmentReader::Open(world_, options_.directory, number, options_.store));
+  const auto header = next.reader->ReadHeader();
+  if (!header.ok()) {
+    if (header.status().code() != StatusCode::kCorruption) return header.status();
+    return std::optional<Segment>();
+  }
+  next.header = *header;
+  max_epoch_ = std::max(max_epoch_, next.header.epoch);
+  if (next.header.epoch < segment.header.epoch) return std::optional<Segment>();
+  if (next.header.predecessor_segment != segment.header.segment ||
+      next.header.predecessor_epoch != segment.header.epoch ||
+      next.header.predecessor_last_sequence + 1 < segment.header.first_sequence ||
+      next.header.predecessor_last_sequence + 1 != next.header.first_sequence) {
+    return Status(StatusCode::kCorruption,
+                  At(next.reader->path(), 0) + "continues segment " +
+                      SegmentFileName(next.header.predecessor_segment) + " of epoch " +
+                      std::to_string(next.header.predecessor_epoch) + ", found " +
+                      segment.reader->path() + " of epoch " + std::to_string(segment.header.epoch));
+  }
+  return std::optional<Segment>(std::move(next));
+}
+
+Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
+  SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
+                   segment.header.first_sequence, segment.header.first_sequence - 1};
+  bool done = false;
+  if (end) {
+    CAIRN_ASSIGN_OR_RETURN(done, ReplayFooter(segment, info, *end));
+  }
+  Status status;
+  if (!done) status = WalkSegment(segment, info, end);
+  // Also when it fails: salvage keeps what was replayed.
+  log_.segments.push_back(info);
+  log_.last_sequence = info.last_sequence;
+  return status;
+}
+
+// No segment `missing`, or none that was ever used: is that the end of the log?
+Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
+  if (HasFile(missing)) return Status::Ok();
+  const std::string path = SegmentPath(options_.directory, missing);
+  if (!directory_.segments.empty() && directory_.segments.back() > missing) {
+    return Status(StatusCode::kCorruption, path + ": offset 0: the file is missing, but there is " +
+                                               SegmentFileName(directory_.segments.back()));
+  }
+  if (last == nullptr) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(const auto trailer, last->reader->ReadFooterTrailer(last->header.epoch));
+  if (trailer.has_value()) {
+    return Status(StatusCode::kCorruption, path + ": offset 0: the file is missing, but " +
+                                               last->reader->path() +
+                                               " was full and synced when its footer was written");
+  }
+  return Status::Ok();
+}
+
+Status Recovery::Replay() {
+  const uint64_t first = options_.first_segment;
+  CAIRN_RETURN_IF_ERROR(CheckNothingIsMissing(first, nullptr));
+  if (!HasFile(first)) {
+    if (first == 1) return Status::Ok();  // A new log.
+    return Status(StatusCode::kCorruption, SegmentPath(options_.directory, first) +
+                                               ": offset 0: the first segment is missing");
+  }
+  Segment segment;
+  CAIRN_ASSIGN_OR_RETURN(segment.reader,
+                         SegmentReader::Open(world_, options_.directory, first, options_.store));
+  const auto header = segment.reader->ReadHeader();
+  bool good = false;
+  if (header.ok()) {
+    segment.header = *header;
+    max_epoch_ = header->epoch;
+    CAIRN_ASSIGN_OR_RETURN(good, FirstGroupIsGood(segment));
+  } else if (header.status().code() != StatusCode::kCorruption) {
+    return header.status();
+  }
+  if (!good) {
+    const Status why =
+        header.ok()
+            ? Status(StatusCode::kCorruption,
+                     At(segment.reader->path(), kFirstGroupOffset) + "the first group is damaged")
+            : header.status();
+    if (first != 1) return why;
+    std::string where;
+    CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(first, 0, 1, &where));
+    if (synced) return Status(StatusCode::kCorruption, std::string(why.message()) + "; " + where);
+    return Status::Ok();
+  }
+
+  while (!stopped_) {
+    CAIRN_ASSIGN_OR_RETURN(std::optional<Segment> next, OpenSuccessor(segment));
+    std::optional<KnownEnd> end;
+    if (next) {
+      end = {next->header.predecessor_last_sequence, next->header.predecessor_end_offset,
+             next->header.predecessor_last_hash};
+    }
+    CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
+    if (stopped_) break;
+    if (!next) return CheckNothingIsMissing(segment.header.segment + 1, &segment);
+    CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(*next));
+    if (!usable) {
+      // Header and first group are one write. One without the other is torn, unless more followed.
+      std::string where;
+      CAIRN_ASSIGN_OR_RETURN(
+          const bool synced,
+          SomethingSynced(*next->reader, kFirstGroupOffset + kBlock, next->header.segment + 1,
+                          next->header.epoch, next->header.first_sequence, &where));
+      const std::string what =
+          At(next->reader->path(), kFirstGroupOffset) + "the first group is damaged";
+      if (synced) return Status(StatusCode::kCorruption, what + "; " + where);
+      log_.torn_tail = true;
+      log_.torn_detail = what;
+      return CheckNothingIsMissing(next->header.segment + 1, nullptr);
+    }
+    segment = std::move(*next);
+  }
+  return Status::Ok();
+}
+
+// An epoch must never be used twice. Its first group is synced before anything follows it, so an
+// epoch that left more than that has a header that is found here.
+Status Recovery::FindNextEpoch() {
+  for (const uint64_t number : directory_.segments) {
+    if (!log_.segments.empty() && number <= log_.segments.back().number) continue;
+    auto opened = SegmentReader::Open(world_, options_.directory, number, options_.store);
+    if (!opened.ok()) {
+      if (log_.repaired && opened.status().code() == StatusCode::kCorruption) continue;
+      return opened.status();
+    }
+    const auto header = (*opened)->ReadHeader();
+    if (header.ok()) max_epoch_ = std::max(max_epoch_, header->epoch);
+    if (!header.ok() && header.status().code() != StatusCode::kCorruption) return header.status();
+  }
+  for (const SegmentInfo& segment : log_.segments) max_epoch_ = std::max(max_epoch_, segment.epoch);
+  log_.next_epoch = max_epoch_ + 1;
+  return Status::Ok();
+}
+
+// What was read may still be in a cache of the system or the device, and a new segment is about to
+// be built on it.
+Status Recovery::Sync() {
+  if (options_.read_only || log_.segments.empty()) return Status::Ok();
+  const std::string path = SegmentPath(options_.directory, log_.segments.back().number);
+  CAIRN_ASSIGN_OR_RETURN(const auto file, world_.files->Open(path, {.direct = true}));
+  CAIRN_RETURN_IF_ERROR(file->Sync());
+  return world_.files->SyncDirectory(options_.directory);
+}
+
+Result<RecoveredLog> Recovery::Run() {
+  CAIRN_ASSIGN_OR_RETURN(directory_, ListLogDirectory(*world_.files, options_.directory));
+  const auto live = std::lower_bound(directory_.segments.begin(), directory_.segments.end(),
+                                     options_.first_segment);
+  directory_.segments.erase(directory_.segments.begin(), live);
+  const Status status = Replay();
+  if (!status.ok()) {
+    const bool provable = !log_.segments.empty() || options_.first_segment == 1;
+    if (!options_.salvage || status.code() != StatusCode::kCorruption || !provable) return status;
+    log_.repaired = true;
+    log_.repaired_detail = std::string(status.message());
+  }
+  CAIRN_RETURN_IF_ERROR(FindNextEpoch());
+  CAIRN_RETURN_IF_ERROR(Sync());
+  return std::move(log_);
+}
+
+}  // namespace
+
+Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
+                             const std::function<Status(const RecordView&)>& on_record) {
+  return Recovery(world, options, on_record).Run();
+}
+
+}  // namespace cairn::wal

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wal/segment_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+#include "wal/format.h"
+
+namespace cairn::wal {
+namespace {
+
+constexpr std::string_view kSparePrefix = "spare-";
+constexpr std::string_view kSuffix = ".log";
+constexpr std::string_view kUnfinishedSuffix = ".tmp";
+
+// Sixteen lower-case hex digits and ".log".
+std::optional<uint64_t> ParseName(std::string_view name) {
+  if (name.size() != 16 + kSuffix.size() || !name.ends_with(kSuffix)) return std::nullopt;
+  uint64_t number = 0;
+  const char* end = name.data() + 16;
+  const auto parsed = std::from_chars(name.data(), end, number, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  if (SegmentFileName(number) != name) return std::nullopt;
+  return number;
+}
+
+Status WriteZeros(io::File& file, uint64_t bytes, const Allocator& allocator) {
+  const size_t unit = static_cast<size_t>(std::min<uint64_t>(kPrewriteBytes, bytes));
+  const AlignedBuffer zeros = AlignedBuffer::TryAllocate(allocator, unit, kBlock);
+  if (zeros.empty()) {
+    return Status(StatusCode::kOutOfMemory, "no memory to pre-write " + file.path());
+  }
+  std::memset(zeros.data(), 0, unit);
+  // First, because it fails at once when the disk is full.
+  CAIRN_RETURN_IF_ERROR(file.Allocate(bytes));
+  for (uint64_t at = 0; at < bytes; at += unit) {
+    const size_t length = static_cast<size_t>(std::min<uint64_t>(unit, bytes - at));
+    CAIRN_RETURN_IF_ERROR(file.Write(at, zeros.span().first(length), /*durable=*/false));
+  }
+  return file.Sync();
+}
+
+}  // namespace
+
+Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& directory) {
+  LogDirectory found;
+  const Result<std::vector<std::string>> names = files.List(directory);
+  if (!names.ok()) {
+    if (names.status().code() == StatusCode::kNotFound) return found;
+    return names.status();
+  }
+  for (const std::string& name : *names) {
+    const std::string_view view = name;
+    if (const auto segment = ParseName(view)) {
+      if (*segment != 0) found.segments.push_back(*segment);
+    } else if (view.ends_with(kUnfinishedSuffix)) {
+      found.unfinished.push_back(name);
+    } else if (view.starts_with(kSparePrefix)) {
+      if (const auto id = ParseName(view.substr(kSparePrefix.size()))) found.spares.push_back(*id);
+    }
+  }
+  std::sort(found.segments.begin(), found.segments.end());
+  std::sort(found.spares.begin(), found.spares.end());
+  return found;
+}
+
+std::string SegmentPath(const std::string& directory, uint64_t segment) {
+  return directory + "/" + SegmentFileName(segment);
+}
+
+std::string SparePath(const std::string& directory, uint64_t id) {
+  return directory + "/" + std::string(kSparePrefix) + SegmentFileName(id);
+}
+
+Status MakeZeroedFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
+                      const Allocator& allocator) {
+  const std::string temporary = path + std::string(kUnfinishedSuffix);
+  Status status;
+  {
+    auto file = files.Open(temporary, {.write = true, .create = true, .direct = true});
+    status = file.ok() ? WriteZeros(**file, bytes, allocator) : file.status();
+  }
+  if (status.ok()) status = files.Rename(temporary, path);
+  if (!status.ok()) {
+    // The reason is already known; a file that stays behind is removed at the next Open.
+    (void)files.Remove(temporary);
+  }
+  return status;
+}
+
+}  // namespace cairn::wal

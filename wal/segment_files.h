@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files of the log directory:
+//   <16 hex digits>.log         a numbered segment: live, or prepared to be the next
+//   spare-<16 hex digits>.log   pre-written or recycled, waiting; the digits mean nothing
+//   *.tmp                       a spare being made; removed at the next Open
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/io/world.h"
+#include "cairn/allocator.h"
+
+namespace cairn::wal {
+
+struct LogDirectory {
+  std::vector<uint64_t> segments;  // Sorted.
+  std::vector<uint64_t> spares;    // Sorted.
+  std::vector<std::string> unfinished;
+};
+
+// Other names are ignored. A directory that is missing is empty.
+Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& directory);
+
+std::string SegmentPath(const std::string& directory, uint64_t segment);
+std::string SparePath(const std::string& directory, uint64_t id);
+
+// Makes the file `path` of `bytes` zeros whose blocks are allocated and written, so that
+// overwriting it later changes no metadata; synced under a temporary name and renamed (not yet
+// durably). Why not allocation alone: every first write to an unwritten extent is a commit in the
+// file system's own journal. On failure no file remains.
+Status MakeZeroedFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
+                      const Allocator& allocator);
+
+}  // namespace cairn::wal

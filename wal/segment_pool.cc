@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wal/segment_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+#include "wal/constants.h"
+#include "wal/format.h"
+
+namespace cairn::wal {
+
+SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks)
+    : world_(std::move(world)), options_(options), callbacks_(std::move(callbacks)) {}
+
+SegmentPool::~SegmentPool() { Stop(); }
+
+bool SegmentPool::TakeGrant() {
+  return options_.grant == nullptr || options_.grant->Take(options_.segment_bytes).ok();
+}
+
+void SegmentPool::ReturnGrant(bool granted, uint64_t bytes) {
+  if (granted && options_.grant != nullptr) options_.grant->Return(bytes);
+}
+
+void SegmentPool::CountReadyLocked() {
+  ready_.store(static_cast<uint32_t>(spares_.size()) + (next_.file != nullptr ? 1 : 0),
+               std::memory_order_release);
+}
+
+void SegmentPool::AddSpare(Spare spare) {
+  std::lock_guard lock(mutex_);
+  spares_.push_back(spare);
+  CountReadyLocked();
+}
+
+// A file found at Open that is not part of the log. It is kept (as what the caller makes of it)
+// when it has the right size and its space is granted, or when there is nothing else: dropping
+// data must work in a store that was reopened above its limit.
+Status SegmentPool::AdoptFile(const std::string& path, bool* kept) {
+  *kept = false;
+  CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, world_.files->Info(path));
+  if (info.bytes != options_.segment_bytes) return world_.files->Remove(path);
+  *kept = true;
+  return Status::Ok();
+}
+
+Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
+  next_segment_ = next_segment;
+  io::FileSystem& files = *world_.files;
+  const std::string& directory = options_.directory;
+  CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, directory));
+  for (const std::string& name : found.unfinished) {
+    CAIRN_RETURN_IF_ERROR(files.Remove(directory + "/" + name));
+  }
+  if (!found.spares.empty()) next_spare_id_ = found.spares.back() + 1;
+
+  const auto adopt_spare = [&](uint64_t id) -> Status {
+    const std::string path = SparePath(directory, id);
+    bool kept = false;
+    CAIRN_RETURN_IF_ERROR(AdoptFile(path, &kept));
+    if (!kept) return Status::Ok();
+    const bool granted = TakeGrant();
+    if (!granted && !spares_.empty()) return files.Remove(path);
+    AddSpare({id, granted});
+    return Status::Ok();
+  };
+  for (const uint64_t id : found.spares) CAIRN_RETURN_IF_ERROR(adopt_spare(id));
+
+  bool next_exists = false;
+  bool moved = false;
+  // From the highest down: a number above the next one must never be there without the next one,
+  // or recovery would miss it.
+  for (auto segment = found.segments.rbegin(); segment != found.segments.rend(); ++segment) {
+    if (*segment >= first_live && *segment < next_segment) continue;
+    if (*segment == next_segment) {
+      next_exists = true;
+      continue;
+    }
+    const uint64_t id = next_spare_id_++;
+    CAIRN_RETURN_IF_ERROR(files.Rename(SegmentPath(directory, *segment), SparePath(directory, id)));
+    CAIRN_RETURN_IF_ERROR(adopt_spare(id));
+    moved = true;
+  }
+  if (moved) CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
+
+  if (next_exists) {
+    const std::string path = SegmentPath(directory, next_segment);
+    bool kept = false;
+    CAIRN_RETURN_IF_ERROR(AdoptFile(path, &kept));
+    if (kept) {
+      // The rename may be older than the last sync of the directory, or younger.
+      CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
+      CAIRN_ASSIGN_OR_RETURN(next_.file, files.Open(path, {.write = true, .direct = true}));
+      next_.segment = next_segment;
+      next_.granted = TakeGrant();
+    }
+  }
+  {
+    std::lock_guard lock(mutex_);
+    CountReadyLocked();
+  }
+
+  Status status;
+  while (status.ok()) {
+    Task task;
+    {
+      std::lock_guard lock(mutex_);
+      task = NextTaskLocked();
+    }
+    if (task == Task::kNone || (task == Task::kMake && !fill)) break;
+    status = RunTask(task);
+  }
+  if (!status.ok()) {
+    SetRefusal(status);
+    // A store that exists can be read, and its data dropped, without room for a new segment.
+    if (broken_ || (fill && ready() == 0)) return status;
+  }
+  return Status::Ok();
+}
+
+void SegmentPool::Start() {
+  thread_ = world_.scheduler->StartThread("cairn-log-pool", [this] { Run(); });
+}
+
+void SegmentPool::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    word_.fetch_add(1);
+  }
+  world_.scheduler->WakeAll(word_);
+  thread_.reset();
+}
+
+SegmentPool::Ready SegmentPool::TakeNext() {
+  std::lock_guard lock(mutex_);
+  Ready taken = std::exchange(next_, Ready());
+  if (taken.file != nullptr) {
+    ++next_segment_;
+    CountReadyLocked();
+  }
+  return taken;
+}
+
+Status SegmentPool::refusal() {
+  std::lock_guard lock(mutex_);
+  return refusal_;
+}
+
+void SegmentPool::Kick() {
+  {
+    std::lock_guard lock(mutex_);
+    kicked_ = true;
+    word_.fetch_add(1);
+  }
+  world_.scheduler->WakeAll(word_);
+}
+
+SegmentPool::Task SegmentPool::NextTaskLocked() const {
+  if (broken_) return Task::kNone;
+  // With the prepared segment in hand, spares are counted alone.
+  if (next_.file == nullptr) return Task::kPrepare;
+  if (spares_.size() < options_.spare_segments_min) return Task::kMake;
+  if (spares_.size() > std::max(options_.spare_segments_min, options_.spare_segments_max)) {
+    return Task::kTrim;
+  }
+  return Task::kNone;
+}
+
+void SegmentPool::SetRefusal(const Status& status) {
+  const uint64_t now = world_.scheduler->MonotonicNs();
+  bool first = false;
+  {
+    std::lock_guard lock(mutex_);
+    first = refusal_.ok();
+    refusal_ = status;
+    retry_at_ns_ = now + kSpaceRetryNs;
+  }
+  if (first) callbacks_.on_event("log: no new segment: " + status.ToString());
+}
+
+void SegmentPool::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const Task task = NextTaskLocked();
+    const bool makes_file = task == Task::kMake || (task == Task::kPrepare && spares_.empty());
+    const bool refused = makes_file && !refusal_.ok();
+    const bool wanted = task != Task::kNone && (!refused || kicked_);
+    if (!wanted && !kicked_) {
+      const uint32_t seen = word_.load();
+      lock.unlock();
+      world_.scheduler->Wait(word_, seen, io::kNoDeadline);
+      lock.lock();
+      continue;
+    }
+    kicked_ = false;
+    const uint64_t retry_at = refused ? retry_at_ns_ : 0;
+    lock.unlock();
+    if (callbacks_.idle_work) callbacks_.idle_work();
+    if (wanted) {
+      const uint64_t now = world_.scheduler->MonotonicNs();
+      if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
+      if (task == Task::kPrepare && makes_file) {
+        callbacks_.on_event("log: the pool of spare segments ran dry");
+      }
+      const Status status = RunTask(task);
+      if (!status.ok()) {
+        SetRefusal(status);
+      } else if (refused) {
+        std::lock_guard relock(mutex_);
+        refusal_ = Status::Ok();
+      }
+      callbacks_.on_ready();
+    }
+    lock.lock();
+  }
+}
+
+Status SegmentPool::RunTask(Task task) {
+  switch (task) {
+    case Task::kPrepare: return PrepareNext();
+    case Task::kMake: return MakeSpare();
+    case Task::kTrim: return TrimSpare();
+    case Task::kNone: break;
+  }
+  return Status::Ok();
+}
+
+Status SegmentPool::MakeSpare() {
+  if (options_.grant != nullptr) {
+    CAIRN_RETURN_IF_ERROR(options_.grant->Take(options_.segment_bytes));
+  }
+  uint64_t id;
+  {
+    std::lock_guard lock(mutex_);
+    id = next_spare_id_++;
+  }
+  const Status made = MakeZeroedFile(*world_.files, SparePath(options_.directory, id),
+                                     options_.segment_bytes, options_.allocator);
+  if (!made.ok()) {
+    ReturnGrant(true, options_.segment_bytes);
+    return made;
+  }
+  std::lock_guard lock(mutex_);
+  bytes_prewritten_ += options_.segment_bytes;
+  spares_.push_back({id, true});
+  CountReadyLocked();
+  return Status::Ok();
+}
+
+Status SegmentPool::PrepareNext() {
+  Spare spare;
+  bool have = false;
+  uint64_t segment;
+  {
+    std::lock_guard lock(mutex_);
+    segment = next_segment_;
+    have = !spares_.empty();
+    if (have) spare = spares_.front();
+  }
+  if (!have) return MakeSpare();  // And the next round prepares it.
+
+  io::FileSystem& files = *world_.files;
+  const std::string path = SegmentPath(options_.directory, segment);
+  CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare.id), path));
+  {
+    std::lock_guard lock(mutex_);
+    spares_.pop_front();
+    CountReadyLocked();
+  }
+  Status status = files.SyncDirectory(options_.directory);
+  Result<std::unique_ptr<io::File>> file =
+      status.ok() ? files.Open(path, {.write = true, .direct = true}) : status;
+  if (!file.ok()) {
+    {
+      std::lock_guard lock(mutex_);
+      broken_ = true;
+    }
+    callbacks_.on_fatal(file.status().WithContext("preparing a log segment"));
+    return file.status();
+  }
+  std::lock_guard lock(mutex_);
+  next_ = {std::move(*file), segment, spare.granted};
+  CountReadyLocked();
+  return Status::Ok();
+}
+
+Status SegmentPool::TrimSpare() {
+  Spare spare;
+  {
+    std::lock_guard lock(mutex_);
+    spare = spares_.back();
+    spares_.pop_back();
+    CountReadyLocked();
+  }
+  CAIRN_RETURN_IF_ERROR(world_.files->Remove(SparePath(options_.directory, spare.id)));
+  ReturnGrant(spare.granted, options_.segment_bytes);
+  return Status::Ok();
+}
+
+Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes, bool granted) {
+  const std::string path = SegmentPath(options_.directory, segment);
+  uint64_t id = 0;
+  bool keep;
+  {
+    std::lock_guard lock(mutex_);
+    keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max;
+    if (keep) id = next_spare_id_++;
+  }
+  if (!keep) {
+    CAIRN_RETURN_IF_ERROR(world_.files->Remove(path));
+    ReturnGrant(granted, bytes);
+  } else {
+    CAIRN_RETURN_IF_ERROR(world_.files->Rename(path, SparePath(options_.directory, id)));
+    AddSpare({id, granted});
+  }
+  Kick();  // Also after a removal: the space that it gave back may be what was missing.
+  return Status::Ok();
+}
+
+SegmentPool::Stock SegmentPool::stock() {
+  std::lock_guard lock(mutex_);
+  return {spares_.size() + (next_.file != nullptr ? 1 : 0), bytes_prewritten_};
+}
+
+}  // namespace cairn::wal

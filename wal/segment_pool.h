@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Segment files in stock: spares, and the one that is prepared to be the next segment of the log.
+// All making, renaming and directory syncs happen here, on a thread of its own, before the log
+// needs the file.
+//
+// The order on disk: a spare is zeroed and synced; it is renamed to the next number and the
+// directory is synced; only then may the log write to it. So a full segment always has a successor
+// file, which is what lets recovery call a missing one corruption.
+//
+// Thread-safe. The caller may hold a lock of its own around the calls marked "never blocks".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/io/world.h"
+#include "wal/log.h"
+#include "wal/segment_files.h"
+
+namespace cairn::wal {
+
+class SegmentPool {
+ public:
+  struct Callbacks {
+    std::function<void()> on_ready;  // Something was added: a refused caller may retry.
+    std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
+    std::function<void(const std::string&)> on_event;
+    std::function<void()> idle_work;  // Run on the pool's thread when it was kicked.
+  };
+
+  struct Ready {
+    std::shared_ptr<io::File> file;
+    uint64_t segment = 0;
+    bool granted = false;  // Its bytes were taken from the SpaceGrant.
+  };
+
+  SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks);
+  ~SegmentPool();  // Stop()s.
+
+  // Takes stock of the directory: `first_live` to `next_segment` - 1 belong to the log, everything
+  // else becomes a spare or goes. Prepares `next_segment` unless there is no space; with
+  // `fill`, makes all spares too. Starts no thread.
+  Status Open(uint64_t first_live, uint64_t next_segment, bool fill);
+  void Start();
+  void Stop();
+
+  // How many segments can be had right now, the prepared one included. Never blocks.
+  uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
+  // The prepared segment, which is then no longer the pool's; empty file when there is none yet.
+  // The caller Kick()s the pool afterwards to prepare another. Never blocks.
+  Ready TakeNext();
+  // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
+  Status refusal();
+  // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
+  void Kick();
+
+  // A live segment whose records nobody needs becomes a spare, or is removed when there are
+  // enough or when its size is not what new segments have.
+  Status Recycle(uint64_t segment, uint64_t bytes, bool granted);
+
+  struct Stock {
+    uint64_t spares = 0;  // The prepared one included.
+    uint64_t bytes_prewritten = 0;
+  };
+  Stock stock();
+
+ private:
+  struct Spare {
+    uint64_t id = 0;
+    bool granted = false;
+  };
+  enum class Task : uint8_t { kNone, kPrepare, kMake, kTrim };
+
+  void Run();
+  Task NextTaskLocked() const;
+  Status RunTask(Task task);
+  Status MakeSpare();
+  Status PrepareNext();
+  Status TrimSpare();
+  Status AdoptFile(const std::string& path, bool* kept);
+  void AddSpare(Spare spare);
+  void CountReadyLocked();
+  void SetRefusal(const Status& status);
+  bool TakeGrant();
+  void ReturnGrant(bool granted, uint64_t bytes);
+
+  const io::World world_;
+  const LogOptions options_;
+  const Callbacks callbacks_;
+
+  std::mutex mutex_;
+  Ready next_;
+  uint64_t next_segment_ = 0;  // The number that next_ has or will have.
+  std::deque<Spare> spares_;
+  uint64_t next_spare_id_ = 1;
+  Status refusal_;
+  uint64_t retry_at_ns_ = 0;
+  bool kicked_ = false;
+  bool broken_ = false;  // After on_fatal: nothing more is prepared.
+  bool stop_ = false;
+  uint64_t bytes_prewritten_ = 0;
+
+  std::atomic<uint32_t> ready_{0};
+  std::atomic<uint32_t> word_{0};
+  std::unique_ptr<io::Thread> thread_;
+};
+
+}  // namespace cairn::wal
