@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The hot path: check without a lock, decide and reserve under it, copy without it, publish.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+namespace {
+
+std::string GroupName(const ModelSpec& model, const GroupView& view) {
+  return "kv of group " + std::to_string(view.group) + " (\"" + model.groups[view.group].name +
+         "\")";
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
+                                                               bool fill) {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  std::shared_ptr<const ModelSpec> model;
+  {
+    std::lock_guard lock(mutex_);
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+    if (head == nullptr) {
+      return Status(StatusCode::kNotFound,
+                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
+    }
+    model = tree_.FindModel(head->model);
+  }
+  CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
+  return model;
+}
+
+Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
+  if (delta.tokens.empty() && !fill) {
+    return Status(StatusCode::kInvalidArgument,
+                  "an append needs at least one token; Fill attaches KV alone");
+  }
+  if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
+    return Status(StatusCode::kInvalidArgument, "nothing to fill");
+  }
+  if (delta.kv == nullptr) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
+  for (const GroupView& view : delta.kv->groups) {
+    const Retention kind = model.groups[view.group].retention.kind;
+    if (kind == Retention::kCheckpoint || kind == Retention::kPerRequest) {
+      return Status(StatusCode::kInvalidArgument,
+                    GroupName(model, view) +
+                        " keeps states, not positions; it cannot be appended "
+                        "position by position");
+    }
+    if (fill && view.count == 0) {
+      return Status(StatusCode::kInvalidArgument, GroupName(model, view) + " fills no position");
+    }
+  }
+  return Status::Ok();
+}
+
+Status StoreCore::CheckExpected(const engine::Head& head,
+                                std::optional<uint64_t> expected_length) const {
+  const uint64_t length = head.lengths[engine::kTokenLane];
+  if (!expected_length.has_value() || *expected_length == length) return Status::Ok();
+  return Status(StatusCode::kConflict, "expected_length is " + std::to_string(*expected_length) +
+                                           ", the branch has " + std::to_string(length) +
+                                           " tokens");
+}
+
+// `before`: what a branch without pending lengths had, all of it durable.
+void StoreCore::NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence) {
+  const auto [found, first] = lengths_.try_emplace(id);
+  if (first) durable_lengths_[id] = before;
+  std::deque<std::pair<uint64_t, uint64_t>>& pending = found->second;
+  const uint64_t durable = log_->durable_sequence();
+  while (!pending.empty() && pending.front().first <= durable) {
+    durable_lengths_[id] = pending.front().second;
+    pending.pop_front();
+  }
+  if (pending.size() >= engine::kLengthsTrackedMax) pending.pop_back();
+  pending.emplace_back(sequence, length);
+}
+
+uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
+  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
+  if (delta.kv == nullptr) return bytes;
+  for (const GroupView& view : delta.kv->groups) {
+    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
+  }
+  return bytes;
+}
+
+// Half of what a segment can hold, so that a part always finds room in a fresh one.
+uint64_t StoreCore::PayloadBytesMax() const {
+  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
+}
+
+Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
+                                                     std::optional<uint64_t> expected_length,
+                                                     engine::DeltaPayload* payload,
+                                                     Applied* applied,
+                                                     std::span<const engine::Part> parts,
+                                                     uint64_t unit, uint64_t now_ns) {
+  // Encoded in memory that is kept, so that an append allocates nothing here.
+  thread_local FieldWriter fields;
+  if (unit == 0 && !gathering_.empty() && gathering_.contains(id)) {
+    return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
+  }
+  const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+  if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
+  CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected_length));
+  payload->SetLength(head->lengths[engine::kTokenLane]);
+  CAIRN_ASSIGN_OR_RETURN(
+      engine::Op op,
+      tree_.ResolveAppend(head->id, payload->lanes(),
+                          std::vector<ContentSpan>(delta.spans.begin(), delta.spans.end())));
+  op.time_ns = now_ns;
+  engine::Transaction transaction(&tree_);
+  CAIRN_RETURN_IF_ERROR(transaction.Apply(op, parts));
+  fields.Clear();
+  EncodeOp(op, &fields);
+  const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
+                             .more = false,
+                             .unit = unit,
+                             .fields = fields.bytes(),
+                             .strips = payload->strips()};
+  CAIRN_ASSIGN_OR_RETURN(wal::Log::Slot slot, log_->Reserve(spec, wal::Log::Purpose::kData));
+  const uint32_t header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
+  const uint64_t tokens = payload->token_strip_bytes();
+  transaction.Commit(slot.location, tokens == 0 ? slot.location.bytes
+                                                : header_bytes + static_cast<uint32_t>(tokens));
+  applied->sequence = slot.sequence;
+  applied->length = head->lengths[engine::kTokenLane];
+  NoteLength(id, op.position, applied->length, slot.sequence);
+  return slot;
+}
+
+Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
+                                               std::optional<uint64_t> expected_length,
+                                               engine::DeltaPayload* payload, Applied* applied,
+                                               std::span<const engine::Part> parts, uint64_t unit) {
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  std::lock_guard lock(mutex_);
+  return ReserveDeltaLocked(id, delta, expected_length, payload, applied, parts, unit, now_ns);
+}
+
+// One record: reserve, copy, publish. `wait`: sleep while group memory is full.
+Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& delta,
+                                                   const AppendOptions& options,
+                                                   const ModelSpec& model, bool wait,
+                                                   uint64_t deadline_ns) {
+  engine::DeltaPayload payload(model, delta, engine::DeltaWindow::Whole(delta),
+                               engine::StatesOf(delta));
+  thread_local std::vector<uint64_t> hashes;
+  hashes.reserve(payload.strips().size());  // Publishing must not allocate.
+  Applied applied;
+  while (true) {
+    auto slot = ReserveDelta(id, delta, options.expected_length, &payload, &applied, {}, 0);
+    if (slot.ok()) {
+      payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
+        log_->PieceReady(*slot, filled);
+        return true;
+      });
+      log_->Publish(*slot, hashes);
+      counters_.appends.fetch_add(1, std::memory_order_relaxed);
+      counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
+      counters_.kv_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
+      return applied;
+    }
+    if (slot.status().code() != StatusCode::kBusy) return slot.status();
+    counters_.busy.fetch_add(1, std::memory_order_relaxed);
+    if (!wait) return slot.status();
+    const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
+    bool gathering = false;
+    {
+      std::lock_guard lock(mutex_);
+      gathering = gathering_.contains(id);
+    }
+    if (gathering) {
+      if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
+        return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
+      }
+    } else {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+    }
+  }
+}
+
+Status StoreCore::WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns) {
+  if (durability == Durability::kMemory) return Status::Ok();
+  const bool durable = durability == Durability::kPower;
+  if (deadline_ns == io::kNoDeadline) return log_->Wait(sequence, durable, deadline_ns);
+  // Who leads a group cannot leave when its time is up, so the log thread does that.
+  const auto state = std::make_shared<TicketState>(world_, nullptr, 0);
+  Register(sequence, durability, state);
+  log_->Request(sequence, durable);
+  if (state->WaitDone(deadline_ns)) return state->status();
+  return Status(StatusCode::kUnknownOutcome,
+                "the deadline passed after it was given to the log; expected_length settles it");
+}
+
+Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
+                                       const AppendOptions& options) {
+  const uint64_t started_ns = world_.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = Deadline(options.timeout_ns);
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, false));
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
+                                ? AppendRecord(id, delta, options, *model, true, deadline_ns)
+                                : AppendLarge(id, delta, options, *model, deadline_ns);
+  if (!applied.ok()) return applied.status();
+  CAIRN_RETURN_IF_ERROR(WaitFor(applied->sequence, options.durability, deadline_ns));
+  RecordSave(started_ns);
+  return applied->length;
+}
+
+Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOptions& options,
+                                 std::shared_ptr<void> keep) {
+  const uint64_t started_ns = world_.scheduler->MonotonicNs();
+  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, false));
+  if (options_.delta_batch_tokens > 1) {
+    if (auto ticket = AppendJoined(id, delta, options, model)) return std::move(*ticket);
+  }
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  if (PayloadBytes(*model, delta) > std::min(options_.submit_copy_max_bytes, PayloadBytesMax())) {
+    return AppendBorrowed(id, delta, options, std::move(model), std::move(keep));
+  }
+  auto applied = AppendRecord(id, delta, options, *model, false, io::kNoDeadline);
+  if (applied.ok()) return MakeTicket(*applied, options, started_ns);
+  if (options.overload == Overload::kShedKv) {
+    return AppendShedding(id, delta, options, applied.status());
+  }
+  return applied.status();
+}
+
+// Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
+// and is shed as well, until Fill closes the gap.
+Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
+                                         const AppendOptions& options, const Status& cause) {
+  bool gap = false;
+  if (delta.kv != nullptr) {
+    std::lock_guard lock(mutex_);
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+    if (head == nullptr) return cause;
+    for (const GroupView& view : delta.kv->groups) {
+      gap |= view.position > head->lengths[1 + view.group];
+    }
+  }
+  const bool full = cause.code() == StatusCode::kBusy || cause.code() == StatusCode::kNoSpace;
+  if (delta.kv == nullptr || (!full && !gap)) return cause;
+  Delta tokens_only = delta;
+  tokens_only.kv = nullptr;
+  const uint64_t started_ns = world_.scheduler->MonotonicNs();
+  std::shared_ptr<const ModelSpec> model;
+  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, false));
+  CAIRN_ASSIGN_OR_RETURN(Applied applied,
+                         AppendRecord(id, tokens_only, options, *model, false, io::kNoDeadline));
+  counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
+  applied.kv_shed = true;
+  return MakeTicket(applied, options, started_ns);
+}
+
+Ticket StoreCore::MakeTicket(const Applied& applied, const AppendOptions& options,
+                             uint64_t started_ns) {
+  auto state = std::make_shared<TicketState>(
+      world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->length = applied.length;
+  state->kv_shed = applied.kv_shed;
+  state->started_ns = started_ns;
+  state->Release();  // The payload has been copied.
+  Ticket ticket(state);
+  if (options.durability == Durability::kMemory) {
+    state->Finish(Status::Ok());
+    RecordSave(started_ns);
+    return ticket;
+  }
+  const bool durable = options.durability == Durability::kPower;
+  state->help = [weak = weak_from_this(), sequence = applied.sequence,
+                 durable](uint64_t deadline_ns) {
+    const auto core = weak.lock();
+    return core == nullptr ? Status::Ok() : core->log_->Wait(sequence, durable, deadline_ns);
+  };
+  Register(applied.sequence, options.durability, state);
+  log_->Request(applied.sequence, durable);
+  CutAtDeadline(state, Deadline(options.timeout_ns));
+  return ticket;
+}
+
+// For tickets of what was given to the log.
+void StoreCore::CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns) {
+  if (deadline_ns == io::kNoDeadline) return;
+  timer_->At(deadline_ns, [weak = std::weak_ptr<TicketState>(ticket)] {
+    if (const auto alive = weak.lock(); alive != nullptr) {
+      alive->Finish(
+          Status(StatusCode::kUnknownOutcome, "the deadline passed after it was given to the log"));
+    }
+  });
+}
+
+Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
+  const uint64_t deadline_ns = Deadline(options.timeout_ns);
+  Delta delta;
+  delta.kv = &kv;
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, true));
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
+                                ? AppendRecord(id, delta, options, *model, true, deadline_ns)
+                                : AppendLarge(id, delta, options, *model, deadline_ns);
+  if (!applied.ok()) return applied.status();
+  return WaitFor(applied->sequence, options.durability, deadline_ns);
+}
+
+}  // namespace cairn

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WriteBatch: several ops in one record, so that the log keeps or loses them together.
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+int WriteBatch::Create(ModelId model, BranchOptions options) {
+  int index = 0;
+  for (const Op& op : ops_) index += op.kind == Op::Kind::kCreate || op.kind == Op::Kind::kFork;
+  Op op;
+  op.kind = Op::Kind::kCreate;
+  op.model = model;
+  op.options = std::move(options);
+  ops_.push_back(std::move(op));
+  return index;
+}
+
+int WriteBatch::Fork(Target from, uint64_t position, BranchOptions options) {
+  const int index = Create(ModelId{}, std::move(options));
+  Op& op = ops_.back();
+  op.kind = Op::Kind::kFork;
+  op.branch = from.branch;
+  op.created = from.created;
+  op.position = position;
+  return index;
+}
+
+void WriteBatch::Append(Target to, const Delta& delta, std::optional<uint64_t> expected_length) {
+  Op op;
+  op.kind = Op::Kind::kAppend;
+  op.branch = to.branch;
+  op.created = to.created;
+  op.delta = delta;
+  op.expected_length = expected_length;
+  ops_.push_back(std::move(op));
+}
+
+void WriteBatch::Rewind(Target branch, uint64_t length) {
+  Op op;
+  op.kind = Op::Kind::kRewind;
+  op.branch = branch.branch;
+  op.created = branch.created;
+  op.position = length;
+  ops_.push_back(std::move(op));
+}
+
+void WriteBatch::Rename(Target branch, std::string name) {
+  Op op;
+  op.kind = Op::Kind::kRename;
+  op.branch = branch.branch;
+  op.created = branch.created;
+  op.options.name = std::move(name);
+  ops_.push_back(std::move(op));
+}
+
+void WriteBatch::Drop(Target branch) {
+  Op op;
+  op.kind = Op::Kind::kDrop;
+  op.branch = branch.branch;
+  op.created = branch.created;
+  ops_.push_back(std::move(op));
+}
+
+namespace {
+
+// Turns the batch's ops into resolved ones, applying each before the next is decided.
+class BatchBuilder {
+ public:
+  BatchBuilder(engine::Tree* tree, engine::Transaction* transaction, uint64_t now_ns)
+      : tree_(tree), transaction_(transaction), now_ns_(now_ns) {}
+
+  Status Add(const WriteBatch::Op& op) {
+    CAIRN_ASSIGN_OR_RETURN(engine::Op resolved, ResolveOne(op));
+    resolved.time_ns = now_ns_;
+    CAIRN_RETURN_IF_ERROR(transaction_->Apply(resolved));
+    if (op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork) {
+      created_.push_back(resolved.branch);
+    }
+    FieldWriter table;
+    EncodeOp(resolved, &table);
+    fields_.Table(engine::kOpTableField, table);
+    return Status::Ok();
+  }
+
+  const FieldWriter& fields() const { return fields_; }
+  const std::vector<wal::Strip>& strips() const { return strips_; }
+  const std::vector<std::unique_ptr<engine::DeltaPayload>>& payloads() const { return payloads_; }
+  const std::vector<uint64_t>& created() const { return created_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Result<uint64_t> Target(const WriteBatch::Op& op) const {
+    if (op.created < 0) return static_cast<uint64_t>(op.branch);
+    if (static_cast<size_t>(op.created) >= created_.size()) {
+      return Status(StatusCode::kInvalidArgument,
+                    "created branch " + std::to_string(op.created) + " is not made yet");
+    }
+    return created_[static_cast<size_t>(op.created)];
+  }
+
+  Result<engine::Op> ResolveOne(const WriteBatch::Op& op) {
+    using Kind = WriteBatch::Op::Kind;
+    if (op.kind == Kind::kCreate) {
+      return tree_->ResolveCreate(static_cast<uint64_t>(op.model), op.options.name, op.options.ns);
+    }
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t branch, Target(op));
+    switch (op.kind) {
+      case Kind::kFork:
+        return tree_->ResolveFork(branch, op.position, op.options.name, op.options.ns);
+      case Kind::kRewind: return tree_->ResolveRewind(branch, op.position);
+      case Kind::kRename: return tree_->ResolveRename(branch, op.options.name);
+      case Kind::kDrop: return tree_->ResolveDrop(branch);
+      case Kind::kCreate:
+      case Kind::kFill:
+      case Kind::kAppend: break;
+    }
+    return ResolveAppend(branch, op);
+  }
+
+  Result<engine::Op> ResolveAppend(uint64_t branch, const WriteBatch::Op& op) {
+    const engine::Head* head = tree_->FindHead(branch);
+    if (head == nullptr) {
+      return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+    }
+    const uint64_t length = head->lengths[engine::kTokenLane];
+    if (op.expected_length.has_value() && *op.expected_length != length) {
+      return Status(StatusCode::kConflict,
+                    "expected_length is " + std::to_string(*op.expected_length) +
+                        ", the branch has " + std::to_string(length) + " tokens");
+    }
+    const auto model = tree_->FindModel(head->model);
+    CAIRN_RETURN_IF_ERROR(StoreCore::CheckShape(*model, op.delta, false));
+    if (op.delta.kv != nullptr) {
+      for (const GroupView& view : op.delta.kv->groups) {
+        bytes_ += engine::KvLayoutBytes(model->groups[view.group], view.count);
+      }
+    }
+    bytes_ += op.delta.tokens.size() * sizeof(TokenId);
+    if (bytes_ > engine::kBatchBytesMax) {
+      return Status(StatusCode::kInvalidArgument, "the batch holds more than " +
+                                                      std::to_string(engine::kBatchBytesMax) +
+                                                      " bytes; append large deltas by themselves");
+    }
+    auto payload = std::make_unique<engine::DeltaPayload>(
+        *model, op.delta, engine::DeltaWindow::Whole(op.delta), engine::StatesOf(op.delta));
+    payload->SetLength(length);
+    std::vector<engine::LaneRange> lanes = payload->lanes();
+    for (engine::LaneRange& lane : lanes) lane.strip += static_cast<uint32_t>(strips_.size());
+    strips_.insert(strips_.end(), payload->strips().begin(), payload->strips().end());
+    payloads_.push_back(std::move(payload));
+    models_.push_back(model);
+    return tree_->ResolveAppend(
+        branch, std::move(lanes),
+        std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end()));
+  }
+
+  engine::Tree* tree_;
+  engine::Transaction* transaction_;
+  const uint64_t now_ns_;
+  FieldWriter fields_;
+  std::vector<wal::Strip> strips_;
+  std::vector<std::unique_ptr<engine::DeltaPayload>> payloads_;
+  std::vector<std::shared_ptr<const ModelSpec>> models_;  // Kept while payloads refer to them.
+  std::vector<uint64_t> created_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
+  const uint64_t started_ns = world_.scheduler->MonotonicNs();
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
+  FlushAllJoined();
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  Store::WriteResult result;
+  Applied applied;
+  wal::Log::Slot slot;
+  std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
+  {
+    std::unique_lock lock(mutex_);
+    engine::Transaction transaction(&tree_);
+    BatchBuilder builder(&tree_, &transaction, now_ns);
+    std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.
+    for (size_t i = 0; i < batch.ops().size(); ++i) {
+      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(batch.ops()[i].branch));
+      if (head != nullptr) before[i] = head->lengths[engine::kTokenLane];
+      if (gathering_.contains(batch.ops()[i].branch)) {
+        return Status(StatusCode::kBusy, "a large append of a branch is being gathered");
+      }
+      Status status = builder.Add(batch.ops()[i]);
+      if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
+    }
+    auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
+                                   .more = false,
+                                   .unit = 0,
+                                   .fields = builder.fields().bytes(),
+                                   .strips = builder.strips()},
+                                  wal::Log::Purpose::kData);
+    if (!reserved.ok()) return reserved.status();
+    slot = std::move(*reserved);
+    transaction.Commit(slot.location, slot.location.bytes);
+    applied.sequence = slot.sequence;
+    for (const uint64_t id : builder.created()) {
+      result.created.emplace_back(shared_from_this(), BranchId{id});
+    }
+    std::vector<uint64_t> hashes;
+    size_t first_strip = 0;
+    std::vector<uint64_t> all_hashes;
+    all_hashes.reserve(builder.strips().size());
+    // A batch is small; copying under the lock keeps the payloads' models alive without more ado.
+    for (const auto& payload : builder.payloads()) {
+      payload->Fill(slot.payload,
+                    std::span(slot.strip_offsets).subspan(first_strip, payload->strips().size()),
+                    &hashes, [](uint64_t) { return true; });
+      all_hashes.insert(all_hashes.end(), hashes.begin(), hashes.end());
+      first_strip += payload->strips().size();
+    }
+    log_->Publish(slot, all_hashes);
+    for (size_t i = 0; i < batch.ops().size(); ++i) {
+      const BranchId id = batch.ops()[i].branch;
+      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+      if (head != nullptr) {
+        NoteLength(id, before[i], head->lengths[engine::kTokenLane], applied.sequence);
+      } else {
+        lengths_.erase(id);
+        durable_lengths_.erase(id);
+      }
+    }
+    for (const uint64_t id : builder.created()) {
+      const engine::Head* head = tree_.FindHead(id);
+      if (head != nullptr) {
+        NoteLength(BranchId{id}, 0, head->lengths[engine::kTokenLane], applied.sequence);
+      }
+    }
+  }
+  result.ticket = MakeTicket(applied, options, started_ns);
+  return result;
+}
+
+}  // namespace cairn

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Changes to the tree that carry no payload of their own, and batches.
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::Op;
+using engine::Tree;
+
+// A change is small, so a full group buffer is waited out instead of reported.
+Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
+                             wal::Log::Purpose purpose) {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  FieldWriter fields;
+  while (true) {
+    uint64_t sequence = 0;
+    Op op;
+    uint64_t before = 0;  // Length of the branch; what is made has none.
+    {
+      const uint64_t now_ns = world_.scheduler->WallNs();
+      std::lock_guard lock(mutex_);
+      CAIRN_ASSIGN_OR_RETURN(op, resolve(tree_));
+      op.time_ns = now_ns;
+      if (const engine::Head* head = tree_.FindHead(op.branch); head != nullptr) {
+        before = head->lengths[engine::kTokenLane];
+      }
+      engine::Transaction transaction(&tree_);
+      CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
+      fields.Clear();
+      EncodeOp(op, &fields);
+      auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
+                                 .more = false,
+                                 .unit = 0,
+                                 .fields = fields.bytes(),
+                                 .strips = {}},
+                                purpose);
+      if (slot.ok()) {
+        transaction.Commit(slot->location, slot->location.bytes);
+        log_->Publish(*slot, {});
+        sequence = slot->sequence;
+        if (op.kind == engine::OpKind::kRewind || op.kind == engine::OpKind::kFork) {
+          NoteLength(BranchId{op.branch}, before, op.position, sequence);
+        }
+        if (op.kind == engine::OpKind::kDrop) {
+          lengths_.erase(BranchId{op.branch});
+          durable_lengths_.erase(BranchId{op.branch});
+        }
+      } else if (slot.status().code() != StatusCode::kBusy) {
+        return slot.status();
+      }
+    }
+    if (sequence != 0) {
+      CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
+      return op;
+    }
+    CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+  }
+}
+
+Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
+  if (!op.ok()) return op.status();
+  return Branch(shared_from_this(), BranchId{op->branch});
+}
+
+Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durability) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(spec.Validate());
+  const auto find = [&](const Tree& tree) -> Result<uint64_t> {
+    for (const auto& [id, known] : tree.models()) {
+      if (known->identity != spec.identity || known->variant != spec.variant ||
+          known->shard != spec.shard) {
+        continue;
+      }
+      const std::string difference = known->FirstDifference(spec);
+      if (difference.empty()) return id;
+      return Status(
+          StatusCode::kModelMismatch,
+          "model \"" + spec.identity.name + "\" is registered with another shape: " + difference);
+    }
+    return uint64_t{0};
+  };
+  {
+    std::lock_guard lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, find(tree_));
+    if (id != 0) return ModelId{id};
+  }
+  uint64_t raced = 0;
+  auto op = Change(
+      [&](const Tree& tree) -> Result<Op> {
+        CAIRN_ASSIGN_OR_RETURN(raced, find(tree));
+        if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
+        return tree.ResolveModel(spec);
+      },
+      durability, wal::Log::Purpose::kData);
+  if (raced != 0) return ModelId{raced};
+  if (!op.ok()) return op.status();
+  return ModelId{op->other};
+}
+
+Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& options) {
+  return FinishBranch(Change(
+      [&](const Tree& tree) {
+        return tree.ResolveCreate(static_cast<uint64_t>(model), options.name, options.ns);
+      },
+      options.durability, wal::Log::Purpose::kData));
+}
+
+Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  auto op = Change(
+      [&](const Tree& tree) {
+        return tree.ResolveFork(static_cast<uint64_t>(id), position, options.name, options.ns);
+      },
+      options.durability, wal::Log::Purpose::kData);
+  if (op.ok()) counters_.forks.fetch_add(1, std::memory_order_relaxed);
+  return FinishBranch(std::move(op));
+}
+
+Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  const auto op = Change(
+      [&](const Tree& tree) -> Result<Op> {
+        if (gathering_.contains(id)) {
+          return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
+        }
+        return tree.ResolveRewind(static_cast<uint64_t>(id), length);
+      },
+      durability, wal::Log::Purpose::kRelease);
+  if (op.ok()) counters_.rewinds.fetch_add(1, std::memory_order_relaxed);
+  return op.status();
+}
+
+Status StoreCore::Rename(BranchId id, const std::string& name, Durability durability) {
+  return Change(
+             [&](const Tree& tree) { return tree.ResolveRename(static_cast<uint64_t>(id), name); },
+             durability, wal::Log::Purpose::kData)
+      .status();
+}
+
+Status StoreCore::Drop(BranchId id, Durability durability) {
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  const auto op = Change(
+      [&](const Tree& tree) -> Result<Op> {
+        if (gathering_.contains(id)) {
+          return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
+        }
+        return tree.ResolveDrop(static_cast<uint64_t>(id));
+      },
+      durability, wal::Log::Purpose::kRelease);
+  if (op.ok()) counters_.drops.fetch_add(1, std::memory_order_relaxed);
+  return op.status();
+}
+
+}  // namespace cairn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The numbers of the engine, each with its reason.
+#pragma once
+
+#include <cstdint>
+
+namespace cairn::engine {
+
+// A blocking append up to this is one record and gathered straight into its group; above, it is cut
+// into parts, so that one append never needs more group memory than there is.
+inline constexpr uint64_t kPartBytesMax = 2u << 20;
+
+// Reads of a restore: a window holds whole records, is read in pieces and then verified and
+// scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its
+// best, while one is being worked on.
+inline constexpr uint64_t kReadPieceBytes = 512u << 10;
+inline constexpr uint64_t kReadWindowBytes = 2u << 20;
+inline constexpr uint32_t kReadWindows = 5;
+// Records closer than this are read together: the gap costs less than another request.
+inline constexpr uint64_t kReadGapBytes = 64u << 10;
+
+// Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
+inline constexpr uint64_t kSmallFilesBytes = 32u << 10;
+
+// Staging memory for drafts and joined appends, as a share of max_memory_bytes.
+inline constexpr uint64_t kStagingShare = 4;
+
+// Applied lengths remembered per branch until they are durable; older ones are merged, so that
+// durable_length() may lag on a branch that never syncs, and memory stays bounded.
+inline constexpr uint32_t kLengthsTrackedMax = 64;
+
+// A batch is one record, and a record must fit a group.
+inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
+
+inline constexpr uint32_t kDeltaBatchTokensMax = 64;
+
+static_assert(kReadWindowBytes % kReadPieceBytes == 0);
+static_assert(kPartBytesMax >= kReadPieceBytes);
+static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 16 + 4);
+
+}  // namespace cairn::engine

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drafts: KV is staged layer by layer while the model computes, and appended when the tokens are
+// known.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+class DraftState : public std::enable_shared_from_this<DraftState> {
+ public:
+  DraftState(std::shared_ptr<StoreCore> core, BranchId id, uint64_t positions,
+             std::unique_ptr<engine::KvStaging> staging)
+      : core_(std::move(core)), id_(id), positions_(positions), staging_(std::move(staging)) {
+    for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
+  }
+
+  Status Put(uint32_t layer, const GroupView& view) {
+    const ModelSpec& model = staging_->model();
+    CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
+    if (layer >= model.groups[view.group].layers) {
+      return Bad("layer " + std::to_string(layer) + " of group " + std::to_string(view.group) +
+                 " does not exist");
+    }
+    if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
+    std::atomic<uint64_t>& staged = staged_[view.group][layer];
+    const uint64_t first = staging_->position(view.group);
+    const uint64_t next = first + staged.load(std::memory_order_acquire);
+    if (view.position < first || view.position > next ||
+        view.position + view.count > first + staging_->capacity()) {
+      return Bad("positions [" + std::to_string(view.position) + ", " +
+                 std::to_string(view.position + view.count) + ") of layer " +
+                 std::to_string(layer) + "; the draft goes on at " + std::to_string(next) +
+                 " and ends at " + std::to_string(first + staging_->capacity()));
+    }
+    if (ended_.load(std::memory_order_acquire)) return Ended();
+    staging_->Put(view, layer, 0);
+    const uint64_t end = view.position + view.count - first;
+    if (end > staged.load(std::memory_order_relaxed)) staged.store(end, std::memory_order_release);
+    return Status::Ok();
+  }
+
+  Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
+    if (delta.kv != nullptr) return Bad("the KV of a draft is what was Put");
+    if (delta.tokens.size() > positions_) {
+      return Bad(std::to_string(delta.tokens.size()) + " tokens for a draft of " +
+                 std::to_string(positions_));
+    }
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t length, core_->Length(id_));
+    if (ended_.exchange(true)) return Ended();
+    Delta whole = delta;
+    for (uint32_t group = 0; group < staged_.size(); ++group) {
+      uint64_t count = staging_->capacity();
+      for (const std::atomic<uint64_t>& staged : staged_[group]) {
+        count = std::min(count, staged.load(std::memory_order_acquire));
+      }
+      const uint64_t first = staging_->position(group);
+      const uint64_t end = length + delta.tokens.size();
+      count = std::min(count, end > first ? end - first : 0);
+      if (count != 0) views_.push_back(staging_->View(group, count));
+    }
+    kv_.groups = views_;
+    if (!views_.empty()) whole.kv = &kv_;
+    return core_->Append(id_, whole, options, shared_from_this());
+  }
+
+  void Abort() { ended_.store(true, std::memory_order_release); }
+
+ private:
+  static Status Bad(std::string what) {
+    return Status(StatusCode::kInvalidArgument, "draft: " + std::move(what));
+  }
+  static Status Ended() {
+    return Status(StatusCode::kInvalidState, "the draft was committed or aborted");
+  }
+
+  const std::shared_ptr<StoreCore> core_;
+  const BranchId id_;
+  const uint64_t positions_;
+  const std::unique_ptr<engine::KvStaging> staging_;
+  std::vector<std::vector<std::atomic<uint64_t>>> staged_;  // Positions, by group and layer.
+  std::atomic<bool> ended_{false};
+  std::vector<GroupView> views_;  // Borrowed by the append.
+  KvView kv_;
+};
+
+Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  if (positions == 0) {
+    return Status(StatusCode::kInvalidArgument, "a draft needs at least one position");
+  }
+  std::shared_ptr<const ModelSpec> model;
+  std::vector<uint64_t> first;
+  uint64_t lag = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+    if (head == nullptr) {
+      return Status(StatusCode::kNotFound,
+                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
+    }
+    model = tree_.FindModel(head->model);
+    first.assign(head->lengths.begin() + 1, head->lengths.end());
+    for (const uint64_t position : first) {
+      lag = std::max(lag, head->lengths[engine::kTokenLane] - position);
+    }
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
+                                                               std::move(first), positions + lag));
+  return Draft(std::make_shared<DraftState>(shared_from_this(), id, positions, std::move(staging)));
+}
+
+Status Draft::Put(uint32_t layer, const GroupView& view) {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
+  return state_->Put(layer, view);
+}
+
+Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
+  auto ticket = state_->Commit(delta, options);
+  if (ticket.ok()) state_.reset();
+  return ticket;
+}
+
+void Draft::Abort() {
+  if (state_ != nullptr) state_->Abort();
+  state_.reset();
+}
+
+}  // namespace cairn

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// delta_batch_tokens: one-token appends to a branch wait in staging until enough have come, a timer
+// runs out, or anything else touches the branch; then they go into the log as one record. Tickets
+// complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+namespace {
+
+// One token, and of each group at most the next position.
+bool CanJoin(const Delta& delta) {
+  if (delta.tokens.size() != 1 || !delta.spans.empty()) return false;
+  if (delta.kv == nullptr) return true;
+  for (const GroupView& view : delta.kv->groups) {
+    if (view.count > 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& delta,
+                                                      const AppendOptions& options,
+                                                      std::shared_ptr<const ModelSpec> model) {
+  if (!CanJoin(delta)) return std::nullopt;
+  auto state = std::make_shared<TicketState>(
+      world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->started_ns = world_.scheduler->MonotonicNs();
+  bool first = false;
+  bool full = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (gathering_.contains(id)) {
+      return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
+    }
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+    if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
+    auto found = joined_.find(id);
+    const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
+    const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
+    if (options.expected_length.has_value() && *options.expected_length != length) {
+      return Status(StatusCode::kConflict,
+                    "expected_length is " + std::to_string(*options.expected_length) +
+                        ", the branch has " + std::to_string(length) + " tokens");
+    }
+    for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+      const GroupView& view = delta.kv->groups[i];
+      const uint64_t staged = waiting == 0 ? 0 : found->second->kv_counts[view.group];
+      // What does not simply go on is refused, in words, by the ordinary way.
+      if (view.position != head->lengths[1 + view.group] + staged ||
+          view.position + view.count > length + 1) {
+        return std::nullopt;
+      }
+    }
+    if (found == joined_.end()) {
+      auto joined = std::make_unique<engine::Joined>();
+      std::vector<uint64_t> positions(head->lengths.begin() + 1, head->lengths.end());
+      auto staging = engine::KvStaging::Make(&staging_, model, std::move(positions),
+                                             options_.delta_batch_tokens);
+      if (!staging.ok()) return staging.status();
+      joined->staging = std::move(*staging);
+      joined->kv_counts.assign(model->groups.size(), 0);
+      joined->model = std::move(model);
+      joined->length = length;
+      found = joined_.emplace(id, std::move(joined)).first;
+      joined_count_.fetch_add(1, std::memory_order_release);
+      first = true;
+    }
+    engine::Joined& joined = *found->second;
+    for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+      const GroupView& view = delta.kv->groups[i];
+      if (view.count == 0) continue;
+      for (uint32_t layer = 0; layer < joined.model->groups[view.group].layers; ++layer) {
+        joined.staging->Put(view, layer, layer);
+      }
+      joined.kv_counts[view.group] += view.count;
+    }
+    joined.tokens.push_back(delta.tokens[0]);
+    for (engine::DeltaState& one : engine::StatesOf(delta)) {
+      one.tokens = joined.tokens.size();
+      joined.states.push_back(std::move(one));
+    }
+    state->length = length + 1;
+    state->Release();
+    joined.tickets.emplace_back(options.durability, state);
+    full = joined.tokens.size() >= options_.delta_batch_tokens;
+  }
+  state->help = [weak = weak_from_this(), id](uint64_t) {
+    const auto core = weak.lock();
+    return core == nullptr ? Status::Ok() : core->FlushJoined(id);
+  };
+  CutAtDeadline(state, Deadline(options.timeout_ns));
+  if (full) {
+    if (Status status = TryFlushJoined(id); status.code() == StatusCode::kBusy) {
+      FlushJoinedLater(id, options_.delta_batch_wait_ns);
+    }
+  } else if (first) {
+    FlushJoinedLater(id, options_.delta_batch_wait_ns);
+  }
+  return Ticket(state);
+}
+
+void StoreCore::FlushJoinedLater(BranchId id, uint64_t delay_ns) {
+  timer_->At(world_.scheduler->MonotonicNs() + delay_ns, [this, id, delay_ns] {
+    if (TryFlushJoined(id).code() == StatusCode::kBusy) FlushJoinedLater(id, delay_ns);
+  });
+}
+
+Status StoreCore::TryFlushJoined(BranchId id) {
+  if (joined_count_.load(std::memory_order_acquire) == 0) return Status::Ok();
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  std::unique_ptr<engine::Joined> joined;
+  std::optional<engine::DeltaPayload> payload;
+  Delta delta;
+  KvView kv;
+  std::vector<GroupView> views;
+  std::vector<uint64_t> hashes;
+  Applied applied;
+  Result<wal::Log::Slot> slot(Status(StatusCode::kNotFound, "nothing to flush"));
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = joined_.find(id);
+    if (found == joined_.end()) return Status::Ok();
+    engine::Joined& waiting = *found->second;
+    for (uint32_t group = 0; group < waiting.kv_counts.size(); ++group) {
+      if (waiting.kv_counts[group] != 0) {
+        views.push_back(waiting.staging->View(group, waiting.kv_counts[group]));
+      }
+    }
+    kv.groups = views;
+    delta.tokens = waiting.tokens;
+    if (!views.empty()) delta.kv = &kv;
+    payload.emplace(*waiting.model, delta, engine::DeltaWindow::Whole(delta),
+                    std::move(waiting.states));
+    hashes.reserve(payload->strips().size());
+    slot = ReserveDeltaLocked(id, delta, waiting.length, &*payload, &applied, {}, 0, now_ns);
+    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
+      waiting.states = payload->TakeStates();
+      return slot.status();
+    }
+    joined = std::move(found->second);
+    joined_.erase(found);
+    joined_count_.fetch_sub(1, std::memory_order_release);
+  }
+  if (!slot.ok()) {
+    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(slot.status());
+    return slot.status();
+  }
+  payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
+  log_->Publish(*slot, hashes);
+  counters_.appends.fetch_add(1, std::memory_order_relaxed);
+  counters_.tokens.fetch_add(joined->tokens.size(), std::memory_order_relaxed);
+  counters_.kv_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
+  bool written = false;
+  bool durable = false;
+  for (auto& [durability, ticket] : joined->tickets) {
+    written |= durability != Durability::kMemory;
+    durable |= durability == Durability::kPower;
+    if (durability == Durability::kMemory) {
+      if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
+    } else {
+      Register(applied.sequence, durability, ticket);
+    }
+  }
+  if (written) log_->Request(applied.sequence, durable);
+  return Status::Ok();
+}
+
+Status StoreCore::FlushJoined(BranchId id) {
+  while (true) {
+    const Status status = TryFlushJoined(id);
+    if (status.code() != StatusCode::kBusy) return status;
+    CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+  }
+}
+
+void StoreCore::FlushAllJoined() {
+  while (joined_count_.load(std::memory_order_acquire) != 0) {
+    BranchId id{};
+    {
+      std::lock_guard lock(mutex_);
+      if (joined_.empty()) return;
+      id = joined_.begin()->first;
+    }
+    // A failure ended the tickets; there is nobody else to tell.
+    static_cast<void>(FlushJoined(id));
+  }
+}
+
+}  // namespace cairn

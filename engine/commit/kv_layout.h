@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a record's payload is laid out in strips:
+//
+//   tokens     one strip, u32 each
+//   per group  the slices (layer, plane) in order, each [head][position][row], 64-byte aligned,
+//              packed into strips of at least kStripBytesMin
+//   states     one strip each: sampler, metadata
+//
+// The layout follows from model and count alone, so that a record stores none of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/codec/kv_copy.h"
+#include "cairn/branch.h"
+#include "cairn/kv_view.h"
+#include "engine/tree/op.h"
+#include "wal/record.h"
+
+namespace cairn::engine {
+
+// A strip is hashed, read and verified whole; below a disk block that would cost more than it
+// saves.
+inline constexpr uint32_t kStripBytesMin = 4096;
+inline constexpr uint32_t kSliceAlignment = 64;
+
+// What a strip holds, in the low half of its tag; the layer group in the high half. On disk.
+enum class StripTag : uint32_t { kTokens = 1, kKv = 2, kSampler = 3, kMetadata = 4 };
+
+// Where the slices of `count` positions of a group lie.
+class KvLayout {
+ public:
+  KvLayout(const LayerGroup& group, uint64_t count);
+  struct Slice {
+    uint32_t layer, plane;
+    uint32_t strip;   // Relative to the group's first strip.
+    uint64_t offset;  // In the strip.
+  };
+  const std::vector<Slice>& slices() const { return slices_; }
+  const std::vector<uint32_t>& strip_bytes() const { return strip_bytes_; }
+  uint64_t count() const { return count_; }
+
+ private:
+  uint64_t count_;
+  std::vector<Slice> slices_;
+  std::vector<uint32_t> strip_bytes_;
+};
+
+// Upper bound of the payload bytes of `count` positions of a group.
+uint64_t KvLayoutBytes(const LayerGroup& group, uint64_t count);
+
+// Positions of a delta that go into one record: all of it, or a part of a large append.
+struct DeltaWindow {
+  uint64_t token_first = 0, token_count = 0;  // Indices into Delta::tokens.
+  struct Kv {
+    uint64_t position = 0, count = 0;
+  };
+  std::vector<Kv> kv;  // One a GroupView of the delta.
+
+  static DeltaWindow Whole(const Delta& delta);
+};
+
+// A sampler or metadata, encoded, that belongs after the first `tokens` of the delta's.
+struct DeltaState {
+  uint32_t lane = 0;  // kSamplerLane or kMetadataLane.
+  uint64_t tokens = 0;
+  std::vector<std::byte> bytes;
+};
+std::vector<DeltaState> StatesOf(const Delta& delta);
+
+// The payload of one record, described before it is copied. Borrows the delta and the model.
+class DeltaPayload {
+ public:
+  DeltaPayload(const ModelSpec& model, const Delta& delta, const DeltaWindow& window,
+               std::vector<DeltaState> states);
+
+  // Lane ranges with strips set. Those of tokens and states count from the branch's length, which
+  // is known under the commit lock only: see SetLength.
+  const std::vector<LaneRange>& lanes() const { return lanes_; }
+  void SetLength(uint64_t length_before);
+  const std::vector<wal::Strip>& strips() const { return strips_; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t kv_bytes() const { return kv_bytes_; }
+  // For a payload that was not written after all.
+  std::vector<DeltaState> TakeStates() { return std::move(states_); }
+  uint64_t token_strip_bytes() const { return window_.token_count * sizeof(TokenId); }
+
+  // Copies strip after strip to payload + offsets[i], and hashes each while it is hot in cache.
+  // After each strip calls `progress(end of the strip)`; false from it stops (cancelled).
+  template <typename Progress>
+  bool Fill(std::byte* payload, std::span<const uint32_t> offsets, std::vector<uint64_t>* hashes,
+            Progress&& progress) const {
+    hashes->clear();
+    FillState state;
+    for (size_t i = 0; i < strips_.size(); ++i) {
+      hashes->push_back(FillStrip(i, payload + offsets[i], &state));
+      if (!progress(uint64_t{offsets[i]} + strips_[i].bytes)) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct GroupPart {
+    const GroupView* view;
+    const LayerGroup* group;
+    KvLayout layout;
+    uint32_t first_strip;
+    DeltaWindow::Kv window;
+  };
+  struct FillState {
+    size_t group = SIZE_MAX;
+    size_t next_slice = 0;
+    std::optional<PositionMap> map;  // Of the group.
+  };
+  uint64_t FillStrip(size_t index, std::byte* into, FillState* state) const;
+  void FillKvStrip(uint32_t strip, std::byte* into, FillState* state) const;
+  void AddStrip(StripTag tag, uint32_t group, uint64_t bytes);
+
+  const Delta& delta_;
+  DeltaWindow window_;
+  std::vector<LaneRange> lanes_;
+  std::vector<wal::Strip> strips_;
+  std::vector<GroupPart> groups_;
+  std::vector<DeltaState> states_;  // Each in a strip of its own, the last ones.
+  uint64_t bytes_ = 0, kv_bytes_ = 0;
+};
+
+}  // namespace cairn::engine

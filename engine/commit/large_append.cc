@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Appends larger than one record, and asynchronous ones on borrowed memory. Both are a *unit*:
+// records of kind kPart carry the payload, and the unit's last record, an ordinary append, makes it
+// count. Until that one is reserved nothing is applied, so cancelling is a matter of stopping; what
+// recovery finds of an unfinished unit it drops.
+//
+// While a branch's unit is being gathered, other appends to it are kBusy (asynchronous) or wait.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+Result<uint64_t> StoreCore::BeginGathering(BranchId id, std::optional<uint64_t> expected_length,
+                                           bool wait, uint64_t deadline_ns) {
+  while (true) {
+    const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
+    {
+      std::lock_guard lock(mutex_);
+      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+      if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
+      if (!gathering_.contains(id)) {
+        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected_length));
+        gathering_.insert(id);
+        return head->lengths[engine::kTokenLane];
+      }
+    }
+    if (!wait) {
+      return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
+    }
+    if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
+      return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
+    }
+  }
+}
+
+void StoreCore::EndGathering(BranchId id) {
+  {
+    std::lock_guard lock(mutex_);
+    gathering_.erase(id);
+    gathering_version_.fetch_add(1, std::memory_order_release);
+  }
+  world_.scheduler->WakeAll(gathering_version_);
+}
+
+Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& delta,
+                                          const engine::DeltaWindow& window, uint64_t length_before,
+                                          uint64_t unit, uint64_t deadline_ns, TicketState* ticket,
+                                          uint64_t* sequence) {
+  engine::DeltaPayload payload(model, delta, window, {});
+  payload.SetLength(length_before);
+  engine::Op op;
+  op.kind = engine::OpKind::kPart;
+  op.lanes = payload.lanes();
+  FieldWriter fields;
+  EncodeOp(op, &fields);
+  std::vector<uint64_t> hashes;
+  hashes.reserve(payload.strips().size());
+  const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
+                             .more = true,
+                             .unit = unit,
+                             .fields = fields.bytes(),
+                             .strips = payload.strips()};
+  while (true) {
+    Result<wal::Log::Slot> slot = [&] {
+      std::lock_guard lock(mutex_);  // Sequences are given under the commit lock only.
+      return log_->Reserve(spec, wal::Log::Purpose::kData);
+    }();
+    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+      continue;
+    }
+    if (!slot.ok()) return slot.status();
+    *sequence = slot->sequence;
+    bool cancelled = false;
+    payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
+      log_->PieceReady(*slot, filled);
+      cancelled = ticket != nullptr && ticket->cancel_requested();
+      return !cancelled;
+    });
+    if (cancelled) {
+      // The record must still be whole; what was not gathered becomes zeros, and counts for nobody.
+      for (size_t i = hashes.size(); i < payload.strips().size(); ++i) {
+        const std::span<std::byte> strip(slot->payload + slot->strip_offsets[i],
+                                         payload.strips()[i].bytes);
+        std::fill(strip.begin(), strip.end(), std::byte{0});
+        hashes.push_back(Hash(strip));
+      }
+    }
+    log_->Publish(*slot, hashes);
+    if (cancelled) return Status(StatusCode::kCancelled, "cancelled while being gathered");
+    engine::Part part{slot->location, op.lanes, {}};
+    const auto header_bytes = static_cast<uint32_t>(slot->payload - slot->record);
+    for (const engine::LaneRange& lane : op.lanes) {
+      part.prefix_bytes.push_back(lane.lane == engine::kTokenLane
+                                      ? header_bytes +
+                                            static_cast<uint32_t>(payload.token_strip_bytes())
+                                      : slot->location.bytes);
+    }
+    counters_.kv_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
+    return part;
+  }
+}
+
+namespace {
+
+// The next window of at most `max_bytes`, cut from the front of `rest`. The same number of
+// positions is taken of every lane, so that tokens and their KV stay together.
+engine::DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta,
+                               engine::DeltaWindow* rest, uint64_t max_bytes) {
+  uint64_t position_bytes = sizeof(TokenId);
+  for (size_t i = 0; i < rest->kv.size(); ++i) {
+    position_bytes += engine::KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
+  }
+  const uint64_t positions = std::max<uint64_t>(1, max_bytes / position_bytes);
+  engine::DeltaWindow window = *rest;
+  window.token_count = std::min(rest->token_count, positions);
+  rest->token_first += window.token_count;
+  rest->token_count -= window.token_count;
+  for (size_t i = 0; i < rest->kv.size(); ++i) {
+    window.kv[i].count = std::min(rest->kv[i].count, positions);
+    rest->kv[i].position += window.kv[i].count;
+    rest->kv[i].count -= window.kv[i].count;
+  }
+  return window;
+}
+
+bool IsEmpty(const engine::DeltaWindow& window) {
+  return window.token_count == 0 && std::all_of(window.kv.begin(), window.kv.end(),
+                                                [](const auto& kv) { return kv.count == 0; });
+}
+
+}  // namespace
+
+Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delta,
+                                                  const AppendOptions& options,
+                                                  const ModelSpec& model, uint64_t deadline_ns) {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         BeginGathering(id, options.expected_length, true, deadline_ns));
+  return AppendParts(id, delta, options, model, length, deadline_ns, nullptr);
+}
+
+// Follows a BeginGathering, which gave `length`, and ends the gathering.
+Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delta,
+                                                  const AppendOptions& options,
+                                                  const ModelSpec& model, uint64_t length,
+                                                  uint64_t deadline_ns, TicketState* ticket) {
+  struct End {
+    StoreCore* core;
+    BranchId id;
+    ~End() { core->EndGathering(id); }
+  } end{this, id};
+  const uint64_t part_bytes = PayloadBytesMax();
+  if (model.token_bytes() > part_bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  "one position holds " + std::to_string(model.token_bytes()) +
+                      " bytes of KV; with this segment_bytes at most " +
+                      std::to_string(part_bytes) + " fit a record");
+  }
+  engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta);
+  std::vector<engine::Part> parts;
+  uint64_t unit = 0;
+  while (!IsEmpty(rest)) {
+    const engine::DeltaWindow window = TakeWindow(model, delta, &rest, part_bytes);
+    uint64_t sequence = 0;
+    CAIRN_ASSIGN_OR_RETURN(engine::Part part, WritePart(model, delta, window, length, unit,
+                                                        deadline_ns, ticket, &sequence));
+    if (unit == 0) unit = sequence;
+    log_->Request(sequence, false);  // The disk works while the next part is gathered.
+    parts.push_back(std::move(part));
+  }
+  engine::DeltaPayload last(model, delta, engine::DeltaWindow{}, engine::StatesOf(delta));
+  std::vector<uint64_t> hashes;
+  hashes.reserve(last.strips().size());
+  Applied applied;
+  while (true) {
+    auto slot = ReserveDelta(id, delta, options.expected_length, &last, &applied, parts, unit);
+    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+      continue;
+    }
+    if (!slot.ok()) return slot.status();
+    last.Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
+    log_->Publish(*slot, hashes);
+    counters_.appends.fetch_add(1, std::memory_order_relaxed);
+    counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
+    return applied;
+  }
+}
+
+Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
+                                         const AppendOptions& options,
+                                         std::shared_ptr<const ModelSpec> model,
+                                         std::shared_ptr<void> keep) {
+  const Use use(this);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         BeginGathering(id, options.expected_length, false, 0));
+  auto state = std::make_shared<TicketState>(
+      world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->is_job = true;
+  state->abandoned = [weak = weak_from_this(), id] {
+    if (const auto core = weak.lock(); core != nullptr) core->EndGathering(id);
+  };
+  state->length = length + delta.tokens.size();
+  state->started_ns = world_.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = Deadline(options.timeout_ns);
+  AppendOptions own = options;
+  own.queue = nullptr;
+  executor_->Post([self = shared_from_this(), id, delta, own, model = std::move(model), length,
+                   deadline_ns, state, keep = std::move(keep)] {
+    if (!state->BeginJob()) return;
+    auto applied = self->AppendParts(id, delta, own, *model, length, deadline_ns, state.get());
+    if (!applied.ok()) {
+      if (applied.status().code() == StatusCode::kCancelled) {
+        self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);
+      }
+      state->Finish(applied.status());
+      return;
+    }
+    state->Release();
+    if (own.durability == Durability::kMemory) {
+      state->Finish(Status::Ok());
+      return;
+    }
+    self->Register(applied->sequence, own.durability, state);
+    self->log_->Request(applied->sequence, own.durability == Durability::kPower);
+    if (state->cancel_requested()) {
+      state->Finish(Status(StatusCode::kUnknownOutcome, "cancelled after it was given to the log"));
+    }
+    self->CutAtDeadline(state, deadline_ns);
+  });
+  return Ticket(state);
+}
+
+}  // namespace cairn

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/manifest.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include "base/codec/fields.h"
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "cairn/store.h"
+
+namespace cairn::engine {
+
+namespace {
+
+constexpr char kMagic[8] = {'C', 'a', 'i', 'r', 'n', 'M', 'a', 'n'};
+constexpr size_t kHeadBytes = 16;  // Magic, version, table bytes.
+constexpr size_t kHashBytes = 8;
+constexpr uint64_t kManifestBytesMax = 64u << 20;
+constexpr std::string_view kPrefix = "MANIFEST-";
+
+// Field ids; on disk, never change.
+enum ManifestField : uint16_t {
+  kStoreId = 1,
+  kSegmentBytes = 2,
+  kLogStart = 3,
+  kNextFile = 4,
+  kNextId = 5,
+  kLastSequence = 6,
+  kCreatedAt = 7,
+  kTables = 8,
+};
+constexpr std::array<uint16_t, 8> kKnown = {kStoreId, kSegmentBytes, kLogStart,  kNextFile,
+                                            kNextId,  kLastSequence, kCreatedAt, kTables};
+
+std::string ManifestName(uint64_t number) { return std::string(kPrefix) + std::to_string(number); }
+
+Status Damaged(const std::string& path, const std::string& what) {
+  return Status(StatusCode::kCorruption, path + ": " + what);
+}
+
+// The number in "MANIFEST-12"; 0 for other names.
+uint64_t NumberOf(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return 0;
+  uint64_t number = 0;
+  const char* first = name.data() + kPrefix.size();
+  const char* last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(first, last, number);
+  return error == std::errc() && end == last ? number : 0;
+}
+
+uint64_t PercentileOf(std::vector<uint64_t> values, double quantile) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(static_cast<double>(values.size() - 1) * quantile)];
+}
+
+}  // namespace
+
+std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
+  FieldWriter fields;
+  fields.Bytes(kStoreId, std::as_bytes(std::span(manifest.store.bytes)));
+  fields.U64(kSegmentBytes, manifest.segment_bytes);
+  fields.U64(kLogStart, manifest.log_start_segment);
+  fields.U64(kNextFile, manifest.next_file_number);
+  fields.U64(kNextId, manifest.next_id);
+  fields.U64(kLastSequence, manifest.last_sequence);
+  fields.U64(kCreatedAt, manifest.created_at_ns);
+  fields.Bytes(kTables, manifest.tables);
+  const std::span<const std::byte> table = fields.bytes();
+  std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
+  const uint32_t version = kFormatVersion;
+  const auto table_bytes = static_cast<uint32_t>(table.size());
+  std::memcpy(bytes.data(), kMagic, 8);
+  std::memcpy(bytes.data() + 8, &version, 4);
+  std::memcpy(bytes.data() + 12, &table_bytes, 4);
+  std::memcpy(bytes.data() + kHeadBytes, table.data(), table.size());
+  const uint64_t hash = Hash(std::span(bytes).first(bytes.size() - kHashBytes));
+  std::memcpy(bytes.data() + bytes.size() - kHashBytes, &hash, kHashBytes);
+  return bytes;
+}
+
+Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::byte> bytes) {
+  if (bytes.size() < kHeadBytes + kHashBytes) {
+    return Damaged(path, "only " + std::to_string(bytes.size()) + " bytes long");
+  }
+  if (std::memcmp(bytes.data(), kMagic, 8) != 0) return Damaged(path, "offset 0: bad magic");
+  uint32_t version = 0;
+  uint32_t table_bytes = 0;
+  std::memcpy(&version, bytes.data() + 8, 4);
+  std::memcpy(&table_bytes, bytes.data() + 12, 4);
+  uint64_t stored = 0;
+  std::memcpy(&stored, bytes.data() + bytes.size() - kHashBytes, kHashBytes);
+  const bool intact = stored == Hash(bytes.first(bytes.size() - kHashBytes));
+  if (version > kFormatVersion) {
+    return Status(StatusCode::kUnsupportedFormat,
+                  path + ": format version " + std::to_string(version) +
+                      (intact ? "" : " (its checksum fails, too)") + "; this library knows up to " +
+                      std::to_string(kFormatVersion));
+  }
+  if (!intact) return Damaged(path, "checksum mismatch");
+  if (version == 0) return Damaged(path, "offset 8: format version 0");
+  if (kHeadBytes + table_bytes + kHashBytes != bytes.size()) {
+    return Damaged(path, "offset 12: table of " + std::to_string(table_bytes) +
+                             " bytes in a file of " + std::to_string(bytes.size()));
+  }
+  auto parsed = FieldReader::Parse(bytes.subspan(kHeadBytes, table_bytes));
+  if (!parsed.ok()) return parsed.status().WithContext(path);
+  CAIRN_RETURN_IF_ERROR(parsed->CheckCritical(kKnown).WithContext(path));
+  Manifest manifest;
+  const std::span<const std::byte> id = parsed->BytesOr(kStoreId, {});
+  if (id.size() != manifest.store.bytes.size()) return Damaged(path, "no store id");
+  std::memcpy(manifest.store.bytes.data(), id.data(), id.size());
+  manifest.segment_bytes = parsed->U64Or(kSegmentBytes, 0);
+  manifest.log_start_segment = parsed->U64Or(kLogStart, 0);
+  manifest.next_file_number = parsed->U64Or(kNextFile, 1);
+  manifest.next_id = parsed->U64Or(kNextId, 1);
+  manifest.last_sequence = parsed->U64Or(kLastSequence, 0);
+  manifest.created_at_ns = parsed->U64Or(kCreatedAt, 0);
+  const std::span<const std::byte> tables = parsed->BytesOr(kTables, {});
+  manifest.tables.assign(tables.begin(), tables.end());
+  if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
+    return Damaged(path, "no log start");
+  }
+  return manifest;
+}
+
+Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
+  uint64_t newest = 0;
+  for (const std::string& name : names) newest = std::max(newest, NumberOf(name));
+  if (newest == 0) return Status(StatusCode::kNotFound, directory + ": no MANIFEST here");
+  const std::string path = io::JoinPath(directory, ManifestName(newest));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                         io::ReadWholeFile(files, path, kManifestBytesMax));
+  CAIRN_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, bytes));
+  manifest.number = newest;
+  return manifest;
+}
+
+Status WriteManifest(io::FileSystem& files, const std::string& directory,
+                     const Manifest& manifest) {
+  CAIRN_CHECK(manifest.number > 0);
+  const std::string path = io::JoinPath(directory, ManifestName(manifest.number));
+  CAIRN_RETURN_IF_ERROR(io::WriteFileDurably(files, path, EncodeManifest(manifest)));
+  if (manifest.number == 1) return Status::Ok();
+  // Only the newest counts, so an old one that stays behind is harmless.
+  return io::RemoveIfExists(files, io::JoinPath(directory, ManifestName(manifest.number - 1)));
+}
+
+Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,
+                        const StoreOptionsFile& options) {
+  const std::string text =
+      std::string("# Chosen when the store was made; `cairn doctor --probe` measures again.\n") +
+      "sync_method=" +
+      (options.sync_method == wal::SyncMethod::kDurableWrite ? "dsync" : "fdatasync") +
+      "\nprobe=" + options.probe + "\nvolume=" + options.volume + "\nkernel=" + options.kernel +
+      "\n";
+  return io::WriteFileDurably(files, io::JoinPath(directory, "OPTIONS"),
+                              std::as_bytes(std::span(text)));
+}
+
+Result<StoreOptionsFile> ReadOptionsFile(io::FileSystem& files, const std::string& directory) {
+  const std::string path = io::JoinPath(directory, "OPTIONS");
+  auto bytes = io::ReadWholeFile(files, path, 1 << 20);
+  StoreOptionsFile options;
+  if (!bytes.ok() && bytes.status().code() == StatusCode::kNotFound) return options;
+  if (!bytes.ok()) return bytes.status();
+  std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  for (size_t line_number = 1; !text.empty(); ++line_number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#') continue;
+    const size_t equals = line.find('=');
+    const auto bad = [&](const std::string& why) {
+      return Damaged(path, "line " + std::to_string(line_number) + ": " + why);
+    };
+    if (equals == std::string_view::npos) return bad("no \"=\"");
+    const std::string_view key = line.substr(0, equals);
+    const std::string_view value = line.substr(equals + 1);
+    if (key == "sync_method") {
+      if (value != "dsync" && value != "fdatasync") return bad("unknown sync_method");
+      options.sync_method =
+          value == "dsync" ? wal::SyncMethod::kDurableWrite : wal::SyncMethod::kFdatasync;
+    } else if (key == "probe") {
+      options.probe = value;
+    } else if (key == "volume") {
+      options.volume = value;
+    } else if (key == "kernel") {
+      options.kernel = value;
+    }  // Other keys are of a newer version, and only for people.
+  }
+  return options;
+}
+
+Result<StoreOptionsFile> ProbeSync(io::World& world, const std::string& directory) {
+  constexpr size_t kProbeBytes = 256 << 10;
+  constexpr int kRounds = 24;
+  const std::string path = io::JoinPath(directory, "probe.tmp");
+  StoreOptionsFile result;
+  const AlignedBuffer buffer =
+      AlignedBuffer::TryAllocate(Allocator::Default(), kProbeBytes, io::kBlockBytes);
+  if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "sync probe");
+  std::memset(buffer.data(), 0, kProbeBytes);
+  {
+    CAIRN_ASSIGN_OR_RETURN(
+        const std::unique_ptr<io::File> file,
+        world.files->Open(path,
+                          {.write = true, .create = true, .exclusive = false, .direct = true}));
+    CAIRN_RETURN_IF_ERROR(file->Allocate(kProbeBytes));
+    CAIRN_RETURN_IF_ERROR(file->Write(0, buffer.span(), false));
+    CAIRN_RETURN_IF_ERROR(file->Sync());
+    std::vector<uint64_t> sync_ns;
+    std::vector<uint64_t> durable_ns;
+    const std::span<const std::byte> block = buffer.span().first(io::kBlockBytes);
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t offset = static_cast<uint64_t>(round) * io::kBlockBytes;
+      const uint64_t start = world.scheduler->MonotonicNs();
+      CAIRN_RETURN_IF_ERROR(file->Write(offset, block, false));
+      CAIRN_RETURN_IF_ERROR(file->Sync());
+      const uint64_t middle = world.scheduler->MonotonicNs();
+      CAIRN_RETURN_IF_ERROR(file->Write(offset, block, true));
+      sync_ns.push_back(middle - start);
+      durable_ns.push_back(world.scheduler->MonotonicNs() - middle);
+    }
+    const uint64_t sync = PercentileOf(sync_ns, 0.1);
+    const uint64_t durable = PercentileOf(durable_ns, 0.1);
+    // fdatasync unless the other is clearly better: it also covers what was written before.
+    if (durable + durable / 16 < sync) result.sync_method = wal::SyncMethod::kDurableWrite;
+    result.probe = "fdatasync " + std::to_string(sync / 1000) + " us, dsync " +
+                   std::to_string(durable / 1000) + " us (p10 of " + std::to_string(kRounds) +
+                   " interleaved 4 KiB writes)";
+  }
+  CAIRN_RETURN_IF_ERROR(world.files->Remove(path));
+  CAIRN_ASSIGN_OR_RETURN(const io::VolumeInfo volume, world.files->Volume(directory));
+  result.volume = volume.file_system;
+  return result;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MANIFEST-n, the checkpoint: which store this is, where its log starts, which files live, and the
+// counters. It never knows more than the log; losing nothing but time when it is older. OPTIONS, a
+// text file for people, holds what was measured and chosen at creation.
+//
+// File:  magic "CairnMan" | format version u32 | table bytes u32 | field table | hash u64
+// The hash covers everything before it. It is not sealed with a place: the store's id is inside.
+// Written as MANIFEST-n.tmp, synced, renamed, and the directory synced; then MANIFEST-(n-1) goes.
+// Why not one file rewritten in place: a torn write would leave none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/codec/hash.h"
+#include "base/io/world.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+struct Manifest {
+  uint64_t number = 0;  // The n of its name.
+  StoreId store;
+  uint64_t segment_bytes = 0;
+  uint64_t log_start_segment = 1;
+  uint64_t next_file_number = 1;  // Of tables; from logged ranges.
+  uint64_t next_id = 1;           // Lower bound for model, branch and node ids.
+  uint64_t last_sequence = 0;     // The log held at least this when it was written.
+  uint64_t created_at_ns = 0;
+  std::vector<std::byte> tables;  // Opaque here: the live tables' directory.
+};
+
+std::vector<std::byte> EncodeManifest(const Manifest& manifest);
+// kCorruption / kUnsupportedFormat naming `path`.
+Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::byte> bytes);
+
+// The newest manifest of a directory. kNotFound when there is none.
+Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory);
+// Writes manifest.number and removes the one before.
+Status WriteManifest(io::FileSystem& files, const std::string& directory, const Manifest& manifest);
+
+struct StoreOptionsFile {
+  wal::SyncMethod sync_method = wal::SyncMethod::kFdatasync;
+  std::string probe;  // "fdatasync 41 us, dsync 39 us (p10, 4 KiB)"
+  std::string volume, kernel;
+};
+Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,
+                        const StoreOptionsFile& options);
+// Absent: the defaults. kCorruption when a line cannot be read.
+Result<StoreOptionsFile> ReadOptionsFile(io::FileSystem& files, const std::string& directory);
+
+// Which way of making one write durable is faster on this volume: p10 of interleaved arms.
+Result<StoreOptionsFile> ProbeSync(io::World& world, const std::string& directory);
+
+}  // namespace cairn::engine

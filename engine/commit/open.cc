@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening and closing. Order matters twice: the lock comes before anything is read, and a manifest
+// is durable before the log that it names takes its first record.
+#include <cstring>
+
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+namespace {
+
+constexpr const char* kLogDirectory = "log";
+constexpr const char* kLockFile = "LOCK";
+
+bool IsOurs(const std::string& name) {
+  return name.starts_with("MANIFEST-") || name == "OPTIONS" || name == kLockFile ||
+         name == kLogDirectory || name == "probe.tmp" || name == "OPTIONS.tmp";
+}
+
+Result<io::World> ChooseWorld(const std::string& path, const Options& options, std::string* why) {
+  if (options.world != nullptr) return *options.world;
+  if (path == ":memory:") return io::MakeMemoryWorld();
+  const io::IoBackend backend = options.backend == Backend::kUring     ? io::IoBackend::kUring
+                                : options.backend == Backend::kThreads ? io::IoBackend::kThreads
+                                                                       : io::IoBackend::kAuto;
+  return io::MakeRealWorld(backend, why);
+}
+
+}  // namespace
+
+Status Options::Validate() const {
+  const auto bad = [](std::string what) {
+    return Status(StatusCode::kInvalidArgument, "options." + std::move(what));
+  };
+  if (segment_bytes < (256u << 10) || segment_bytes > (1u << 30) || segment_bytes % 4096 != 0) {
+    return bad("segment_bytes is " + std::to_string(segment_bytes) +
+               "; it must be a multiple of 4096 in [256 KiB, 1 GiB]");
+  }
+  if (spare_segments_min < 1 || spare_segments_max < spare_segments_min ||
+      spare_segments_max > 1024) {
+    return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
+  }
+  if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
+  if (hot_tail_bytes > max_memory_bytes / 2) {
+    return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) +
+               "; at most half of max_memory_bytes may go there");
+  }
+  if (submit_copy_max_bytes > engine::kPartBytesMax) {
+    return bad("submit_copy_max_bytes must be at most " + std::to_string(engine::kPartBytesMax));
+  }
+  if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
+    return bad("delta_batch_tokens must be in [1, 64]");
+  }
+  if (allocator.allocate == nullptr || allocator.deallocate == nullptr) {
+    return bad("allocator has a null function");
+  }
+  if (read_only && (create_if_missing || error_if_exists)) {
+    return bad("read_only excludes create_if_missing and error_if_exists");
+  }
+  return Status::Ok();
+}
+
+StoreCore::StoreCore(io::World world, std::string path, Options options)
+    : world_(std::move(world)),
+      path_(std::move(path)),
+      options_(std::move(options)),
+      ledger_(options_.max_bytes),
+      staging_(options_.allocator, options_.max_memory_bytes / engine::kStagingShare) {}
+
+StoreCore::~StoreCore() { static_cast<void>(Close()); }
+
+Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
+                                                   const Options& options) {
+  CAIRN_RETURN_IF_ERROR(options.Validate());
+  if (path.empty()) return Status(StatusCode::kInvalidArgument, "the path of the store is empty");
+  std::string why;
+  CAIRN_ASSIGN_OR_RETURN(io::World world, ChooseWorld(path, options, &why));
+  Options chosen = options;
+  std::string directory = path;
+  if (path == ":memory:") {
+    if (options.world == nullptr) directory = "/store";
+    chosen.create_if_missing = true;
+  }
+  auto core = std::make_shared<StoreCore>(std::move(world), directory, chosen);
+  if (!why.empty()) core->OnEvent(why);
+  CAIRN_RETURN_IF_ERROR(core->OpenFiles());
+  core->open_.store(true, std::memory_order_release);
+  return core;
+}
+
+Status StoreCore::CheckDirectoryIsFree() {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
+  for (const std::string& name : names) {
+    if (!IsOurs(name)) {
+      return Status(StatusCode::kInvalidState,
+                    path_ + " is no store and holds other files (\"" + name + "\")");
+    }
+  }
+  return Status::Ok();
+}
+
+// A crash in here leaves no manifest, and so no store: the next Open begins again.
+Status StoreCore::CreateFiles() {
+  io::FileSystem& files = *world_.files;
+  const std::string log = io::JoinPath(path_, kLogDirectory);
+  CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(files, log));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stale, files.List(log));
+  for (const std::string& name : stale) {
+    CAIRN_RETURN_IF_ERROR(files.Remove(io::JoinPath(log, name)));
+  }
+  CAIRN_RETURN_IF_ERROR(files.SyncDirectory(log));
+  CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ProbeSync(world_, path_));
+  CAIRN_RETURN_IF_ERROR(engine::WriteOptionsFile(files, path_, options_file_));
+  for (size_t i = 0; i < manifest_.store.bytes.size(); i += sizeof(uint64_t)) {
+    const uint64_t random = world_.scheduler->Random64();
+    std::memcpy(manifest_.store.bytes.data() + i, &random, sizeof random);
+  }
+  manifest_.number = 1;
+  manifest_.segment_bytes = options_.segment_bytes;
+  manifest_.created_at_ns = world_.scheduler->WallNs();
+  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
+  return files.SyncDirectory(io::ParentPath(path_));
+}
+
+Status StoreCore::OpenFiles() {
+  io::FileSystem& files = *world_.files;
+  process_id_ = world_.scheduler->ProcessId();
+  const auto info = files.Info(path_);
+  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
+  if (!info.ok()) {
+    if (!options_.create_if_missing) {
+      return Status(StatusCode::kNotFound, path_ + ": no store here (create_if_missing is off)");
+    }
+    CAIRN_RETURN_IF_ERROR(files.CreateDirectory(path_));
+  } else if (!info->is_directory) {
+    return Status(StatusCode::kInvalidState, path_ + " is a file, not a store's directory");
+  }
+  if (!options_.read_only) {
+    auto manifest_first = engine::ReadManifest(files, path_);
+    // Nothing of ours is put into a directory that belongs to something else.
+    if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
+      CAIRN_RETURN_IF_ERROR(CheckDirectoryIsFree());
+      if (!options_.create_if_missing) {
+        return Status(StatusCode::kNotFound, path_ + ": no store here (create_if_missing is off)");
+      }
+    }
+    CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, kLockFile)));
+  }
+  auto manifest = engine::ReadManifest(files, path_);
+  wal::RecoveredLog recovered;
+  if (manifest.ok()) {
+    if (options_.error_if_exists) {
+      return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
+    }
+    manifest_ = std::move(*manifest);
+    CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
+    wal::RecoveryOptions recovery;
+    recovery.read_only = options_.read_only;
+    recovery.salvage = options_.salvage;
+    CAIRN_RETURN_IF_ERROR(Replay(recovery, &tree_, &recovered));
+    if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
+  } else if (manifest.status().code() == StatusCode::kNotFound && !options_.read_only) {
+    CAIRN_RETURN_IF_ERROR(CreateFiles());
+  } else {
+    return manifest.status();
+  }
+  return StartLog(std::move(recovered));
+}
+
+Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
+                         wal::RecoveredLog* recovered) {
+  recovery.directory = io::JoinPath(path_, kLogDirectory);
+  recovery.store = manifest_.store;
+  recovery.first_segment = manifest_.log_start_segment;
+  std::map<uint64_t, std::vector<engine::Part>> open_units;
+  const auto on_record = [&](const wal::RecordView& record) -> Status {
+    const auto place = [&](const Status& status) {
+      return status.WithContext("log segment " + std::to_string(record.location.segment) +
+                                ", offset " + std::to_string(record.location.offset));
+    };
+    auto ops = engine::DecodeRecord(record);
+    if (!ops.ok()) return place(ops.status());
+    engine::Transaction transaction(tree);
+    uint32_t token_prefix = record.location.bytes;
+    for (const engine::Op& op : *ops) {
+      uint32_t prefix = record.location.bytes;
+      for (const engine::LaneRange& lane : op.lanes) {
+        if (lane.strip >= record.strip_count()) {
+          return place(Status(StatusCode::kCorruption,
+                              "strip " + std::to_string(lane.strip) + " does not exist"));
+        }
+        if (lane.lane != engine::kTokenLane) continue;
+        prefix = record.strip_offset(lane.strip) + record.strip(lane.strip).bytes;
+      }
+      if (op.kind == engine::OpKind::kPart) {
+        engine::Part part{record.location, op.lanes, {}};
+        for (const engine::LaneRange& lane : op.lanes) {
+          part.prefix_bytes.push_back(lane.lane == engine::kTokenLane ? prefix
+                                                                      : record.location.bytes);
+        }
+        open_units[record.unit].push_back(std::move(part));
+        continue;
+      }
+      if (ops->size() == 1) token_prefix = prefix;
+      std::vector<engine::Part> parts;
+      if (const auto unit = open_units.find(record.unit); unit != open_units.end()) {
+        parts = std::move(unit->second);
+        open_units.erase(unit);
+      }
+      if (Status status = transaction.Apply(op, parts); !status.ok()) return place(status);
+    }
+    transaction.Commit(record.location, token_prefix);
+    return Status::Ok();
+  };
+  CAIRN_ASSIGN_OR_RETURN(*recovered, wal::Recover(world_, recovery, on_record));
+  return Status::Ok();
+}
+
+Status StoreCore::StartLog(wal::RecoveredLog recovered) {
+  // What is not the log's. A read-only store takes nothing, but its log looks at the ledger too.
+  CAIRN_RETURN_IF_ERROR(ledger_.Take(engine::kSmallFilesBytes));
+  wal::LogOptions log;
+  log.directory = io::JoinPath(path_, kLogDirectory);
+  log.store = manifest_.store;
+  log.segment_bytes = manifest_.segment_bytes;
+  log.spare_segments_min = options_.spare_segments_min;
+  log.spare_segments_max = options_.spare_segments_max;
+  log.hot_tail_bytes = options_.hot_tail_bytes;
+  log.sync_method = options_file_.sync_method;
+  log.allocator = options_.allocator;
+  log.grant = &ledger_;
+  log.observer = this;
+  log.read_only = options_.read_only;
+  CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
+  timer_ = std::make_unique<engine::Timer>(world_);
+  const uint32_t cores = world_.scheduler->Cores();
+  executor_threads_ =
+      options_.executor_threads != 0 ? options_.executor_threads : (cores > 1 ? cores - 1 : 1);
+  executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-job", executor_threads_);
+  return Status::Ok();
+}
+
+Status StoreCore::WriteCheckpoint() {
+  {
+    std::lock_guard lock(mutex_);
+    manifest_.next_id = tree_.next_id();
+  }
+  manifest_.last_sequence = log_->durable_sequence();
+  ++manifest_.number;
+  return engine::WriteManifest(*world_.files, path_, manifest_);
+}
+
+Status StoreCore::Close() {
+  if (!open_.exchange(false)) {
+    // Never opened: what Open started is taken down with the members.
+    return Status::Ok();
+  }
+  if (world_.scheduler->ProcessId() != process_id_) {
+    // A child after fork() owns none of the threads; joining them would hang.
+    static_cast<void>(log_.release());
+    static_cast<void>(timer_.release());
+    static_cast<void>(executor_.release());
+    static_cast<void>(lock_.release());
+    return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
+  }
+  timer_->Stop();
+  FlushAllJoined();
+  for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
+    world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
+  }
+  executor_.reset();  // Finishes what was posted.
+  Status status = options_.read_only ? Status::Ok() : log_->Close();
+  if (status.ok()) status = PoisonStatus();
+  if (status.ok() && !options_.read_only) status = WriteCheckpoint();
+  // Whatever is still pending has been decided by now.
+  const Status cut(StatusCode::kUnknownOutcome, "the store was closed");
+  std::deque<Pending> left;
+  {
+    std::lock_guard lock(tickets_mutex_);
+    left.insert(left.end(), wait_written_.begin(), wait_written_.end());
+    left.insert(left.end(), wait_durable_.begin(), wait_durable_.end());
+    wait_written_.clear();
+    wait_durable_.clear();
+  }
+  for (const Pending& pending : left) pending.ticket->Finish(cut);
+  lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
+  return status;
+}
+
+// A Use begins before its call looks whether the store is open, so Close either sees it or is seen.
+StoreCore::Use::Use(StoreCore* core) : core_(core) { core_->uses_.fetch_add(1); }
+
+StoreCore::Use::~Use() {
+  core_->uses_.fetch_sub(1);
+  if (!core_->open_.load()) core_->world_.scheduler->WakeAll(core_->uses_);
+}
+
+Status StoreCore::CheckUsable() const {
+  if (!open_.load()) {
+    return Status(StatusCode::kInvalidState, "the store is closed");
+  }
+  if (world_.scheduler->ProcessId() != process_id_) {
+    return Status(StatusCode::kInvalidState, "used in a child process after fork()");
+  }
+  return Status::Ok();
+}
+
+Status StoreCore::CheckWritable() const {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (options_.read_only) {
+    return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
+  }
+  return PoisonStatus();
+}
+
+Status StoreCore::PoisonStatus() const {
+  const Status cause = log_->poisoned();
+  if (cause.ok()) return cause;
+  return Status(StatusCode::kPoisoned,
+                "the log failed; reopen the store to write again: " + std::string(cause.message()));
+}
+
+uint64_t StoreCore::Deadline(uint64_t timeout_ns) const {
+  if (timeout_ns == UINT64_MAX) return io::kNoDeadline;
+  const uint64_t now = world_.scheduler->MonotonicNs();
+  return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
+}
+
+Status StoreCore::poisoned() const {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  return PoisonStatus();
+}
+
+std::string StoreCore::sync_method() const {
+  return options_file_.sync_method == wal::SyncMethod::kDurableWrite ? "dsync" : "fdatasync";
+}
+
+}  // namespace cairn

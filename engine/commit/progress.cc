@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens when the log gets on, and when it cannot.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+void StoreCore::RecordSave(uint64_t started_ns) {
+  save_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
+}
+
+void StoreCore::Register(uint64_t sequence, Durability durability,
+                         std::shared_ptr<TicketState> ticket) {
+  {
+    std::lock_guard lock(tickets_mutex_);
+    std::deque<Pending>& pending = durability == Durability::kPower ? wait_durable_ : wait_written_;
+    // Threads may arrive here in another order than they reserved.
+    const auto at = std::upper_bound(
+        pending.begin(), pending.end(), sequence,
+        [](uint64_t wanted, const Pending& other) { return wanted < other.sequence; });
+    pending.insert(at, {sequence, std::move(ticket)});
+  }
+  // The log may have got there between the reservation and now; then nobody else would tell.
+  OnProgress(log_->written_sequence(), log_->durable_sequence());
+  if (Status status = log_->poisoned(); !status.ok()) OnPoison(status, log_->written_sequence());
+}
+
+void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {
+  std::vector<std::shared_ptr<TicketState>> over;
+  {
+    std::lock_guard lock(tickets_mutex_);
+    const auto take = [&](std::deque<Pending>& pending, uint64_t sequence) {
+      while (!pending.empty() && pending.front().sequence <= sequence) {
+        over.push_back(std::move(pending.front().ticket));
+        pending.pop_front();
+      }
+    };
+    take(wait_written_, written_sequence);
+    take(wait_durable_, durable_sequence);
+  }
+  for (const std::shared_ptr<TicketState>& ticket : over) {
+    if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
+  }
+}
+
+void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
+  OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
+  std::vector<std::shared_ptr<TicketState>> cut;
+  {
+    std::lock_guard lock(tickets_mutex_);
+    for (std::deque<Pending>* pending : {&wait_written_, &wait_durable_}) {
+      for (Pending& one : *pending) cut.push_back(std::move(one.ticket));
+      pending->clear();
+    }
+  }
+  for (const std::shared_ptr<TicketState>& ticket : cut) {
+    ticket->Finish(Status(StatusCode::kUnknownOutcome,
+                          "the log failed: " + cause.ToString() +
+                              "; reopen the store, then expected_length settles it"));
+  }
+  {
+    std::lock_guard lock(poison_mutex_);
+    if (poison_told_) return;
+    poison_told_ = true;
+  }
+  ReloadTree(acknowledged);
+  if (options_.listener != nullptr && options_.listener->on_poisoned) {
+    options_.listener->on_poisoned(cause);
+  }
+  CAIRN_CHECK(options_.on_fatal != FatalAction::kAbort);
+}
+
+// Memory is ahead of what was acknowledged. The log itself knows how it was at that point, so the
+// tree is simply replayed up to there; reads go on from it.
+void StoreCore::ReloadTree(uint64_t acknowledged) {
+  engine::Tree tree;
+  wal::RecoveredLog recovered;
+  wal::RecoveryOptions recovery;
+  recovery.read_only = true;  // The device has just failed a write: nothing is synced.
+  recovery.stop_after = acknowledged;
+  const Status status = Replay(recovery, &tree, &recovered);
+  if (!status.ok()) {
+    OnEvent("the tree could not be replayed after the log failed, reads show what was applied: " +
+            status.ToString());
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  tree_ = std::move(tree);
+}
+
+void StoreCore::OnEvent(const std::string& line) {
+  if (options_.listener != nullptr && options_.listener->on_event)
+    options_.listener->on_event(line);
+}
+
+Status StoreCore::Flush() {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  FlushAllJoined();
+  return log_->Flush(io::kNoDeadline);
+}
+
+Result<CompletionQueue> StoreCore::NewCompletionQueue() {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  return CompletionQueue(std::make_shared<CompletionQueueState>(world_));
+}
+
+}  // namespace cairn

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/staging.h"
+
+#include <string>
+
+#include "base/codec/kv_copy.h"
+#include "base/core/check.h"
+
+namespace cairn::engine {
+
+Result<AlignedBuffer> StagingPool::Take(uint64_t bytes) {
+  if (used_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > max_bytes_) {
+    used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return Status(StatusCode::kBusy, "staging memory: " + std::to_string(bytes) +
+                                         " bytes are not free of " + std::to_string(max_bytes_));
+  }
+  AlignedBuffer buffer = AlignedBuffer::TryAllocate(allocator_, bytes, 64);
+  if (buffer.empty()) {
+    used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return Status(StatusCode::kOutOfMemory,
+                  "staging memory of " + std::to_string(bytes) + " bytes");
+  }
+  return buffer;
+}
+
+void StagingPool::Return(AlignedBuffer buffer) {
+  used_bytes_.fetch_sub(buffer.size(), std::memory_order_relaxed);
+}
+
+Result<std::unique_ptr<KvStaging>> KvStaging::Make(StagingPool* pool,
+                                                   std::shared_ptr<const ModelSpec> model,
+                                                   std::vector<uint64_t> positions,
+                                                   uint64_t capacity) {
+  CAIRN_CHECK(capacity > 0 && positions.size() == model->groups.size());
+  auto staging = std::unique_ptr<KvStaging>(new KvStaging);
+  staging->pool_ = pool;
+  staging->positions_ = std::move(positions);
+  staging->capacity_ = capacity;
+  const uint64_t bytes = model->token_bytes() * capacity;
+  std::byte* at = nullptr;
+  if (bytes != 0) {
+    CAIRN_ASSIGN_OR_RETURN(staging->buffer_, pool->Take(bytes));
+    at = staging->buffer_.data();
+  }
+  for (const LayerGroup& group : model->groups) {
+    std::vector<PlaneMemory> planes;
+    for (const Plane& plane : group.planes) {
+      PlaneMemory memory;
+      for (uint32_t layer = 0; layer < group.layers; ++layer) {
+        memory.bases.push_back(at);
+        at += SliceBytes(plane, capacity);
+      }
+      memory.view.token_stride = plane.row_bytes;
+      memory.view.head_stride = static_cast<int64_t>(capacity * plane.row_bytes);
+      planes.push_back(std::move(memory));
+    }
+    staging->memory_.push_back(std::move(planes));
+  }
+  for (std::vector<PlaneMemory>& planes : staging->memory_) {
+    std::vector<PlaneView> views;
+    for (PlaneMemory& memory : planes) {
+      memory.view.layer_bases = memory.bases;
+      views.push_back(memory.view);
+    }
+    staging->plane_views_.push_back(std::move(views));
+  }
+  staging->model_ = std::move(model);
+  return staging;
+}
+
+KvStaging::~KvStaging() {
+  if (!buffer_.empty()) pool_->Return(std::move(buffer_));
+}
+
+void KvStaging::Put(const GroupView& view, uint32_t layer, uint32_t base_index) {
+  const LayerGroup& group = model_->groups[view.group];
+  const GroupView own = View(view.group, capacity_);
+  CAIRN_CHECK(view.position >= own.position &&
+              view.position + view.count <= own.position + capacity_);
+  const PositionMap from(view, view.position, view.count);
+  const PositionMap to(own, view.position, view.count);
+  std::vector<std::byte> slice;
+  for (size_t i = 0; i < group.planes.size(); ++i) {
+    const Plane& plane = group.planes[i];
+    slice.resize(SliceBytes(plane, view.count));
+    GatherSlice(plane, view.planes[i], base_index, from, slice.data());
+    ScatterSlice(plane, own.planes[i], layer, to, slice.data(), view.count, 0);
+  }
+}
+
+GroupView KvStaging::View(uint32_t group, uint64_t count) const {
+  CAIRN_CHECK(count <= capacity_);
+  GroupView view;
+  view.group = group;
+  view.position = positions_[group];
+  view.count = count;
+  view.planes = plane_views_[group];
+  return view;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory in which KV waits to be appended: drafts, and one-token appends that are being joined.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+#include "cairn/kv_view.h"
+#include "cairn/model.h"
+
+namespace cairn::engine {
+
+// How much staging memory there is. Thread-safe.
+class StagingPool {
+ public:
+  StagingPool(Allocator allocator, uint64_t max_bytes)
+      : allocator_(allocator), max_bytes_(max_bytes) {}
+  // kBusy when it is used up, kOutOfMemory when the allocator fails.
+  Result<AlignedBuffer> Take(uint64_t bytes);
+  void Return(AlignedBuffer buffer);
+  uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const Allocator allocator_;
+  const uint64_t max_bytes_;
+  std::atomic<uint64_t> used_bytes_{0};
+};
+
+// KV of `capacity` positions for all groups of a model, each group from its own first position on,
+// in canonical order. Put of different (group, layer, positions) may run at once.
+class KvStaging {
+ public:
+  static Result<std::unique_ptr<KvStaging>> Make(StagingPool* pool,
+                                                 std::shared_ptr<const ModelSpec> model,
+                                                 std::vector<uint64_t> positions,
+                                                 uint64_t capacity);
+  ~KvStaging();
+
+  // Copies what the (validated) view describes of one layer. `base_index`: which of its layer
+  // bases.
+  void Put(const GroupView& view, uint32_t layer, uint32_t base_index);
+  // A view of the first `count` positions of a group; lives as long as this.
+  GroupView View(uint32_t group, uint64_t count) const;
+  uint64_t position(uint32_t group) const { return positions_[group]; }
+  uint64_t capacity() const { return capacity_; }
+  const ModelSpec& model() const { return *model_; }
+
+ private:
+  KvStaging() = default;
+  struct PlaneMemory {
+    std::vector<std::byte*> bases;  // One a layer.
+    PlaneView view;
+  };
+  StagingPool* pool_ = nullptr;
+  std::shared_ptr<const ModelSpec> model_;
+  std::vector<uint64_t> positions_;  // By group.
+  uint64_t capacity_ = 0;
+  AlignedBuffer buffer_;
+  std::vector<std::vector<PlaneMemory>> memory_;     // By group, plane.
+  std::vector<std::vector<PlaneView>> plane_views_;  // By group.
+};
+
+}  // namespace cairn::engine

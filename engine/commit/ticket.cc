@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/ticket.h"
+
+#include "base/core/check.h"
+
+namespace cairn {
+
+namespace {
+
+uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
+  if (timeout_ns == UINT64_MAX) return io::kNoDeadline;
+  const uint64_t now = scheduler.MonotonicNs();
+  return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
+}
+
+}  // namespace
+
+CompletionQueueState::CompletionQueueState(io::World world)
+    : world_(std::move(world)), notifier_(world_.scheduler->NewNotifier()) {}
+
+void CompletionQueueState::Push(Completion completion) {
+  {
+    std::lock_guard lock(mutex_);
+    completions_.push_back(std::move(completion));
+    version_.fetch_add(1, std::memory_order_release);
+    notifier_->Signal();
+  }
+  world_.scheduler->WakeAll(version_);
+}
+
+std::vector<Completion> CompletionQueueState::Drain(size_t max) {
+  std::lock_guard lock(mutex_);
+  const size_t count = std::min(max, completions_.size());
+  std::vector<Completion> taken(std::make_move_iterator(completions_.begin()),
+                                std::make_move_iterator(completions_.begin() + count));
+  completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
+  if (completions_.empty()) notifier_->Clear();
+  return taken;
+}
+
+bool CompletionQueueState::Wait(uint64_t timeout_ns) {
+  const uint64_t deadline_ns = DeadlineIn(*world_.scheduler, timeout_ns);
+  while (true) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    {
+      std::lock_guard lock(mutex_);
+      if (!completions_.empty()) return true;
+    }
+    if (!world_.scheduler->Wait(version_, seen, deadline_ns)) return false;
+  }
+}
+
+TicketState::TicketState(io::World world, std::shared_ptr<CompletionQueueState> queue,
+                         uint64_t user_data)
+    : world_(std::move(world)), queue_(std::move(queue)), user_data_(user_data) {}
+
+Status TicketState::status() const {
+  if (!done()) return Status(StatusCode::kBusy, "the call is not over");
+  return status_;
+}
+
+bool TicketState::Finish(Status status) {
+  if (claimed_.exchange(true, std::memory_order_acq_rel)) return false;
+  status_ = std::move(status);
+  Release();
+  done_.store(1, std::memory_order_release);
+  world_.scheduler->WakeAll(done_);
+  if (queue_ != nullptr) queue_->Push({user_data_, status_, Ticket(shared_from_this())});
+  return true;
+}
+
+bool TicketState::WaitDone(uint64_t deadline_ns) {
+  while (!done()) {
+    if (!world_.scheduler->Wait(done_, 0, deadline_ns)) return done();
+  }
+  return true;
+}
+
+bool TicketState::BeginJob() { return !started_.exchange(true, std::memory_order_acq_rel); }
+
+Status TicketState::Cancel() {
+  if (done()) return status_;
+  // Sequentially consistent, as is the job's Release and then look at cancel_: one of the two sees
+  // the other, so a job that is over with its memory is not waited for.
+  cancel_.store(true);
+  if (!is_job || released()) {
+    Finish(Status(StatusCode::kUnknownOutcome,
+                  "cancelled after it was given to the log; expected_length settles it"));
+  } else if (BeginJob()) {
+    if (abandoned) abandoned();
+    Finish(Status(StatusCode::kCancelled, "cancelled before it began"));
+  }
+  WaitDone(io::kNoDeadline);
+  return status_;
+}
+
+bool Ticket::done() const { return state_ != nullptr && state_->done(); }
+bool Ticket::released() const { return state_ != nullptr && state_->released(); }
+uint64_t Ticket::length() const { return state_ == nullptr ? 0 : state_->length; }
+bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
+
+Status Ticket::status() const {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
+  return state_->status();
+}
+
+Status Ticket::Wait(uint64_t timeout_ns) {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
+  const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
+  // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
+  // until the disk answers, so a wait with a limit only looks on.
+  if (deadline_ns == io::kNoDeadline && !state_->done() && state_->help) {
+    static_cast<void>(state_->help(deadline_ns));
+  }
+  if (!state_->WaitDone(deadline_ns)) {
+    return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
+  }
+  return state_->status();
+}
+
+Status Ticket::Cancel() {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
+  return state_->Cancel();
+}
+
+int CompletionQueue::event_fd() const { return state_ == nullptr ? -1 : state_->event_fd(); }
+
+std::vector<Completion> CompletionQueue::Drain(size_t max) {
+  if (state_ == nullptr) return {};
+  return state_->Drain(max);
+}
+
+bool CompletionQueue::Wait(uint64_t timeout_ns) {
+  return state_ != nullptr && state_->Wait(timeout_ns);
+}
+
+}  // namespace cairn

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/timer.h"
+
+namespace cairn::engine {
+
+void Timer::At(uint64_t when_ns, std::function<void()> action) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    const bool earliest = actions_.empty() || when_ns < actions_.begin()->first;
+    actions_.emplace(when_ns, std::move(action));
+    if (thread_ == nullptr) {
+      thread_ = world_.scheduler->StartThread("cairn-timer", [this] { Run(); });
+    }
+    if (!earliest) return;
+    version_.fetch_add(1, std::memory_order_release);
+  }
+  world_.scheduler->WakeAll(version_);
+}
+
+void Timer::Stop() {
+  std::unique_ptr<io::Thread> thread;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    actions_.clear();
+    thread = std::move(thread_);
+    version_.fetch_add(1, std::memory_order_release);
+  }
+  world_.scheduler->WakeAll(version_);
+}
+
+void Timer::Run() {
+  while (true) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    std::function<void()> due;
+    uint64_t next_ns = io::kNoDeadline;
+    const uint64_t now_ns = world_.scheduler->MonotonicNs();
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      if (!actions_.empty()) {
+        const auto first = actions_.begin();
+        next_ns = first->first;
+        if (next_ns <= now_ns) {
+          due = std::move(first->second);
+          actions_.erase(first);
+        }
+      }
+    }
+    if (due) {
+      due();
+    } else {
+      world_.scheduler->Wait(version_, seen, next_ns);
+    }
+  }
+}
+
+}  // namespace cairn::engine

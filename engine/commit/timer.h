@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls things at a time: ends of tickets, joined appends that waited long enough. Its thread is
+// started by the first use.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/io/world.h"
+
+namespace cairn::engine {
+
+class Timer {
+ public:
+  explicit Timer(io::World world) : world_(std::move(world)) {}
+  ~Timer() { Stop(); }
+  // `action` runs on the timer's thread, at or after `when_ns`, unless Stop comes first. It must
+  // not block.
+  void At(uint64_t when_ns, std::function<void()> action);
+  // Joins the thread. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+
+  io::World world_;
+  std::mutex mutex_;
+  std::multimap<uint64_t, std::function<void()>> actions_;
+  bool stopping_ = false;
+  std::atomic<uint32_t> version_{0};  // Changes when the earliest time may have.
+  std::unique_ptr<io::Thread> thread_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Questions about models and branches that memory alone answers, and the metrics.
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+namespace {
+
+// A cursor is the key behind which the next page begins: name, NUL, id. Names hold no NUL, and a
+// cursor that was made up is simply a place in the order.
+std::string MakeCursor(const engine::Tree::NameKey& key) {
+  return std::get<1>(key) + '\0' + std::to_string(std::get<2>(key));
+}
+
+engine::Tree::NameKey ParseCursor(std::string_view ns, const std::string& cursor) {
+  const size_t nul = cursor.find('\0');
+  uint64_t id = 0;
+  if (nul != std::string::npos) {
+    for (size_t i = nul + 1; i < cursor.size() && cursor[i] >= '0' && cursor[i] <= '9'; ++i) {
+      id = id * 10 + static_cast<uint64_t>(cursor[i] - '0');
+    }
+  }
+  return {std::string(ns), cursor.substr(0, nul), id + 1};
+}
+
+BranchInfo ToInfo(const engine::Head& head) {
+  BranchInfo info;
+  info.id = BranchId{head.id};
+  info.name = head.name;
+  info.ns = head.ns;
+  info.model = ModelId{head.model};
+  info.node = NodeId{head.node};
+  info.length = head.lengths[engine::kTokenLane];
+  info.kv_lengths.assign(head.lengths.begin() + 1, head.lengths.end());
+  info.created_at_ns = head.created_at_ns;
+  info.updated_at_ns = head.updated_at_ns;
+  return info;
+}
+
+}  // namespace
+
+Result<ModelInfo> StoreCore::GetModel(ModelId id) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  std::lock_guard lock(mutex_);
+  const auto spec = tree_.FindModel(static_cast<uint64_t>(id));
+  if (spec == nullptr) {
+    return Status(StatusCode::kNotFound,
+                  "model " + std::to_string(static_cast<uint64_t>(id)) + " is not registered");
+  }
+  return ModelInfo{id, *spec};
+}
+
+std::vector<ModelInfo> StoreCore::Models() {
+  std::lock_guard lock(mutex_);
+  std::vector<ModelInfo> models;
+  for (const auto& [id, spec] : tree_.models()) models.push_back({ModelId{id}, *spec});
+  return models;
+}
+
+Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  std::lock_guard lock(mutex_);
+  const engine::Head* head = tree_.FindHead(ns, name);
+  if (head == nullptr) {
+    return Status(StatusCode::kNotFound,
+                  "no branch \"" + std::string(name) + "\"" +
+                      (ns.empty() ? "" : " in namespace \"" + std::string(ns) + "\""));
+  }
+  return Branch(shared_from_this(), BranchId{head->id});
+}
+
+Result<Branch> StoreCore::GetBranch(BranchId id) {
+  CAIRN_RETURN_IF_ERROR(CopyHead(id).status());
+  return Branch(shared_from_this(), id);
+}
+
+Result<BranchPage> StoreCore::ListBranches(std::string_view ns, std::string_view prefix,
+                                           size_t limit, const std::string& cursor) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no branches");
+  FlushAllJoined();
+  BranchPage page;
+  std::lock_guard lock(mutex_);
+  engine::Tree::NameKey from{std::string(ns), std::string(prefix), 0};
+  if (!cursor.empty()) from = std::max(from, ParseCursor(ns, cursor));
+  engine::Tree::NameKey last;
+  tree_.VisitNames(from, [&](const engine::Tree::NameKey& key) {
+    if (std::get<0>(key) != ns || !std::get<1>(key).starts_with(prefix)) return false;
+    if (page.branches.size() == limit) {
+      page.cursor = MakeCursor(last);
+      return false;
+    }
+    page.branches.push_back(ToInfo(*tree_.FindHead(std::get<2>(key))));
+    last = key;
+    return true;
+  });
+  return page;
+}
+
+std::vector<std::string> StoreCore::Namespaces() {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  engine::Tree::NameKey from{};
+  bool found = true;
+  while (found) {
+    found = false;
+    tree_.VisitNames(from, [&](const engine::Tree::NameKey& key) {
+      names.push_back(std::get<0>(key));
+      from = {std::get<0>(key) + '\0', "", 0};  // The next possible namespace.
+      found = true;
+      return false;
+    });
+  }
+  return names;
+}
+
+Result<engine::Head> StoreCore::CopyHead(BranchId id) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  std::lock_guard lock(mutex_);
+  const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+  if (head == nullptr) {
+    return Status(StatusCode::kNotFound,
+                  "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
+  }
+  return *head;
+}
+
+Result<BranchInfo> StoreCore::Info(BranchId id) {
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
+  return ToInfo(head);
+}
+
+Result<uint64_t> StoreCore::Length(BranchId id) {
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
+  return head.lengths[engine::kTokenLane];
+}
+
+// A length is durable with the sequence that brought it; a rewind makes the longer ones before it
+// history, so the newest durable one counts.
+Result<uint64_t> StoreCore::DurableLength(BranchId id) {
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
+  const uint64_t durable = log_->durable_sequence();
+  std::lock_guard lock(mutex_);
+  const auto found = lengths_.find(id);
+  if (found == lengths_.end()) return head.lengths[engine::kTokenLane];  // Recovered: durable.
+  auto& pending = found->second;
+  while (!pending.empty() && pending.front().first <= durable) {
+    durable_lengths_[id] = pending.front().second;
+    pending.pop_front();
+  }
+  const auto known = durable_lengths_.find(id);
+  return known == durable_lengths_.end() ? uint64_t{0} : known->second;
+}
+
+Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
+  std::lock_guard lock(mutex_);
+  return tree_.Path(head);
+}
+
+Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
+  std::lock_guard lock(mutex_);
+  return tree_.Spans(head, begin, end);
+}
+
+StoreMetrics StoreCore::Metrics() {
+  StoreMetrics metrics;
+  {
+    std::lock_guard lock(mutex_);
+    metrics.branches = tree_.branch_count();
+    metrics.nodes = tree_.node_count();
+    metrics.models = tree_.models().size();
+  }
+  metrics.tokens_appended = counters_.tokens.load();
+  metrics.kv_bytes_appended = counters_.kv_bytes.load();
+  metrics.appends = counters_.appends.load();
+  metrics.forks = counters_.forks.load();
+  metrics.rewinds = counters_.rewinds.load();
+  metrics.drops = counters_.drops.load();
+  metrics.restores = counters_.restores.load();
+  metrics.restored_bytes = counters_.restored_bytes.load();
+  metrics.restored_hot_bytes = counters_.restored_hot_bytes.load();
+  metrics.restores_failed = counters_.restores_failed.load();
+  metrics.busy = counters_.busy.load();
+  metrics.cancelled = counters_.cancelled.load();
+  metrics.kv_shed = counters_.kv_shed.load();
+  const wal::Log::Counters log = log_->counters();
+  metrics.log_groups = log.groups;
+  metrics.log_records = log.records;
+  metrics.log_syncs = log.syncs;
+  metrics.log_bytes_written = log.bytes_written;
+  metrics.log_bytes_prewritten = log.bytes_prewritten;
+  metrics.log_segments = log.segments_live;
+  metrics.log_spare_segments = log.segments_spare;
+  metrics.physical_bytes = ledger_.used_bytes();
+  metrics.hot_tail_bytes = log.hot_bytes;
+  metrics.written_sequence = log_->written_sequence();
+  metrics.durable_sequence = log_->durable_sequence();
+  metrics.last_sequence = log_->last_reserved_sequence();
+  metrics.save = save_latency_.Snapshot();
+  metrics.restore = restore_latency_.Snapshot();
+  return metrics;
+}
+
+}  // namespace cairn

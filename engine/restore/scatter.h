@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Puts the pieces of one record where the caller wants them. One Scatterer serves one restore; its
+// methods may run for different records at once, since records hold different positions.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "engine/commit/kv_layout.h"
+#include "engine/restore/plan.h"
+
+namespace cairn::engine {
+
+class Scatterer {
+ public:
+  Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
+            LayerProgress* progress);
+
+  // `record` holds job.read_bytes of the record. `verify`: it came from a device, so every strip is
+  // checked before a byte of it is copied. kCorruption names segment and offset.
+  Status Scatter(const RecordJob& job, std::span<const std::byte> record, bool verify);
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // Groups of which nothing was wanted are complete from the start.
+  void FinishEmptyLayers();
+
+ private:
+  struct GroupTarget {
+    const GroupView* view;
+    const LayerGroup* group;
+    size_t first_progress;                      // Index in LayerProgress of its first layer.
+    std::vector<std::atomic<uint64_t>> pieces;  // Left to do, by layer of the view.
+  };
+  Status ScatterTokens(const RecordPiece& piece, const LaneRange& range,
+                       const wal::RecordView& record, std::span<const std::byte> bytes,
+                       bool verify);
+  Status ScatterKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
+                   std::span<const std::byte> bytes, bool verify);
+  void LayerDone(GroupTarget* target, uint32_t layer);
+
+  const RestorePlan& plan_;
+  const RestoreRequest& request_;
+  const StoreId store_;
+  LayerProgress* const progress_;
+  std::vector<std::unique_ptr<GroupTarget>> targets_;
+  std::atomic<uint64_t> bytes_{0};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What stands behind Store, Branch, Draft and Ticket: the tree, the log, and the rules that keep
+// them together.
+//
+// One commit lock (`mutex_`) orders all changes: under it an op is decided, applied to the tree and
+// given its place in the log; the payload is copied afterwards, without it. It is never held across
+// I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
+//
+// The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
+// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, lookup.cc, verify.cc.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/core/histogram.h"
+#include "base/io/executor.h"
+#include "cairn/store.h"
+#include "engine/commit/constants.h"
+#include "engine/commit/joined_append.h"
+#include "engine/commit/kv_layout.h"
+#include "engine/commit/ledger.h"
+#include "engine/commit/manifest.h"
+#include "engine/commit/staging.h"
+#include "engine/commit/ticket.h"
+#include "engine/commit/timer.h"
+#include "engine/tree/tree.h"
+#include "wal/log.h"
+
+namespace cairn {
+
+class StoreCore final : public wal::LogObserver, public std::enable_shared_from_this<StoreCore> {
+ public:
+  static Result<std::shared_ptr<StoreCore>> Open(const std::string& path, const Options& options);
+  StoreCore(io::World world, std::string path, Options options);
+  ~StoreCore() override;
+  Status Close();
+
+  // --- Store
+  Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability);
+  Result<ModelInfo> GetModel(ModelId id);
+  std::vector<ModelInfo> Models();
+  Result<Branch> CreateBranch(ModelId model, const BranchOptions& options);
+  Result<Branch> FindBranch(std::string_view name, std::string_view ns);
+  Result<Branch> GetBranch(BranchId id);
+  Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
+                                  const std::string& cursor);
+  std::vector<std::string> Namespaces();
+  Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
+  Status Flush();
+  Result<CompletionQueue> NewCompletionQueue();
+  Result<VerifyReport> Verify(VerifyLevel level);
+  StoreMetrics Metrics();
+  Status poisoned() const;
+  std::string io_name() const { return std::string(world_.files->name()); }
+  std::string sync_method() const;
+  std::string recovery_note() const { return recovery_note_; }
+
+  // --- Branch
+  Result<BranchInfo> Info(BranchId id);
+  Result<engine::Head> CopyHead(BranchId id);
+  Result<uint64_t> Length(BranchId id);
+  Result<uint64_t> DurableLength(BranchId id);
+  Result<std::vector<PathStep>> Path(BranchId id);
+  // `keep` lives as long as a borrowed source is read.
+  Result<Ticket> Append(BranchId id, const Delta& delta, const AppendOptions& options,
+                        std::shared_ptr<void> keep);
+  Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
+  Result<Draft> BeginAppend(BranchId id, uint64_t positions);
+  Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
+  Result<Branch> ForkAt(BranchId id, uint64_t position, const BranchOptions& options);
+  Status Rewind(BranchId id, uint64_t length, Durability durability);
+  Status Rename(BranchId id, const std::string& name, Durability durability);
+  Status Drop(BranchId id, Durability durability);
+  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request, LayerProgress* progress,
+                                const TicketState* ticket);
+  Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
+  Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
+  Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
+  Result<std::vector<ContentSpan>> Spans(BranchId id, uint64_t begin, uint64_t end);
+  engine::StagingPool& staging() { return staging_; }
+  // What can be said against a delta without knowing the branch.
+  static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
+
+  // --- wal::LogObserver
+  void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
+  void OnPoison(const Status& cause, uint64_t acknowledged) override;
+  void OnEvent(const std::string& line) override;
+
+ private:
+  friend class RestoreJob;
+
+  // --- commit/open.cc
+  Status OpenFiles();
+  Status CreateFiles();
+  Status CheckDirectoryIsFree();
+  Status Replay(wal::RecoveryOptions recovery, engine::Tree* tree, wal::RecoveredLog* recovered);
+  Status StartLog(wal::RecoveredLog recovered);
+  Status WriteCheckpoint();
+  Status CheckUsable() const;    // Open, and in the process that opened it.
+  Status CheckWritable() const;  // And neither read-only nor poisoned.
+  Status PoisonStatus() const;   // kPoisoned with the cause, or Ok.
+  // Held by calls that use the executor, which ends in Close: that waits for them.
+  class Use {
+   public:
+    explicit Use(StoreCore* core);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    StoreCore* const core_;
+  };
+  uint64_t Deadline(uint64_t timeout_ns) const;
+
+  // --- commit/append.cc
+  struct Applied {
+    uint64_t sequence = 0;
+    uint64_t length = 0;
+    bool kv_shed = false;
+  };
+  // What a delta is checked for before any lock: shapes, emptiness, its model.
+  Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta, bool fill);
+  Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta,
+                                      std::optional<uint64_t> expected_length,
+                                      engine::DeltaPayload* payload, Applied* applied,
+                                      std::span<const engine::Part> parts, uint64_t unit);
+  Result<wal::Log::Slot> ReserveDeltaLocked(BranchId id, const Delta& delta,
+                                            std::optional<uint64_t> expected_length,
+                                            engine::DeltaPayload* payload, Applied* applied,
+                                            std::span<const engine::Part> parts, uint64_t unit,
+                                            uint64_t now_ns);
+  Result<Applied> AppendRecord(BranchId id, const Delta& delta, const AppendOptions& options,
+                               const ModelSpec& model, bool wait, uint64_t deadline_ns);
+  Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
+                                const Status& cause);
+  Status CheckExpected(const engine::Head& head, std::optional<uint64_t> expected_length) const;
+  void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
+  uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
+  uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
+  Ticket MakeTicket(const Applied& applied, const AppendOptions& options, uint64_t started_ns);
+  void CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns);
+  Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
+
+  // --- commit/large_append.cc
+  Result<Applied> AppendLarge(BranchId id, const Delta& delta, const AppendOptions& options,
+                              const ModelSpec& model, uint64_t deadline_ns);
+  Result<Applied> AppendParts(BranchId id, const Delta& delta, const AppendOptions& options,
+                              const ModelSpec& model, uint64_t length, uint64_t deadline_ns,
+                              TicketState* ticket);
+  Result<engine::Part> WritePart(const ModelSpec& model, const Delta& delta,
+                                 const engine::DeltaWindow& window, uint64_t length_before,
+                                 uint64_t unit, uint64_t deadline_ns, TicketState* ticket,
+                                 uint64_t* sequence);
+  Result<Ticket> AppendBorrowed(BranchId id, const Delta& delta, const AppendOptions& options,
+                                std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep);
+  Result<uint64_t> BeginGathering(BranchId id, std::optional<uint64_t> expected_length, bool wait,
+                                  uint64_t deadline_ns);
+  void EndGathering(BranchId id);
+
+  // --- commit/joined_append.cc: delta_batch_tokens
+  // Nothing when the delta cannot be joined and goes its own way.
+  std::optional<Result<Ticket>> AppendJoined(BranchId id, const Delta& delta,
+                                             const AppendOptions& options,
+                                             std::shared_ptr<const ModelSpec> model);
+  Status TryFlushJoined(BranchId id);  // kBusy: not now.
+  Status FlushJoined(BranchId id);
+  void FlushAllJoined();
+  void FlushJoinedLater(BranchId id, uint64_t delay_ns);
+
+  // --- commit/changes.cc: one op, or a batch of them, without payload of their own
+  using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;
+  Result<engine::Op> Change(const Resolve& resolve, Durability durability,
+                            wal::Log::Purpose purpose);
+  Result<Branch> FinishBranch(Result<engine::Op> op);
+
+  // --- restore/restore.cc
+  wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
+  AlignedBuffer TakeReadBuffer(uint64_t bytes);
+  void ReturnReadBuffer(AlignedBuffer buffer);
+
+  // --- commit/progress.cc
+  void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
+  void ReloadTree(uint64_t acknowledged);
+  void RecordSave(uint64_t started_ns);
+
+  io::World world_;
+  const std::string path_;
+  Options options_;
+  uint64_t process_id_ = 0;
+  std::atomic<bool> open_{false};
+  std::atomic<uint32_t> uses_{0};
+  engine::Manifest manifest_;
+  engine::StoreOptionsFile options_file_;
+  std::string recovery_note_;
+  std::unique_ptr<io::FileLock> lock_;
+  engine::ByteLedger ledger_;
+  engine::StagingPool staging_;
+
+  mutable std::mutex mutex_;
+  engine::Tree tree_;
+  std::set<BranchId> gathering_;  // Branches with a large append under way.
+  std::atomic<uint32_t> gathering_version_{0};
+  std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
+  std::atomic<uint32_t> joined_count_{0};
+  // Lengths applied but not known durable, oldest first.
+  std::map<BranchId, std::deque<std::pair<uint64_t, uint64_t>>> lengths_;
+  std::map<BranchId, uint64_t> durable_lengths_;
+
+  std::mutex tickets_mutex_;
+  struct Pending {
+    uint64_t sequence;
+    std::shared_ptr<TicketState> ticket;
+  };
+  std::deque<Pending> wait_written_, wait_durable_;
+
+  std::mutex poison_mutex_;
+  bool poison_told_ = false;
+
+  struct Counters {
+    std::atomic<uint64_t> tokens{0}, kv_bytes{0}, appends{0}, forks{0}, rewinds{0}, drops{0},
+        restores{0}, restored_bytes{0}, restored_hot_bytes{0}, restores_failed{0}, busy{0},
+        cancelled{0}, kv_shed{0};
+  } counters_;
+  Histogram save_latency_, restore_latency_;
+
+  std::mutex read_buffers_mutex_;
+  std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
+
+  // Last, so that they stop first.
+  uint32_t executor_threads_ = 1;
+  std::unique_ptr<wal::Log> log_;
+  std::unique_ptr<engine::Timer> timer_;
+  std::unique_ptr<io::Executor> executor_;
+};
+
+}  // namespace cairn

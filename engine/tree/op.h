@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a log record does to the tree. An Op is *resolved*: it says which node is extended or
+// created and whether a rewind happened in place, so that replay repeats decisions instead of
+// taking them again. The kinds and field ids are on disk and never change.
+//
+//   record of one op:  kind = the op's kind, fields = op table
+//   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
+//   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
+//                      lane ranges (24 bytes each), content spans (40 bytes each)
+//   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
+//                      record of the same unit, which alone changes the tree
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/codec/fields.h"
+#include "cairn/branch.h"
+#include "wal/record.h"
+
+namespace cairn::engine {
+
+// On disk; never change. 0 is never written.
+enum class OpKind : uint16_t {
+  kModel = 1,   // branch: -, other: model id; spec.
+  kCreate = 2,  // branch: new id, other: model id; name, namespace.
+  kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves.
+  kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before.
+  kRewind = 5,  // branch, node: where the head is then (0: nowhere), position: new length.
+  kRename = 6,  // branch; name.
+  kDrop = 7,    // branch.
+  kPart = 8,    // Carries payload of a later kAppend of its unit.
+  kBatch = 9,
+};
+const char* OpKindName(uint16_t kind);
+
+// Flags of the core.
+inline constexpr uint16_t kOpNewNode = 1;  // kAppend: `node` is made, child of `other`.
+inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is cut.
+
+// A lane is what has a length of its own along a path: tokens, and the KV of each layer group.
+inline constexpr uint32_t kTokenLane = 0;  // Lane 1 + g: KV of group g.
+// States set at a position (`begin`); `count` is 1.
+inline constexpr uint32_t kSamplerLane = 0xFFFE;
+inline constexpr uint32_t kMetadataLane = 0xFFFF;
+
+// Which positions of a lane a record's payload carries, and the first strip that holds them.
+struct LaneRange {
+  uint32_t lane = 0;
+  uint32_t strip = 0;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+static_assert(sizeof(LaneRange) == 24);
+
+struct Op {
+  OpKind kind{};
+  uint16_t flags = 0;
+  uint64_t branch = 0;
+  uint64_t node = 0;
+  uint64_t other = 0;
+  uint64_t position = 0;
+  uint64_t time_ns = 0;  // Wall clock, only written down.
+  std::string name, ns;
+  std::vector<std::byte> spec;  // kModel: EncodeModel.
+  std::vector<LaneRange> lanes;
+  std::vector<ContentSpan> spans;
+};
+
+void EncodeOp(const Op& op, FieldWriter* into);
+// kCorruption / kUnsupportedFormat for tables that no version of this library wrote.
+Result<Op> DecodeOp(std::span<const std::byte> fields);
+// The ops of a record: one, or those of a batch.
+Result<std::vector<Op>> DecodeRecord(const wal::RecordView& record);
+inline constexpr uint16_t kOpTableField = 16;  // In a record of kind kBatch.
+
+std::vector<std::byte> EncodeModel(const ModelSpec& spec);
+Result<ModelSpec> DecodeModel(std::span<const std::byte> bytes);
+
+std::vector<std::byte> EncodeSampler(const SamplerState& state);
+Result<SamplerState> DecodeSampler(std::span<const std::byte> bytes);
+std::vector<std::byte> EncodeMetadata(const AppMetadata& metadata);
+Result<AppMetadata> DecodeMetadata(std::span<const std::byte> bytes);
+
+}  // namespace cairn::engine

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status Unfit(const Op& op, const std::string& what) {
+  return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
+                                             " of branch #" + std::to_string(op.branch) +
+                                             " does not fit the tree: " + what);
+}
+
+}  // namespace
+
+Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
+  // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
+  // a change and the note of how to undo it.
+  undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
+  touched_.reserve(touched_.size() + 1);
+  left_.reserve(left_.size() + 2);
+  Status status;
+  switch (op.kind) {
+    case OpKind::kModel: status = ApplyModel(op); break;
+    case OpKind::kCreate: status = ApplyCreate(op); break;
+    case OpKind::kFork: status = ApplyFork(op); break;
+    case OpKind::kAppend: status = ApplyAppend(op, parts); break;
+    case OpKind::kRewind: status = ApplyRewind(op); break;
+    case OpKind::kRename: status = ApplyRename(op); break;
+    case OpKind::kDrop: status = ApplyDrop(op); break;
+    case OpKind::kPart:
+    case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
+  }
+  ++op_index_;
+  return status;
+}
+
+void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_bytes) {
+  const auto settle_marks = [&](std::vector<Mark>& marks) {
+    for (auto it = marks.rbegin(); it != marks.rend() && it->location.segment == 0; ++it) {
+      it->location = location;
+    }
+  };
+  for (const uint64_t id : touched_) {
+    const auto found = tree_->nodes_.find(id);
+    if (found == tree_->nodes_.end()) continue;
+    Node& node = *found->second;
+    for (size_t i = 0; i < node.lanes.size(); ++i) {
+      Lane& lane = node.lanes[i];
+      for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && it->location.segment == 0;
+           ++it) {
+        it->location = location;
+        it->prefix_bytes = i == kTokenLane ? token_prefix_bytes : location.bytes;
+      }
+    }
+    settle_marks(node.samplers);
+    settle_marks(node.metadata);
+  }
+  undo_.clear();
+  for (const uint64_t node : left_) CollectDead(node);
+  touched_.clear();
+  left_.clear();
+}
+
+void Transaction::Rollback() {
+  while (!undo_.empty()) {
+    undo_.back()();
+    undo_.pop_back();
+  }
+  touched_.clear();
+  left_.clear();
+}
+
+void Transaction::UseId(uint64_t id) {
+  undo_.push_back([tree = tree_, before = tree_->next_id_] { tree->next_id_ = before; });
+  tree_->next_id_ = std::max(tree_->next_id_, id + 1);
+}
+
+// Idempotent: a node still needed is left alone.
+void Transaction::CollectDead(uint64_t id) {
+  while (id != 0) {
+    const auto found = tree_->nodes_.find(id);
+    if (found == tree_->nodes_.end()) return;
+    const Node& node = *found->second;
+    if (!node.heads.empty() || !node.edges.empty()) return;
+    const uint64_t parent_id = node.parent;
+    if (const auto parent = tree_->nodes_.find(parent_id); parent != tree_->nodes_.end()) {
+      parent->second->edges.erase({node.lanes[kTokenLane].start, id});
+    }
+    tree_->nodes_.erase(found);
+    id = parent_id;
+  }
+}
+
+void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) {
+  const auto link = [tree = tree_, branch = head->id](uint64_t node_id,
+                                                      std::vector<uint64_t> new_lengths) {
+    Head& moved = tree->heads_.at(branch);
+    if (const auto old = tree->nodes_.find(moved.node); old != tree->nodes_.end()) {
+      old->second->heads.erase({moved.lengths[kTokenLane], branch});
+    }
+    moved.node = node_id;
+    moved.lengths = std::move(new_lengths);
+    if (const auto now = tree->nodes_.find(node_id); now != tree->nodes_.end()) {
+      now->second->heads.insert({moved.lengths[kTokenLane], branch});
+    }
+  };
+  undo_.push_back([link, node = head->node, before = head->lengths] { link(node, before); });
+  if (head->node != 0) left_.push_back(head->node);
+  link(to == nullptr ? 0 : to->id, std::move(lengths));
+}
+
+Status Transaction::ApplyModel(const Op& op) {
+  CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
+  if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
+  tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
+  undo_.push_back([tree = tree_, id = op.other] { tree->models_.erase(id); });
+  UseId(op.other);
+  return Status::Ok();
+}
+
+Status Transaction::ApplyCreate(const Op& op) {
+  const auto model = tree_->FindModel(op.other);
+  if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
+  if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
+  Head head;
+  head.id = op.branch;
+  head.model = op.other;
+  head.name = op.name;
+  head.ns = op.ns;
+  head.lengths.assign(1 + model->groups.size(), 0);
+  head.created_at_ns = head.updated_at_ns = op.time_ns;
+  undo_.push_back([tree = tree_, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
+    tree->names_.erase(key);
+    tree->heads_.erase(id);
+  });
+  tree_->heads_.emplace(op.branch, std::move(head));
+  tree_->names_.emplace(op.ns, op.name, op.branch);
+  UseId(op.branch);
+  return Status::Ok();
+}
+
+Status Transaction::ApplyFork(const Op& op) {
+  const Head* source = tree_->FindHead(op.other);
+  if (source == nullptr) return Unfit(op, "no source branch #" + std::to_string(op.other));
+  if (op.position > source->lengths[kTokenLane]) return Unfit(op, "position beyond the source");
+  std::vector<uint64_t> lengths = source->lengths;
+  const Node* node = tree_->NodeAt(tree_->FindNode(source->node), op.position, &lengths);
+  if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
+  Op create;
+  create.kind = OpKind::kCreate;
+  create.branch = op.branch;
+  create.other = source->model;
+  create.name = op.name;
+  create.ns = op.ns;
+  create.time_ns = op.time_ns;
+  CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
+  Head& head = tree_->heads_.at(op.branch);
+  MoveHead(&head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
+  return Status::Ok();
+}
+
+Node* Transaction::MakeNode(const Op& op, const Head& head) {
+  auto made = std::make_unique<Node>();
+  Node* node = made.get();
+  node->id = op.node;
+  node->model = head.model;
+  node->parent = op.other;
+  node->owner = op.branch;
+  node->lanes.resize(head.lengths.size());
+  for (size_t lane = 0; lane < head.lengths.size(); ++lane) {
+    node->lanes[lane].start = node->lanes[lane].end = head.lengths[lane];
+  }
+  const uint64_t leave = head.lengths[kTokenLane];
+  undo_.push_back([tree = tree_, id = op.node, parent = op.other, leave] {
+    if (const auto it = tree->nodes_.find(parent); it != tree->nodes_.end()) {
+      it->second->edges.erase({leave, id});
+    }
+    tree->nodes_.erase(id);
+  });
+  tree_->nodes_.emplace(op.node, std::move(made));
+  if (op.other != 0) tree_->nodes_.at(op.other)->edges.insert({leave, op.node});
+  UseId(op.node);
+  return node;
+}
+
+Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
+  const auto found = tree_->heads_.find(op.branch);
+  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
+  Head* head = &found->second;
+  if (op.position != head->lengths[kTokenLane]) {
+    return Unfit(op, "it was " + std::to_string(op.position) + " tokens long, not " +
+                         std::to_string(head->lengths[kTokenLane]));
+  }
+  Node* node = nullptr;
+  if ((op.flags & kOpNewNode) != 0) {
+    if (op.other != head->node || tree_->nodes_.contains(op.node)) return Unfit(op, "bad new node");
+    node = MakeNode(op, *head);
+  } else {
+    const auto existing = tree_->nodes_.find(op.node);
+    if (existing == tree_->nodes_.end() || head->node != op.node) return Unfit(op, "bad node");
+    node = existing->second.get();
+    for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
+      if (node->lanes[lane].end != head->lengths[lane]) return Unfit(op, "not at the node's end");
+    }
+  }
+  undo_.push_back([tree = tree_, id = op.branch, before = head->updated_at_ns] {
+    tree->heads_.at(id).updated_at_ns = before;
+  });
+  head->updated_at_ns = op.time_ns;
+  touched_.push_back(node->id);
+  return AddExtents(node, head, op, parts);
+}
+
+Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts) {
+  std::vector<uint64_t> ends(node->lanes.size());
+  for (size_t lane = 0; lane < ends.size(); ++lane) ends[lane] = node->lanes[lane].end;
+  undo_.push_back([node, ends, samplers = node->samplers.size(), metadata = node->metadata.size(),
+                   spans = node->spans.size()] {
+    for (size_t lane = 0; lane < ends.size(); ++lane) {
+      std::vector<Extent>& extents = node->lanes[lane].extents;
+      while (!extents.empty() && extents.back().begin >= ends[lane]) extents.pop_back();
+      node->lanes[lane].end = ends[lane];
+    }
+    node->samplers.resize(samplers);
+    node->metadata.resize(metadata);
+    node->spans.resize(spans);
+  });
+  for (const Part& part : parts) {
+    for (size_t i = 0; i < part.lanes.size(); ++i) {
+      CAIRN_RETURN_IF_ERROR(
+          AddRange(node, head, part.lanes[i], part.location, part.prefix_bytes[i]));
+    }
+  }
+  for (const LaneRange& range : op.lanes) CAIRN_RETURN_IF_ERROR(AddRange(node, head, range, {}, 0));
+  node->spans.insert(node->spans.end(), op.spans.begin(), op.spans.end());
+  std::vector<uint64_t> lengths(node->lanes.size());
+  for (size_t lane = 0; lane < lengths.size(); ++lane) {
+    lengths[lane] = node->lanes[lane].end;
+    if (lengths[lane] > node->lanes[kTokenLane].end) return Unfit(op, "KV beyond the tokens");
+  }
+  MoveHead(head, node, std::move(lengths));
+  return Status::Ok();
+}
+
+Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
+                             const wal::Location& location, uint32_t prefix_bytes) {
+  if (range.lane == kSamplerLane || range.lane == kMetadataLane) {
+    std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
+    // A state may be set again at a position that got no token since; the newest counts.
+    marks.push_back({range.begin, range.strip, location});
+    return Status::Ok();
+  }
+  if (range.lane >= node->lanes.size() || range.count == 0 || range.count > UINT32_MAX ||
+      range.begin != node->lanes[range.lane].end) {
+    return Status(StatusCode::kCorruption, "append of branch #" + std::to_string(head->id) +
+                                               ": lane " + std::to_string(range.lane) +
+                                               " does not go on at " + std::to_string(range.begin));
+  }
+  Lane& lane = node->lanes[range.lane];
+  lane.extents.push_back({.begin = range.begin,
+                          .count = static_cast<uint32_t>(range.count),
+                          .op_index = op_index_,
+                          .location = location,
+                          .prefix_bytes = prefix_bytes});
+  if (location.segment != 0) lane.extents.back().op_index = 0;  // A part is a record of one op.
+  lane.end = range.begin + range.count;
+  return Status::Ok();
+}
+
+void Transaction::CutNode(Node* node, uint64_t length) {
+  // Only what is cut is copied.
+  struct Cut {
+    uint64_t end;
+    std::vector<Extent> extents;  // Those changed or removed, in order.
+  };
+  std::vector<Cut> cuts(node->lanes.size());
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    Lane& lane = node->lanes[i];
+    cuts[i].end = lane.end;
+    auto first = std::partition_point(
+        lane.extents.begin(), lane.extents.end(),
+        [&](const Extent& extent) { return extent.begin + extent.count <= length; });
+    cuts[i].extents.assign(first, lane.extents.end());
+  }
+  const auto cut_marks = [&](const std::vector<Mark>& marks) {
+    const auto first = std::partition_point(
+        marks.begin(), marks.end(), [&](const Mark& mark) { return mark.position <= length; });
+    return std::vector<Mark>(first, marks.end());
+  };
+  std::vector<Mark> samplers = cut_marks(node->samplers);
+  std::vector<Mark> metadata = cut_marks(node->metadata);
+  const auto first_span =
+      std::partition_point(node->spans.begin(), node->spans.end(),
+                           [&](const ContentSpan& span) { return span.begin < length; });
+  std::vector<ContentSpan> spans(first_span, node->spans.end());
+
+  node->samplers.resize(node->samplers.size() - samplers.size());
+  node->metadata.resize(node->metadata.size() - metadata.size());
+  node->spans.resize(node->spans.size() - spans.size());
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    Lane& lane = node->lanes[i];
+    lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
+    lane.end = std::max(lane.start, std::min(lane.end, length));
+    if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
+      Extent head_part = cuts[i].extents.front();
+      head_part.count = static_cast<uint32_t>(length - head_part.begin);
+      lane.extents.push_back(head_part);
+    }
+  }
+  undo_.push_back([node, cuts = std::move(cuts), samplers = std::move(samplers),
+                   metadata = std::move(metadata), spans = std::move(spans), length] {
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      Lane& lane = node->lanes[i];
+      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length)
+        lane.extents.pop_back();
+      lane.extents.insert(lane.extents.end(), cuts[i].extents.begin(), cuts[i].extents.end());
+      lane.end = cuts[i].end;
+    }
+    node->samplers.insert(node->samplers.end(), samplers.begin(), samplers.end());
+    node->metadata.insert(node->metadata.end(), metadata.begin(), metadata.end());
+    node->spans.insert(node->spans.end(), spans.begin(), spans.end());
+  });
+}
+
+Status Transaction::ApplyRewind(const Op& op) {
+  const auto found = tree_->heads_.find(op.branch);
+  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
+  Head* head = &found->second;
+  if (op.position > head->lengths[kTokenLane]) return Unfit(op, "position beyond its end");
+  undo_.push_back([tree = tree_, id = op.branch, before = head->updated_at_ns] {
+    tree->heads_.at(id).updated_at_ns = before;
+  });
+  head->updated_at_ns = op.time_ns;
+  std::vector<uint64_t> lengths = head->lengths;
+  if ((op.flags & kOpInPlace) != 0) {
+    const auto existing = tree_->nodes_.find(op.node);
+    if (existing == tree_->nodes_.end() || head->node != op.node) return Unfit(op, "bad node");
+    Node* node = existing->second.get();
+    if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
+    CutNode(node, op.position);
+    for (uint64_t& length : lengths) length = std::min(length, op.position);
+    MoveHead(head, node, std::move(lengths));
+    return Status::Ok();
+  }
+  const Node* node = tree_->NodeAt(tree_->FindNode(head->node), op.position, &lengths);
+  if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
+  MoveHead(head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
+  return Status::Ok();
+}
+
+Status Transaction::ApplyRename(const Op& op) {
+  const auto found = tree_->heads_.find(op.branch);
+  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
+  const auto rename = [tree = tree_, id = op.branch](const std::string& to) {
+    Head& head = tree->heads_.at(id);
+    tree->names_.erase({head.ns, head.name, id});
+    head.name = to;
+    tree->names_.emplace(head.ns, to, id);
+  };
+  undo_.push_back([rename, before = found->second.name] { rename(before); });
+  rename(op.name);
+  return Status::Ok();
+}
+
+Status Transaction::ApplyDrop(const Op& op) {
+  const auto found = tree_->heads_.find(op.branch);
+  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
+  const Head& head = found->second;
+  if (const auto node = tree_->nodes_.find(head.node); node != tree_->nodes_.end()) {
+    node->second->heads.erase({head.lengths[kTokenLane], op.branch});
+    left_.push_back(head.node);
+  }
+  tree_->names_.erase({head.ns, head.name, op.branch});
+  undo_.push_back([tree = tree_, before = head] {
+    if (const auto node = tree->nodes_.find(before.node); node != tree->nodes_.end()) {
+      node->second->heads.insert({before.lengths[kTokenLane], before.id});
+    }
+    tree->names_.emplace(before.ns, before.name, before.id);
+    tree->heads_.emplace(before.id, before);
+  });
+  tree_->heads_.erase(found);
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tree/tree.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+
+namespace cairn::engine {
+
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+
+Status Bad(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
+
+Status NoBranch(uint64_t branch) {
+  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+}
+
+std::string Describe(const Head& head) {
+  return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch \"" + head.name + "\"";
+}
+
+}  // namespace
+
+const Head* Tree::FindHead(uint64_t branch) const {
+  const auto it = heads_.find(branch);
+  return it == heads_.end() ? nullptr : &it->second;
+}
+
+const Head* Tree::FindHead(std::string_view ns, std::string_view name) const {
+  if (name.empty()) return nullptr;
+  const auto it = names_.lower_bound({std::string(ns), std::string(name), 0});
+  if (it == names_.end() || std::get<0>(*it) != ns || std::get<1>(*it) != name) return nullptr;
+  return FindHead(std::get<2>(*it));
+}
+
+const Node* Tree::FindNode(uint64_t node) const {
+  const auto it = nodes_.find(node);
+  return it == nodes_.end() ? nullptr : it->second.get();
+}
+
+std::shared_ptr<const ModelSpec> Tree::FindModel(uint64_t model) const {
+  const auto it = models_.find(model);
+  return it == models_.end() ? nullptr : it->second;
+}
+
+void Tree::VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const {
+  for (auto it = names_.lower_bound(from); it != names_.end(); ++it) {
+    if (!visit(*it)) return;
+  }
+}
+
+std::vector<LanePiece> Tree::CollectLane(const Head& head, uint32_t lane, uint64_t begin,
+                                         uint64_t end) const {
+  std::vector<LanePiece> pieces;  // Last first.
+  uint64_t limit = std::min(end, head.lengths[lane]);
+  for (const Node* node = FindNode(head.node); node != nullptr && begin < limit;
+       node = FindNode(node->parent)) {
+    const Lane& on_node = node->lanes[lane];
+    auto it = std::upper_bound(on_node.extents.begin(), on_node.extents.end(), limit,
+                               [](uint64_t p, const Extent& e) { return p <= e.begin; });
+    while (it != on_node.extents.begin()) {
+      const Extent& extent = *--it;
+      const uint64_t piece_end = std::min(limit, extent.begin + extent.count);
+      const uint64_t piece_begin = std::max(begin, extent.begin);
+      if (piece_end <= begin) break;
+      if (piece_begin < piece_end) pieces.push_back({piece_begin, piece_end, extent});
+    }
+    limit = std::min(limit, on_node.start);
+  }
+  std::reverse(pieces.begin(), pieces.end());
+  return pieces;
+}
+
+std::vector<PathStep> Tree::Path(const Head& head) const {
+  std::vector<PathStep> steps;
+  uint64_t limit = head.lengths[kTokenLane];
+  for (const Node* node = FindNode(head.node); node != nullptr; node = FindNode(node->parent)) {
+    steps.push_back({.node = NodeId{node->id},
+                     .parent = NodeId{node->parent},
+                     .begin = node->lanes[kTokenLane].start,
+                     .end = limit,
+                     .owner = BranchId{node->owner}});
+    limit = node->lanes[kTokenLane].start;
+  }
+  std::reverse(steps.begin(), steps.end());
+  return steps;
+}
+
+const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position) const {
+  uint64_t limit = std::min(position, head.lengths[kTokenLane]);
+  for (const Node* node = FindNode(head.node); node != nullptr; node = FindNode(node->parent)) {
+    const std::vector<Mark>& marks = sampler ? node->samplers : node->metadata;
+    auto it = std::upper_bound(marks.begin(), marks.end(), limit,
+                               [](uint64_t p, const Mark& m) { return p < m.position; });
+    if (it != marks.begin()) return &*std::prev(it);
+    limit = std::min(limit, node->lanes[kTokenLane].start);
+  }
+  return nullptr;
+}
+
+std::vector<ContentSpan> Tree::Spans(const Head& head, uint64_t begin, uint64_t end) const {
+  std::vector<ContentSpan> found;
+  uint64_t limit = std::min(end, head.lengths[kTokenLane]);
+  for (const Node* node = FindNode(head.node); node != nullptr && begin < limit;
+       node = FindNode(node->parent)) {
+    for (auto it = node->spans.rbegin(); it != node->spans.rend(); ++it) {
+      if (it->begin < limit && it->end > begin) found.push_back(*it);
+    }
+    limit = std::min(limit, node->lanes[kTokenLane].start);
+  }
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+const Node* Tree::NodeAt(const Node* node, uint64_t position,
+                         std::vector<uint64_t>* lengths) const {
+  for (uint64_t& length : *lengths) length = std::min(length, position);
+  while (node != nullptr && position <= node->lanes[kTokenLane].start) {
+    for (size_t lane = 0; lane < lengths->size(); ++lane) {
+      (*lengths)[lane] = std::min((*lengths)[lane], node->lanes[lane].start);
+    }
+    node = FindNode(node->parent);
+  }
+  return node;
+}
+
+Status Tree::CheckName(const std::string& name, const std::string& ns) const {
+  if (name.size() > kMaxNameBytes) {
+    return Bad("name has " + std::to_string(name.size()) + " bytes, at most 256");
+  }
+  if (ns.size() > kMaxNameBytes) {
+    return Bad("namespace has " + std::to_string(ns.size()) + " bytes, at most 256");
+  }
+  // Cursors of listings end a name with NUL.
+  if (name.find('\0') != std::string::npos) return Bad("name holds a NUL");
+  if (ns.find('\0') != std::string::npos) return Bad("namespace holds a NUL");
+  if (FindHead(ns, name) != nullptr) {
+    return Status(
+        StatusCode::kAlreadyExists,
+        "branch \"" + name + "\" exists" + (ns.empty() ? "" : " in namespace \"" + ns + "\""));
+  }
+  return Status::Ok();
+}
+
+Status Tree::CheckCut(const Head& head, uint64_t position, const char* what) const {
+  if (position > head.lengths[kTokenLane]) {
+    return Bad(std::string(what) + " at position " + std::to_string(position) + " of " +
+               Describe(head) + ", which has " + std::to_string(head.lengths[kTokenLane]) +
+               " tokens");
+  }
+  for (const ContentSpan& span : Spans(head, position, position + 1)) {
+    if (span.atomic && span.begin < position) {
+      return Bad(std::string(what) + " at position " + std::to_string(position) +
+                 " inside the atomic content span [" + std::to_string(span.begin) + ", " +
+                 std::to_string(span.end) + ")");
+    }
+  }
+  return Status::Ok();
+}
+
+Result<Op> Tree::ResolveModel(const ModelSpec& spec) const {
+  Op op;
+  op.kind = OpKind::kModel;
+  op.other = next_id_;
+  op.spec = EncodeModel(spec);
+  return op;
+}
+
+Result<Op> Tree::ResolveCreate(uint64_t model, const std::string& name,
+                               const std::string& ns) const {
+  if (FindModel(model) == nullptr) {
+    return Status(StatusCode::kNotFound, "model " + std::to_string(model) + " is not registered");
+  }
+  CAIRN_RETURN_IF_ERROR(CheckName(name, ns));
+  Op op;
+  op.kind = OpKind::kCreate;
+  op.branch = next_id_;
+  op.other = model;
+  op.name = name;
+  op.ns = ns;
+  return op;
+}
+
+Result<Op> Tree::ResolveFork(uint64_t branch, uint64_t position, const std::string& name,
+                             const std::string& ns) const {
+  const Head* head = FindHead(branch);
+  if (head == nullptr) return NoBranch(branch);
+  CAIRN_RETURN_IF_ERROR(CheckName(name, ns));
+  CAIRN_RETURN_IF_ERROR(CheckCut(*head, position, "fork"));
+  Op op;
+  op.kind = OpKind::kFork;
+  op.branch = next_id_;
+  op.other = branch;
+  op.position = position;
+  std::vector<uint64_t> lengths = head->lengths;
+  const Node* node = NodeAt(FindNode(head->node), position, &lengths);
+  op.node = node == nullptr ? 0 : node->id;
+  op.name = name;
+  op.ns = ns;
+  return op;
+}
+
+Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
+                               std::vector<ContentSpan> spans) const {
+  const Head* head = FindHead(branch);
+  if (head == nullptr) return NoBranch(branch);
+  uint64_t length_after = head->lengths[kTokenLane];
+  for (const LaneRange& range : lanes) {
+    if (range.lane == kTokenLane) length_after += range.count;
+  }
+  for (const LaneRange& range : lanes) {
+    if (range.lane == kSamplerLane || range.lane == kMetadataLane) continue;
+    CAIRN_CHECK(range.lane < head->lengths.size());
+    if (range.lane == kTokenLane) continue;
+    const std::string group = "kv of group " + std::to_string(range.lane - 1);
+    if (range.begin != head->lengths[range.lane]) {
+      return Bad(group + " begins at position " + std::to_string(range.begin) + "; " +
+                 Describe(*head) + " has KV up to " + std::to_string(head->lengths[range.lane]));
+    }
+    if (range.begin + range.count > length_after) {
+      return Bad(group + " reaches to position " + std::to_string(range.begin + range.count) +
+                 ", beyond the " + std::to_string(length_after) + " tokens");
+    }
+  }
+  uint64_t span_begin = head->lengths[kTokenLane];
+  for (const ContentSpan& span : spans) {
+    if (span.begin < span_begin || span.begin >= span.end || span.end > length_after) {
+      return Bad("content span [" + std::to_string(span.begin) + ", " + std::to_string(span.end) +
+                 ") must lie in order within the new tokens [" +
+                 std::to_string(head->lengths[kTokenLane]) + ", " + std::to_string(length_after) +
+                 ")");
+    }
+    span_begin = span.end;
+  }
+  Op op;
+  op.kind = OpKind::kAppend;
+  op.branch = branch;
+  op.position = head->lengths[kTokenLane];
+  op.lanes = std::move(lanes);
+  op.spans = std::move(spans);
+  const Node* node = FindNode(head->node);
+  bool extend = node != nullptr && node->owner == branch;
+  for (size_t lane = 0; extend && lane < head->lengths.size(); ++lane) {
+    extend = head->lengths[lane] == node->lanes[lane].end;
+  }
+  if (extend) {
+    op.node = node->id;
+  } else {
+    op.node = next_id_;
+    op.other = head->node;
+    op.flags = kOpNewNode;
+  }
+  return op;
+}
+
+Result<Op> Tree::ResolveRewind(uint64_t branch, uint64_t length) const {
+  const Head* head = FindHead(branch);
+  if (head == nullptr) return NoBranch(branch);
+  CAIRN_RETURN_IF_ERROR(CheckCut(*head, length, "rewind"));
+  Op op;
+  op.kind = OpKind::kRewind;
+  op.branch = branch;
+  op.position = length;
+  const Node* node = FindNode(head->node);
+  if (node != nullptr && node->owner == branch && length >= node->lanes[kTokenLane].start &&
+      head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
+    const bool edge_beyond = !node->edges.empty() && node->edges.rbegin()->first > length;
+    auto beyond = node->heads.upper_bound({length, UINT64_MAX});
+    while (beyond != node->heads.end() && beyond->second == branch) ++beyond;
+    if (!edge_beyond && beyond == node->heads.end()) {
+      op.node = node->id;
+      op.flags = kOpInPlace;
+      return op;
+    }
+  }
+  std::vector<uint64_t> lengths = head->lengths;
+  node = NodeAt(node, length, &lengths);
+  op.node = node == nullptr ? 0 : node->id;
+  return op;
+}
+
+Result<Op> Tree::ResolveRename(uint64_t branch, const std::string& name) const {
+  const Head* head = FindHead(branch);
+  if (head == nullptr) return NoBranch(branch);
+  if (name != head->name) CAIRN_RETURN_IF_ERROR(CheckName(name, head->ns));
+  Op op;
+  op.kind = OpKind::kRename;
+  op.branch = branch;
+  op.name = name;
+  return op;
+}
+
+Result<Op> Tree::ResolveDrop(uint64_t branch) const {
+  if (FindHead(branch) == nullptr) return NoBranch(branch);
+  Op op;
+  op.kind = OpKind::kDrop;
+  op.branch = branch;
+  return op;
+}
+
+}  // namespace cairn::engine

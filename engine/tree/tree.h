@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The conversation tree in memory: models, nodes, branches, and where in the log the content of
+// every position lies. No locks and no I/O; the commit lock of the store guards it.
+//
+// A change goes two ways in:
+//   live    Resolve*() checks the arguments and decides (which node, in place or not) -> Op
+//   replay  the Op comes out of the log
+// and both end in Transaction::Apply, so that memory and log cannot drift apart.
+//
+// Liveness is a length: a node is kept while a head or a child's edge needs it, and cut in place
+// only when none reaches beyond. Nothing stores a count.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/tree/op.h"
+
+namespace cairn::engine {
+
+// Positions [begin, begin + count) of a lane as one record holds them. Only `count` shrinks later
+// (rewind), so the record tells its own number of positions.
+struct Extent {
+  uint64_t begin = 0;
+  uint32_t count = 0;
+  uint32_t op_index = 0;      // Which op of the record (batches).
+  wal::Location location;     // Segment 0: not yet known, see Transaction.
+  uint32_t prefix_bytes = 0;  // So much of the record must be read for this lane.
+};
+
+struct Lane {
+  uint64_t start = 0;  // What lies below is on the parent.
+  uint64_t end = 0;
+  std::vector<Extent> extents;  // Contiguous from start to end.
+};
+
+// A state (sampler, metadata) that belongs after `position` tokens.
+struct Mark {
+  uint64_t position = 0;
+  uint32_t strip = 0;
+  wal::Location location;
+};
+
+struct Node {
+  uint64_t id = 0, model = 0, parent = 0;
+  uint64_t owner = 0;  // The one branch that may extend it.
+  std::vector<Lane> lanes;
+  std::vector<Mark> samplers, metadata;           // By position.
+  std::vector<ContentSpan> spans;                 // By begin.
+  std::set<std::pair<uint64_t, uint64_t>> edges;  // {position where it leaves, child}
+  std::set<std::pair<uint64_t, uint64_t>> heads;  // {length, branch}
+};
+
+struct Head {
+  uint64_t id = 0, model = 0;
+  uint64_t node = 0;  // 0: empty.
+  std::string name, ns;
+  std::vector<uint64_t> lengths;  // One a lane.
+  uint64_t created_at_ns = 0, updated_at_ns = 0;
+};
+
+// A piece of a lane along a path.
+struct LanePiece {
+  uint64_t begin = 0, end = 0;  // Positions wanted of the extent.
+  Extent extent;
+};
+
+// Payload of a large append that is in the log already, in front of the record that counts it.
+struct Part {
+  wal::Location location;
+  std::vector<LaneRange> lanes;
+  std::vector<uint32_t> prefix_bytes;  // One a lane range.
+};
+
+class Tree {
+ public:
+  // --- Looking
+  const Head* FindHead(uint64_t branch) const;
+  const Head* FindHead(std::string_view ns, std::string_view name) const;
+  const Node* FindNode(uint64_t node) const;
+  std::shared_ptr<const ModelSpec> FindModel(uint64_t model) const;
+  const std::map<uint64_t, std::shared_ptr<const ModelSpec>>& models() const { return models_; }
+  // Heads in order of (namespace, name, id), from behind `after`; false from `visit` ends.
+  using NameKey = std::tuple<std::string, std::string, uint64_t>;
+  void VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const;
+  size_t branch_count() const { return heads_.size(); }
+  size_t node_count() const { return nodes_.size(); }
+  uint64_t next_id() const { return next_id_; }
+
+  std::vector<LanePiece> CollectLane(const Head& head, uint32_t lane, uint64_t begin,
+                                     uint64_t end) const;
+  std::vector<PathStep> Path(const Head& head) const;
+  // The newest mark at or below `position` on the head's path.
+  const Mark* FindMark(const Head& head, bool sampler, uint64_t position) const;
+  std::vector<ContentSpan> Spans(const Head& head, uint64_t begin, uint64_t end) const;
+
+  // --- Deciding. Every failure is an operating error of the caller.
+  Result<Op> ResolveModel(const ModelSpec& spec) const;
+  Result<Op> ResolveCreate(uint64_t model, const std::string& name, const std::string& ns) const;
+  Result<Op> ResolveFork(uint64_t branch, uint64_t position, const std::string& name,
+                         const std::string& ns) const;
+  // `lanes` in any order with begin and count set; each must begin at the branch's lane length.
+  Result<Op> ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
+                           std::vector<ContentSpan> spans) const;
+  Result<Op> ResolveRewind(uint64_t branch, uint64_t length) const;
+  Result<Op> ResolveRename(uint64_t branch, const std::string& name) const;
+  Result<Op> ResolveDrop(uint64_t branch) const;
+
+ private:
+  friend class Transaction;
+  // The node of the head's path on which `position` tokens end; cuts `lengths` to what is on it.
+  const Node* NodeAt(const Node* node, uint64_t position, std::vector<uint64_t>* lengths) const;
+  Status CheckName(const std::string& name, const std::string& ns) const;
+  Status CheckCut(const Head& head, uint64_t position, const char* what) const;
+
+  std::map<uint64_t, std::shared_ptr<const ModelSpec>> models_;
+  std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;
+  std::unordered_map<uint64_t, Head> heads_;
+  std::set<NameKey> names_;
+  uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
+};
+
+// Changes that take effect together. All memory is allocated by Apply; Commit cannot fail, so
+// nothing can go wrong between the log's acceptance of a record and its publication here.
+class Transaction {
+ public:
+  explicit Transaction(Tree* tree) : tree_(tree) {}
+  Transaction(const Transaction&) = delete;
+  ~Transaction() { Rollback(); }
+
+  // kCorruption when the op does not fit the tree (only possible when replaying a bad log).
+  // `parts`: payload that earlier records of the unit hold.
+  Status Apply(const Op& op, std::span<const Part> parts = {});
+  // The record is at `location`; its first `token_prefix_bytes` hold header and token ids.
+  void Commit(const wal::Location& location, uint32_t token_prefix_bytes);
+  void Rollback();
+
+ private:
+  Status ApplyModel(const Op& op);
+  Status ApplyCreate(const Op& op);
+  Status ApplyFork(const Op& op);
+  Status ApplyAppend(const Op& op, std::span<const Part> parts);
+  Status ApplyRewind(const Op& op);
+  Status ApplyRename(const Op& op);
+  Status ApplyDrop(const Op& op);
+
+  Status AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts);
+  Status AddRange(Node* node, Head* head, const LaneRange& range, const wal::Location& location,
+                  uint32_t prefix_bytes);
+  Node* MakeNode(const Op& op, const Head& head);
+  void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
+  void CutNode(Node* node, uint64_t length);
+  void UseId(uint64_t id);
+  void CollectDead(uint64_t node);
+
+  Tree* tree_;
+  uint32_t op_index_ = 0;
+  std::vector<std::function<void()>> undo_;
+  std::vector<uint64_t> touched_;  // Nodes with new extents or marks.
+  std::vector<uint64_t> left_;     // Nodes that lost a head or an edge.
+};
+
+}  // namespace cairn::engine

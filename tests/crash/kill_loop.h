@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Real crashes: a child process writes to a store on a real disk and is killed at a random moment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cairn/options.h"
+
+namespace cairn::crash {
+
+struct KillOptions {
+  Backend backend = Backend::kAuto;
+  uint64_t seed = 1;
+  uint32_t kills = 10;
+  // What the child takes for an acknowledgement. kProcess and kPower survive a kill; kMemory does
+  // not, so claiming it must be found out.
+  Durability claimed = Durability::kProcess;
+};
+
+struct KillResult {
+  uint32_t kills = 0;
+  uint64_t acknowledged = 0;  // Appends acknowledged in all.
+  std::string violation;
+};
+
+KillResult RunKillLoop(const KillOptions& options);
+
+}  // namespace cairn::crash

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: a process killed at any moment loses nothing that was acknowledged at kProcess or
+// kPower, and leaves no wrong byte.
+// Method: a child appends to a store on a real disk and reports each acknowledgement through a
+// pipe; SIGKILL comes at a random moment; the parent opens the store and compares. Claiming that
+// kMemory survives as well must be found out.
+#include "tests/crash/kill_loop.h"
+
+#include <gtest/gtest.h>
+
+#include "base/io/world.h"
+
+namespace cairn::crash {
+namespace {
+
+TEST(Kill, ThreadsLoseNothingAcknowledged) {
+  const KillResult result = RunKillLoop({.backend = Backend::kThreads, .seed = 11, .kills = 15});
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.kills, 15u);
+  EXPECT_GT(result.acknowledged, 15u);
+}
+
+TEST(Kill, UringLosesNothingAcknowledged) {
+  if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
+  const KillResult result = RunKillLoop({.backend = Backend::kUring, .seed = 12, .kills = 15});
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.kills, 15u);
+}
+
+TEST(Kill, ClaimingThatMemorySurvivesIsFoundOut) {
+  bool noticed = false;
+  for (uint64_t seed = 1; seed <= 20 && !noticed; ++seed) {
+    noticed = !RunKillLoop({.backend = Backend::kThreads,
+                            .seed = seed,
+                            .kills = 5,
+                            .claimed = Durability::kMemory})
+                   .violation.empty();
+  }
+  EXPECT_TRUE(noticed);
+}
+
+}  // namespace
+}  // namespace cairn::crash

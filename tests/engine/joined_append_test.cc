@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: joining one-token appends changes latency, never meaning: each has its own length,
+// ticket and state, everything that looks at the branch sees them, and a full or old batch goes.
+// Method: delta_batch_tokens 4, with every call that touches a branch in between.
+#include "tests/engine/engine_test.h"
+
+namespace cairn::testing {
+namespace {
+
+class JoinedAppendTest : public WorldTest {
+ protected:
+  void SetUp() override {
+    WorldTest::SetUp();
+    if (IsSkipped()) return;
+    options_ = world_->options();
+    options_.delta_batch_tokens = 4;
+    options_.delta_batch_wait_ns = 3'600'000'000'000;  // No timer unless a test says so.
+    Reopen(options_);
+    model_ = HybridModel();
+    chat_ = Create(Register(model_), "chat");
+    tokens_ = Tokens(100);
+  }
+  // The token at the branch's next position, with its KV.
+  Ticket One(uint64_t position, const SamplerState* sampler = nullptr,
+             Durability durability = Durability::kProcess) {
+    KvSet kv(model_, Layout::kNhd, position, 1);
+    kv.Write(kSeed, position, position + 1);
+    Delta delta = MakeDelta(std::span(tokens_).subspan(position, 1), kv.View(position, 1));
+    delta.sampler = sampler;
+    AppendOptions options;
+    options.durability = durability;
+    options.expected_length = position;
+    auto ticket = chat_.Append(delta, options);
+    EXPECT_OK(ticket);
+    return ticket.ok() ? *ticket : Ticket();
+  }
+  uint64_t records() { return store_.Metrics().log_records; }
+  Options options_;
+  ModelSpec model_;
+  Branch chat_;
+  std::vector<TokenId> tokens_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, JoinedAppendTest,
+                         ::testing::Values("memory", "threads", "simulated"), NameOf);
+
+TEST_P(JoinedAppendTest, AFullBatchIsOneRecord) {
+  const uint64_t before = records();
+  std::vector<Ticket> tickets;
+  for (uint64_t i = 0; i < 3; ++i) tickets.push_back(One(i));
+  for (const Ticket& ticket : tickets) {
+    EXPECT_FALSE(ticket.done());
+    EXPECT_TRUE(ticket.released()) << "it was copied";
+  }
+  EXPECT_EQ(before, records());
+  tickets.push_back(One(3));
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_OK(tickets[i].Wait());
+    EXPECT_EQ(i + 1, tickets[i].length());
+  }
+  EXPECT_EQ(before + 1, records());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 4));
+}
+
+TEST_P(JoinedAppendTest, TheTimerEndsTheWait) {
+  options_.delta_batch_wait_ns = 1'000'000;
+  Reopen(options_);
+  chat_ = Find("chat");
+  CompletionQueue queue = *store_.NewCompletionQueue();
+  AppendOptions options;
+  options.queue = &queue;
+  options.user_data = 42;
+  ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(std::span(tokens_).first(1)), options));
+  ASSERT_TRUE(queue.Wait(10'000'000'000));
+  const std::vector<Completion> done = queue.Drain();
+  ASSERT_EQ(1u, done.size());
+  EXPECT_EQ(42u, done[0].user_data);
+  EXPECT_OK(done[0].status);
+  EXPECT_OK(ticket.status());
+}
+
+TEST_P(JoinedAppendTest, WaitingForATicketFlushesIt) {
+  Ticket ticket = One(0);
+  EXPECT_OK(ticket.Wait());
+  Ticket durable = One(1, nullptr, Durability::kPower);
+  EXPECT_OK(durable.Wait());
+  EXPECT_EQ(2u, *chat_.durable_length());
+  Ticket fast = One(2, nullptr, Durability::kMemory);
+  EXPECT_OK(fast.Wait());
+}
+
+TEST_P(JoinedAppendTest, EveryOtherCallSeesTheTokens) {
+  uint64_t at = 0;
+  One(at++);
+  EXPECT_EQ(at, *chat_.length());
+  One(at++);
+  EXPECT_EQ(at, chat_.Info()->length);
+  One(at++);
+  EXPECT_TRUE(HasKv(chat_, model_, 0, at));
+  One(at++);
+  EXPECT_EQ(at, chat_.ReadTokens(0, at)->size());
+  One(at++);
+  EXPECT_EQ(at, *chat_.ForkAt(at, {})->length());
+  One(at++);
+  EXPECT_EQ(at, chat_.Path()->back().end);
+  One(at++);
+  EXPECT_EQ(at, store_.ListBranches("", "chat", 10)->branches[0].length);
+  One(at++);
+  ASSERT_OK(AppendSome(chat_, model_, at, 2));
+  at += 2;
+  One(at++);
+  ASSERT_OK(chat_.Rename("chat"));
+  ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(1));
+  ASSERT_OK_ASSIGN(Ticket committed,
+                   draft.Commit(MakeDelta(std::span(tokens_).subspan(at, 1)), {}));
+  ASSERT_OK(committed.Wait());
+  ++at;
+  KvSet kv(model_, Layout::kNhd, at - 1, 1);
+  kv.Write(kSeed, at - 1, at);
+  ASSERT_OK(chat_.Fill(*kv.View(at - 1, 1)));
+  One(at++);
+  WriteBatch batch;
+  batch.Append(chat_, MakeDelta(std::span(tokens_).subspan(at, 1)), at);
+  ASSERT_OK(store_.Write(batch));
+  ++at;
+  KvSet last(model_, Layout::kNhd, at - 1, 1);
+  last.Write(kSeed, at - 1, at);
+  ASSERT_OK(chat_.Fill(*last.View(at - 1, 1)));
+  One(at++);
+  ASSERT_OK(store_.Flush());
+  EXPECT_EQ(at, *chat_.durable_length());
+  One(at++);
+  ASSERT_OK(chat_.Rewind(at - 1));
+  --at;
+  One(at++);
+  ASSERT_OK_ASSIGN(const VerifyReport report, store_.Verify(VerifyLevel::kAll));
+  EXPECT_TRUE(report.damages.empty());
+  One(at++);
+  Reopen(options_);
+  chat_ = Find("chat");
+  EXPECT_EQ(at, *chat_.length());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, at));
+}
+
+TEST_P(JoinedAppendTest, StatesKeepTheirPositions) {
+  std::vector<SamplerState> states(6);
+  for (uint64_t i = 0; i < states.size(); ++i) {
+    states[i].generator = GeneratorKind::kPhilox;
+    states[i].philox_offset = i;
+    One(i, &states[i]);
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (uint64_t i = 0; i < states.size(); ++i) {
+      ASSERT_OK_ASSIGN(const Branch::StateAt at, chat_.SamplerAt(i + 1));
+      EXPECT_EQ(i + 1, at.position);
+      EXPECT_EQ(states[i], at.sampler);
+    }
+    Reopen(options_);
+    chat_ = Find("chat");
+  }
+}
+
+TEST_P(JoinedAppendTest, ExpectedLengthCountsWhatWaits) {
+  One(0);
+  One(1);
+  AppendOptions options;
+  options.expected_length = 1;
+  EXPECT_FAILS(chat_.Append(MakeDelta(std::span(tokens_).first(1)), options), StatusCode::kConflict,
+               "2 tokens");
+  options.expected_length = 2;
+  EXPECT_OK(chat_.Append(MakeDelta(std::span(tokens_).first(1)), options));
+  EXPECT_EQ(3u, *chat_.length());
+}
+
+// KV may lag inside a batch, and what cannot be joined goes its own way after it.
+TEST_P(JoinedAppendTest, KvThatLagsAndKvThatDoesNotConnect) {
+  KvSet kv(model_, Layout::kNhd, 0, 20);
+  kv.Write(kSeed, 0, 20);
+  const auto append = [&](uint64_t at, std::vector<std::pair<uint64_t, uint64_t>> parts) {
+    return chat_.Append(MakeDelta(std::span(tokens_).subspan(at, 1), kv.View(parts)));
+  };
+  ASSERT_OK(chat_.Append(MakeDelta(std::span(tokens_).first(1))));
+  ASSERT_OK(append(1, {{0, 1}, {0, 1}, {0, 0}, {0, 1}}));
+  ASSERT_OK(append(2, {{1, 1}, {1, 1}, {0, 1}, {1, 1}}));
+  EXPECT_EQ((std::vector<uint64_t>{2, 2, 1, 2}), chat_.Info()->kv_lengths);
+  ASSERT_OK(append(3, {{2, 1}, {2, 1}, {1, 1}, {2, 1}}));
+  EXPECT_FAILS(append(4, {{4, 1}, {3, 1}, {2, 1}, {3, 1}}), StatusCode::kInvalidArgument,
+               "begins at position 4");
+  ASSERT_OK(append(4, {{3, 2}, {3, 2}, {2, 3}, {3, 2}})) << "more than one position";
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 5));
+}
+
+}  // namespace
+}  // namespace cairn::testing
