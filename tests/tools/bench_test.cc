@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: every benchmark of cairn-bench runs, prints exactly one JSON object of the promised
+// shape, and leaves nothing behind. Method: the program itself, on data small enough to take a
+// moment. What the figures are is not tested; that they are figures is.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Outcome {
+  int exit_status = -1;
+  std::string output;  // Standard output alone.
+};
+
+Outcome RunBench(const std::string& arguments) {
+  Outcome outcome;
+  const std::string command = std::string(CAIRN_BIN_DIR) + "/cairn-bench " + arguments;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char chunk[4096];
+  for (size_t n; (n = fread(chunk, 1, sizeof chunk, pipe)) > 0;) outcome.output.append(chunk, n);
+  const int status = pclose(pipe);
+  outcome.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+struct Case {
+  std::string bench;
+  std::string arguments;
+  std::vector<std::string> values;
+  std::vector<std::string> ratios;
+};
+
+const std::vector<std::string> kAppendValues = {"p50_us",
+                                                "p99_us",
+                                                "gb_per_s",
+                                                "appends",
+                                                "raw_p50_us",
+                                                "raw_write_p50_us",
+                                                "raw_gb_per_s",
+                                                "cpu_s_per_gb",
+                                                "raw_cpu_s_per_gb",
+                                                "cpu_s_per_gb_above_raw",
+                                                "write_amplification"};
+
+std::vector<std::string> Plus(std::vector<std::string> names, std::vector<std::string> more) {
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+std::vector<Case> Cases() {
+  const std::vector<std::string> restore = {"restore_ms", "session_mib", "gb_per_s", "hot_fraction",
+                                            "cpu_s_per_gb"};
+  const std::vector<std::string> group = {"one_thread_commits_per_s", "eight_threads_commits_per_s",
+                                          "eight_tickets_commits_per_s", "raw_commits_per_s"};
+  return {
+      {"append-durable",
+       "",
+       Plus(kAppendValues, {"cold_gb_per_s", "four_pools_gb_per_s"}),
+       {"throughput_to_raw", "p50_to_raw", "p50_to_raw_write"}},
+      {"append-token", "--kv-bytes 131072", kAppendValues, {"p50_to_raw"}},
+      {"append-token", "--kv-bytes 8192 --layout hnd", kAppendValues, {"p50_to_raw"}},
+      {"append-group", "", group, {"commits_to_one_thread", "tickets_to_one_thread", "p50_to_raw"}},
+      {"append-group",
+       "--sync-delay-us 500",
+       Plus(group, {"sync_delay_us"}),
+       {"commits_to_one_thread", "tickets_to_one_thread"}},
+      {"submit",
+       "",
+       {"overhead_us", "submit_us_256b", "copy_us_2kib", "overhead_us_contiguous"},
+       {"to_strided_copy_256b", "to_strided_copy_2kib", "to_strided_copy_contiguous"}},
+      {"submit", "--durability process", {"overhead_us"}, {"to_strided_copy_256b"}},
+      {"restore-cold",
+       "--session-bytes 8388608",
+       Plus(restore, {"raw_read_ms", "open_ms"}),
+       {"logical_to_raw_read"}},
+      {"restore-warm",
+       "--session-bytes 8388608",
+       Plus(restore, {"memcpy_gb_per_s"}),
+       {"to_memcpy", "to_scatter"}},
+      {"fork", "--tokens 100", {"fork_us", "fork_bytes", "tokens"}, {"p50_to_short"}},
+      {"rewind", "--steps 500", {"nodes", "steps"}, {"p50_to_append"}},
+  };
+}
+
+class BenchTest : public testing::TestWithParam<Case> {};
+
+void ExpectFigure(const json& figures, const std::string& name) {
+  ASSERT_TRUE(figures.contains(name)) << name;
+  ASSERT_TRUE(figures[name].is_number()) << name << ": " << figures[name];
+  EXPECT_TRUE(std::isfinite(figures[name].get<double>())) << name;
+}
+
+TEST_P(BenchTest, PrintsOneJsonObjectAndLeavesNothing) {
+  const Case& test_case = GetParam();
+  std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+  for (char& c : name) c = c == '/' ? '-' : c;
+  const fs::path dir = fs::path(testing::TempDir()) / ("cairn-bench-test-" + name);
+  fs::remove_all(dir);
+  const Outcome outcome = RunBench(test_case.bench + " --json --no-rt --seconds 0.1 --rounds 2" +
+                                   " --segment-bytes 4194304 --pool 2 --source-bytes 16777216" +
+                                   " --dir " + dir.string() + " " + test_case.arguments);
+  ASSERT_EQ(outcome.exit_status, 0);
+  EXPECT_FALSE(fs::exists(dir)) << "scratch data was left in " << dir;
+
+  const json report = json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << outcome.output;
+  EXPECT_EQ(report.size(), 4u) << outcome.output;
+  EXPECT_EQ(report["bench"], test_case.bench);
+  for (const char* key : {"cpu", "kernel", "file_system", "device", "io_backend", "sync_method"}) {
+    ASSERT_TRUE(report["machine"].contains(key)) << key;
+    EXPECT_FALSE(report["machine"][key].get<std::string>().empty()) << key;
+  }
+  EXPECT_GE(report["machine"]["cores"].get<int>(), 1);
+  for (const std::string& value : test_case.values) ExpectFigure(report["values"], value);
+  for (const std::string& ratio : test_case.ratios) {
+    ExpectFigure(report["ratios"], ratio);
+    EXPECT_GT(report["ratios"][ratio].get<double>(), 0) << ratio;
+    ExpectFigure(report["values"], ratio + "_min");
+    ExpectFigure(report["values"], ratio + "_max");
+    EXPECT_LE(report["values"][ratio + "_min"].get<double>(),
+              report["values"][ratio + "_max"].get<double>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, BenchTest, testing::ValuesIn(Cases()));
+
+TEST(BenchListTest, NamesEveryBenchmark) {
+  const Outcome outcome = RunBench("list");
+  EXPECT_EQ(outcome.exit_status, 0);
+  for (const Case& test_case : Cases()) {
+    EXPECT_NE(("\n" + outcome.output).find("\n" + test_case.bench + " "), std::string::npos)
+        << test_case.bench << " is missing in:\n"
+        << outcome.output;
+  }
+}
+
+TEST(BenchArgumentsTest, RefusesWhatItDoesNotKnow) {
+  EXPECT_NE(RunBench("append-everything 2>/dev/null").exit_status, 0);
+  EXPECT_NE(RunBench("append-token --kv-bytes 77 2>/dev/null").exit_status, 0);
+  EXPECT_NE(RunBench("submit --durability power 2>/dev/null").exit_status, 0);
+  EXPECT_NE(RunBench("append-token --layout diagonal 2>/dev/null").exit_status, 0);
+  EXPECT_FALSE(fs::exists("cairn-bench.tmp")) << "a refused run left its scratch directory";
+}
+
+}  // namespace

@@ -1,0 +1,772 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: every subcommand of `cairn` does what its help says, prints JSON of the promised shape,
+// ends with the promised exit code, and those that only look change no byte of the store.
+// Method: the program itself on stores in a temporary directory. What it is shown was written by
+// the program or, where it cannot (KV, samplers, spans, a live writer), by the library here.
+// Damage is made by flipping bytes at places that `cairn dump-wal` names.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cairn/store.h"
+#include "tests/tools/run_tool.h"
+
+namespace cairn::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+using Bytes = std::map<std::string, std::string>;
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void FlipByte(const fs::path& path, uint64_t offset) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(static_cast<std::streamoff>(offset));
+  const char byte = static_cast<char>(file.get() ^ 0x10);
+  file.seekp(static_cast<std::streamoff>(offset));
+  file.put(byte);
+  ASSERT_TRUE(file.good()) << path;
+}
+
+ModelSpec SmallModel() {
+  ModelSpec spec;
+  spec.identity = {.name = "small",
+                   .revision = "r1",
+                   .weights_digest = "",
+                   .tokenizer_digest = "",
+                   .quantization = "",
+                   .cache_dtype = "f16"};
+  spec.groups.push_back(LayerGroup::FullAttention(2, 2, 8, Dtype::kF16));
+  return spec;
+}
+
+class CliTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "cairn-cli-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    store_ = (root_ / "store").string();
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  static ToolResult Cairn(std::vector<std::string> arguments, const std::string& input = {}) {
+    return RunTool("cairn", arguments, input);
+  }
+  // What it prints; the exit code must be this.
+  static std::string Output(std::vector<std::string> arguments, int exit_code = 0,
+                            const std::string& input = {}) {
+    const ToolResult result = RunTool("cairn", arguments, input);
+    EXPECT_EQ(result.exit_code, exit_code) << result.output << result.errors;
+    return result.output;
+  }
+  static json JsonOutput(std::vector<std::string> arguments, int exit_code = 0,
+                         const std::string& input = {}) {
+    arguments.push_back("--json");
+    const std::string output = Output(arguments, exit_code, input);
+    json value = json::parse(output, nullptr, false);
+    EXPECT_FALSE(value.is_discarded()) << output;
+    return value;
+  }
+  static std::vector<json> JsonLines(const std::string& output) {
+    std::vector<json> lines;
+    std::istringstream stream(output);
+    for (std::string line; std::getline(stream, line);) lines.push_back(json::parse(line));
+    return lines;
+  }
+  // The error as text and as JSON.
+  static void ExpectError(std::vector<std::string> arguments, int exit_code,
+                          const std::string& code, const std::string& in_message) {
+    const ToolResult text = Cairn(arguments);
+    EXPECT_EQ(text.exit_code, exit_code) << text.errors;
+    EXPECT_TRUE(text.errors.starts_with("cairn: ")) << text.errors;
+    EXPECT_NE(text.errors.find(code), std::string::npos) << text.errors;
+    EXPECT_NE(text.errors.find(in_message), std::string::npos) << text.errors;
+    arguments.push_back("--json");
+    const ToolResult as_json = Cairn(arguments);
+    EXPECT_EQ(as_json.exit_code, exit_code);
+    const json error = json::parse(as_json.errors, nullptr, false);
+    ASSERT_TRUE(error.is_object()) << as_json.errors;
+    EXPECT_EQ(error["error"]["code"], code);
+    EXPECT_NE(error["error"]["message"].get<std::string>().find(in_message), std::string::npos);
+  }
+
+  void Create() { Output({"create", store_, "--segment-bytes", "256KiB"}); }
+
+  Store OpenStore() {
+    Options options;
+    options.create_if_missing = true;
+    options.segment_bytes = 256 << 10;
+    options.spare_segments_min = 1;
+    options.spare_segments_max = 2;
+    auto store = Store::Open(store_, options);
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return std::move(*store);
+  }
+
+  // Five durable appends of ten tokens, each in a group of its own, all in one segment.
+  void MakeFiveGroups() {
+    Store store = OpenStore();
+    ModelSpec spec;
+    spec.identity.name = "tokens";
+    const auto model = store.RegisterModel(spec);
+    ASSERT_TRUE(model.ok());
+    auto branch = store.CreateBranch(*model, {.name = "chat", .ns = "", .durability = {}});
+    ASSERT_TRUE(branch.ok());
+    std::vector<TokenId> tokens(10);
+    for (TokenId round = 0; round < 5; ++round) {
+      for (TokenId i = 0; i < 10; ++i) tokens[i] = round * 10 + i;
+      AppendOptions options;
+      options.durability = Durability::kPower;
+      ASSERT_TRUE(branch->AppendSync({.tokens = tokens}, options).ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+
+  // The record of the n-th append (from 0), as dump-wal shows it.
+  json AppendRecord(size_t n) {
+    for (const json& line : JsonLines(Output({"dump-wal", store_, "--json"}))) {
+      if (line["type"] == "record" && line["kind"] == "append" && n-- == 0) return line;
+    }
+    ADD_FAILURE() << "no such append";
+    return {};
+  }
+
+  fs::path SegmentFile(uint64_t segment) {
+    char name[32];
+    std::snprintf(name, sizeof name, "%016llx.log", static_cast<unsigned long long>(segment));
+    return fs::path(store_) / "log" / name;
+  }
+
+  Bytes AllFiles() {
+    Bytes files;
+    for (const auto& entry : fs::recursive_directory_iterator(store_)) {
+      if (entry.is_regular_file()) files[entry.path().string()] = ReadFile(entry.path());
+    }
+    return files;
+  }
+
+  fs::path root_;
+  std::string store_;
+};
+
+// --- Help and usage
+
+TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
+  const std::string help = Output({"--help"});
+  for (const char* command :
+       {"create", "stat", "verify", "ls", "show", "cat", "models", "tree", "append", "fork",
+        "rewind", "rename", "drop", "dump-wal", "repair", "doctor"}) {
+    EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
+    const std::string own = Output({command, "--help"});
+    EXPECT_NE(own.find("Examples:\n  cairn " + std::string(command)), std::string::npos) << own;
+    EXPECT_NE(own.find("--json"), std::string::npos) << own;
+  }
+  EXPECT_NE(help.find("Exit codes:"), std::string::npos);
+  EXPECT_NE(Output({"--version"}).find(Version()), std::string::npos);
+}
+
+TEST_F(CliTest, UsageErrorsAreExitCodeTwo) {
+  Create();
+  ExpectError({"ls"}, 2, "InvalidArgument", "STORE");
+  ExpectError({"frobnicate"}, 2, "InvalidArgument", "no command \"frobnicate\"");
+  ExpectError({}, 2, "InvalidArgument", "subcommand");
+  ExpectError({"ls", store_, "--limit", "0"}, 2, "InvalidArgument", "limit");
+  ExpectError({"rewind", store_, "x"}, 2, "InvalidArgument", "--to");
+  ExpectError({"show", store_, "#x"}, 2, "InvalidArgument", "#");
+  ExpectError({"append", store_, "x", "12z"}, 2, "InvalidArgument", "12z");
+  ExpectError({"append", store_, "x", "4294967296"}, 2, "InvalidArgument", "4294967296");
+  ExpectError({"append", store_, "1", "--metadata", "{"}, 2, "InvalidArgument", "--metadata");
+  ExpectError({"ls", store_, "--cursor", "nonsense"}, 2, "InvalidArgument", "--cursor");
+  ExpectError({"create", store_ + "2", "--segment-bytes", "1000"}, 2, "InvalidArgument",
+              "segment_bytes");
+  EXPECT_FALSE(fs::exists(store_ + "2"));
+}
+
+TEST_F(CliTest, FullOutputDeviceIsAnError) {
+  Create();
+  Output({"append", store_, "chat", "--create", "1"});
+  const std::string command =
+      std::string(CAIRN_BIN_DIR) + "/cairn cat " + store_ + " chat > /dev/full 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+}
+
+// --- Stores
+
+TEST_F(CliTest, CreateMakesAStoreOnce) {
+  const json created = JsonOutput({"create", store_, "--segment-bytes", "512KiB"});
+  EXPECT_EQ(created["segment_bytes"], 512 << 10);
+  EXPECT_TRUE(created["sync_method"] == "fdatasync" || created["sync_method"] == "dsync");
+  ExpectError({"create", store_}, 6, "AlreadyExists", store_);
+  EXPECT_EQ(JsonOutput({"stat", store_})["segment_bytes"], 512 << 10);
+}
+
+TEST_F(CliTest, NoStoreIsNotFoundAndAForeignDirectoryIsLeftAlone) {
+  for (const char* command : {"ls", "stat", "verify", "tree", "models", "dump-wal", "repair"}) {
+    ExpectError({command, store_}, 3, "NotFound", store_);
+  }
+  ExpectError({"append", store_, "x", "1"}, 3, "NotFound", store_);
+  fs::create_directory(store_);
+  std::ofstream(fs::path(store_) / "thesis.txt") << "mine";
+  ExpectError({"create", store_}, 1, "InvalidState", "thesis.txt");
+  ExpectError({"ls", store_}, 3, "NotFound", store_);
+  EXPECT_EQ(AllFiles().size(), 1u);
+}
+
+TEST_F(CliTest, NewerFormatIsRefusedByName) {
+  Create();
+  for (const auto& entry : fs::directory_iterator(store_)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("MANIFEST-")) continue;
+    std::string bytes = ReadFile(entry.path());
+    bytes[8] = 2;  // The format version stands behind eight bytes of magic.
+    std::ofstream(entry.path(), std::ios::binary) << bytes;
+  }
+  ExpectError({"ls", store_}, 7, "UnsupportedFormat", "format version 2");
+  ExpectError({"append", store_, "x", "1"}, 7, "UnsupportedFormat", "format version 2");
+}
+
+TEST_F(CliTest, SecondWriterIsLockedOutAndReadersAreNot) {
+  Store store = OpenStore();
+  ModelSpec spec;
+  spec.identity.name = "tokens";
+  const auto model = store.RegisterModel(spec);
+  auto branch = store.CreateBranch(*model, {.name = "live", .ns = "", .durability = {}});
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  ASSERT_TRUE(branch->AppendSync({.tokens = tokens}).ok());
+  ExpectError({"append", store_, "live", "4"}, 5, "Locked", "LOCK");
+  ExpectError({"drop", store_, "live"}, 5, "Locked", "LOCK");
+  EXPECT_EQ(Output({"cat", store_, "live"}), "1 2 3\n");
+  EXPECT_EQ(JsonOutput({"ls", store_})["branches"].size(), 1u);
+  EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
+  ASSERT_TRUE(branch->AppendSync({.tokens = tokens}).ok());
+  EXPECT_EQ(Output({"cat", store_, "live"}), "1 2 3 1 2 3\n");
+  ASSERT_TRUE(store.Close().ok());
+}
+
+TEST_F(CliTest, StatCountsWhatIsThere) {
+  MakeFiveGroups();
+  Output({"fork", store_, "chat", "--at", "5", "--name", "twin"});
+  const json stat = JsonOutput({"stat", store_});
+  EXPECT_EQ(stat["branches"], 2);
+  EXPECT_EQ(stat["nodes"], 1);
+  EXPECT_EQ(stat["models"], 1);
+  EXPECT_EQ(stat["last_sequence"], 8);  // Model, branch, five appends, fork.
+  EXPECT_EQ(stat["store_id"].get<std::string>().size(), 32u);
+  EXPECT_EQ(stat["format_version"], kFormatVersion);
+  EXPECT_GE(stat["files"]["segments"]["count"].get<int>(), 2);
+  EXPECT_EQ(stat["files"]["segments"]["bytes"].get<uint64_t>() % (256 << 10), 0u);
+  EXPECT_TRUE(stat["metrics"]["save"].contains("p99_ns"));
+  const std::string text = Output({"stat", store_});
+  EXPECT_NE(text.find("branches         2\n"), std::string::npos) << text;
+}
+
+// --- Branches
+
+TEST_F(CliTest, AppendFromArgumentsAndStandardInput) {
+  Create();
+  ExpectError({"append", store_, "chat", "1"}, 3, "NotFound", "--create");
+  EXPECT_EQ(Output({"append", store_, "chat", "--create", "1", "2", "3"}), "chat: 3 tokens\n");
+  EXPECT_EQ(Output({"append", store_, "chat"}, 0, "4 5,6\n\n 4294967295\t\n"), "chat: 7 tokens\n");
+  EXPECT_EQ(Output({"cat", store_, "chat"}), "1 2 3 4 5 6 4294967295\n");
+  for (const char* durability : {"memory", "process", "power"}) {
+    Output({"append", store_, "chat", "9", "--durability", durability});
+  }
+  ExpectError({"append", store_, "chat", "9", "--durability", "hope"}, 2, "InvalidArgument",
+              "durability");
+  ExpectError({"append", store_, "chat", "9", "--expected-length", "7"}, 6, "Conflict", "10");
+  const json report = JsonOutput({"append", store_, "chat", "9", "--expected-length", "10"});
+  EXPECT_EQ(report["branch"], "chat");
+  EXPECT_EQ(report["length"], 11);
+  EXPECT_EQ(
+      Output({"cat", store_, "#" + std::to_string(report["id"].get<uint64_t>()), "--begin", "6"}),
+      "4294967295 9 9 9 9\n");
+}
+
+TEST_F(CliTest, AppendJsonLinesToManyBranches) {
+  Create();
+  const std::string input =
+      R"({"branch":"a","tokens":[1,2],"metadata":{"who":"ann","n":[1,2.5,null]}})"
+      "\n\n"
+      R"({"branch":"b","ns":"tenant","tokens":[3],"model":"other"})"
+      "\n"
+      R"({"branch":"a","tokens":[4],"expected_length":2})"
+      "\n";
+  const std::string output =
+      Output({"append", store_, "--create", "--json-lines", "--json"}, 0, input);
+  const std::vector<json> lines = JsonLines(output);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["ns"], "tenant");
+  EXPECT_EQ(lines[2]["length"], 3);
+  EXPECT_EQ(Output({"cat", store_, "a"}), "1 2 4\n");
+  EXPECT_EQ(Output({"cat", store_, "b", "--ns", "tenant"}), "3\n");
+  const json show = JsonOutput({"show", store_, "a"});
+  EXPECT_EQ(show["metadata"]["position"], 2);
+  EXPECT_EQ(show["metadata"]["content_type"], "application/msgpack");
+  EXPECT_EQ(show["metadata"]["value"], json::parse(R"({"who":"ann","n":[1,2.5,null]})"));
+  EXPECT_EQ(show["sampler"], nullptr);
+  EXPECT_EQ(JsonOutput({"models", store_})["models"].size(), 2u);
+
+  // The first bad line ends it, by its number; what came before stays.
+  const std::vector<std::pair<std::string, int>> bad = {
+      {"no json", 2},
+      {R"({"branch":"a","tokens":[-1]})", 2},
+      {R"({"branch":"a","tokens":"1"})", 2},
+      {R"({"branch":"a","tokens":[1],"extra":1})", 2},
+      {R"({"tokens":[1]})", 2},
+      {R"({"branch":"a","tokens":[1],"expected_length":0})", 6},
+      {R"({"branch":"new","tokens":[1]})", 3}};
+  uint64_t length = 3;
+  for (const auto& [line, exit_code] : bad) {
+    const ToolResult result =
+        Cairn({"append", store_, "--json-lines"}, "{\"branch\":\"a\",\"tokens\":[7]}\n" + line +
+                                                      "\n" + "{\"branch\":\"a\",\"tokens\":[8]}\n");
+    EXPECT_EQ(result.exit_code, exit_code) << line << result.errors;
+    EXPECT_NE(result.errors.find("line 2: "), std::string::npos) << result.errors;
+    EXPECT_EQ(JsonOutput({"show", store_, "a"})["length"], ++length) << line;
+  }
+  ExpectError({"append", store_, "a", "1", "--json-lines"}, 2, "InvalidArgument", "--json-lines");
+}
+
+TEST_F(CliTest, ForkRewindRenameDrop) {
+  Create();
+  Output({"append", store_, "chat", "--create", "--ns", "t", "1", "2", "3", "4"});
+  const json twin =
+      JsonOutput({"fork", store_, "chat", "--ns", "t", "--at", "2", "--name", "twin"});
+  EXPECT_EQ(twin["name"], "twin");
+  EXPECT_EQ(twin["ns"], "t");
+  EXPECT_EQ(twin["length"], 2);
+  const json unnamed = JsonOutput({"fork", store_, "chat", "--ns", "t"});
+  EXPECT_EQ(unnamed["name"], "");
+  EXPECT_EQ(unnamed["length"], 4);
+  const std::string id = "#" + std::to_string(unnamed["id"].get<uint64_t>());
+  EXPECT_EQ(Output({"cat", store_, id}), "1 2 3 4\n");
+  EXPECT_EQ(JsonOutput({"rewind", store_, id, "--to", "1"})["length"], 1);
+  EXPECT_EQ(Output({"cat", store_, "chat", "--ns", "t"}), "1 2 3 4\n");
+  EXPECT_EQ(JsonOutput({"rename", store_, id, "named"})["name"], "named");
+  ExpectError({"rename", store_, "named", "--ns", "t", "twin"}, 6, "AlreadyExists", "twin");
+  ExpectError({"fork", store_, "twin", "--ns", "t", "--at", "3"}, 2, "InvalidArgument", "3");
+  EXPECT_EQ(JsonOutput({"drop", store_, "twin", "--ns", "t"})["length"], 2);
+  ExpectError({"show", store_, "twin", "--ns", "t"}, 3, "NotFound", "twin");
+  ExpectError({"drop", store_, "#999"}, 3, "NotFound", "999");
+  ExpectError({"cat", store_, "chat", "--ns", "t", "--end", "5"}, 2, "InvalidArgument", "--end 5");
+}
+
+TEST_F(CliTest, ListsByNamespacePrefixAndPage) {
+  Create();
+  std::string lines;
+  for (const char* ns : {"", "x", "y z"}) {
+    for (const char* name : {"a1", "a2", "b/1"}) {
+      lines += json{{"branch", name}, {"ns", ns}, {"tokens", {1}}}.dump() + "\n";
+    }
+  }
+  Output({"append", store_, "--create", "--json-lines"}, 0, lines);
+  EXPECT_EQ(JsonOutput({"ls", store_})["branches"].size(), 9u);
+  EXPECT_EQ(JsonOutput({"ls", store_, "--ns", ""})["branches"].size(), 3u);
+  EXPECT_EQ(JsonOutput({"ls", store_, "--prefix", "a"})["branches"].size(), 6u);
+  EXPECT_EQ(JsonOutput({"ls", store_, "--ns", "x", "--prefix", "b"})["branches"].size(), 1u);
+
+  for (const int limit : {1, 2, 3, 4, 8, 9}) {
+    std::vector<std::string> seen;
+    std::string cursor;
+    int pages = 0;
+    do {
+      std::vector<std::string> arguments = {"ls", store_, "--limit", std::to_string(limit)};
+      if (!cursor.empty()) arguments.insert(arguments.end(), {"--cursor", cursor});
+      const json page = JsonOutput(arguments);
+      EXPECT_LE(page["branches"].size(), static_cast<size_t>(limit));
+      for (const json& branch : page["branches"]) {
+        seen.push_back(branch["ns"].get<std::string>() + "|" + branch["name"].get<std::string>());
+      }
+      cursor = page["cursor"];
+    } while (!cursor.empty() && ++pages < 20);
+    EXPECT_EQ(seen, (std::vector<std::string>{"|a1", "|a2", "|b/1", "x|a1", "x|a2", "x|b/1",
+                                              "y z|a1", "y z|a2", "y z|b/1"}))
+        << limit;
+  }
+  const std::string text = Output({"ls", store_, "--limit", "2"});
+  EXPECT_TRUE(text.starts_with("BRANCH  ID  TOKENS  KV  MODEL   UPDATED\n")) << text;
+  EXPECT_NE(text.find("more: --cursor "), std::string::npos) << text;
+}
+
+TEST_F(CliTest, ShowsWhatTheLibraryWrote) {
+  {
+    Store store = OpenStore();
+    const auto model = store.RegisterModel(SmallModel());
+    ASSERT_TRUE(model.ok()) << model.status().ToString();
+    auto branch = store.CreateBranch(*model, {.name = "ev\x1b[31mil", .ns = "", .durability = {}});
+    ASSERT_TRUE(branch.ok());
+    const std::vector<TokenId> tokens = {5, 6, 7, 8};
+    SamplerState sampler;
+    sampler.generator = GeneratorKind::kPhilox;
+    sampler.philox_seed = 42;
+    sampler.philox_offset = 7;
+    sampler.temperature = 0.5;
+    sampler.last_logits = {1.0F, 2.0F};
+    const AppMetadata metadata{"text/plain", {std::byte{0xde}, std::byte{0xad}}};
+    const ContentSpan span{.begin = 1, .end = 3, .hash = {1, 2}, .atomic = true};
+    Delta delta;
+    delta.tokens = tokens;
+    delta.sampler = &sampler;
+    delta.metadata = &metadata;
+    delta.spans = {&span, 1};
+    ASSERT_TRUE(branch->AppendSync(delta).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const json listed = JsonOutput({"ls", store_})["branches"][0];
+  const json show = JsonOutput({"show", store_, "#" + std::to_string(listed["id"].get<int>())});
+  EXPECT_EQ(show["name"], "ev\x1b[31mil");
+  EXPECT_EQ(show["model_name"], "small");
+  EXPECT_EQ(show["length"], 4);
+  EXPECT_EQ(show["kv_lengths"], json::array({0}));
+  ASSERT_EQ(show["path"].size(), 1u);
+  EXPECT_EQ(show["path"][0]["begin"], 0);
+  EXPECT_EQ(show["path"][0]["end"], 4);
+  EXPECT_EQ(show["path"][0]["owner"], show["id"]);
+  ASSERT_EQ(show["spans"].size(), 1u);
+  EXPECT_EQ(show["spans"][0]["hash"], "00000000000000010000000000000002");
+  EXPECT_EQ(show["spans"][0]["atomic"], true);
+  EXPECT_EQ(show["sampler"]["generator"], "philox");
+  EXPECT_EQ(show["sampler"]["seed"], 42);
+  EXPECT_EQ(show["sampler"]["temperature"], 0.5);
+  EXPECT_EQ(show["sampler"]["last_logits"], 2);
+  EXPECT_EQ(show["metadata"]["content_type"], "text/plain");
+  EXPECT_EQ(show["metadata"]["hex"], "dead");
+  const json model = JsonOutput({"models", store_})["models"][0];
+  EXPECT_EQ(model["name"], "small");
+  EXPECT_EQ(model["groups"][0]["planes"].size(), 2u);
+  EXPECT_EQ(model["token_bytes"], 2 * 2 * 2 * 8 * 2);
+  // No escape sequence of a name reaches the terminal.
+  for (const char* command : {"ls", "tree"}) {
+    const std::string text = Output({command, store_});
+    EXPECT_EQ(text.find('\x1b'), std::string::npos) << text;
+    EXPECT_NE(text.find("ev\\x1b[31mil"), std::string::npos) << text;
+  }
+}
+
+// --- The tree
+
+TEST_F(CliTest, TreeIsDrawnToScale) {
+  Create();
+  const auto append = [&](const std::string& branch, int count) {
+    std::string tokens;
+    for (int i = 0; i < count; ++i) tokens += std::to_string(i) + " ";
+    Output({"append", store_, branch, "--create"}, 0, tokens);
+  };
+  const auto fork = [&](const std::string& from, int at, const std::string& name) {
+    Output({"fork", store_, from, "--at", std::to_string(at), "--name", name});
+  };
+  append("chat", 60);
+  fork("chat", 30, "what-if");
+  append("what-if", 15);
+  fork("chat", 15, "retry");
+  append("retry", 55);
+  fork("retry", 20, "short");
+  append("short", 3);
+  fork("chat", 60, "twin");
+  append("other", 10);
+  EXPECT_EQ(Output({"tree", store_, "--width", "70"}),
+            "tokens (model 1): 6 branches on 5 nodes, 143 tokens stored for 268\n"
+            "○───────┬───────┬───────────────┬● chat  60 tokens\n"
+            "        │       │               ╰● twin  60 tokens, left at 60\n"
+            "        │       ╰───────● what-if  45 tokens, left at 30\n"
+            "        ╰──┬─────────────────────────● retry  70 tokens, left at 15\n"
+            "           ╰● short  23 tokens, left at 20\n"
+            "○────● other  10 tokens\n");
+  const std::string ascii = Output({"tree", store_, "other", "--width", "60", "--ascii"});
+  EXPECT_NE(ascii.find("1 branch on 1 node, 10 tokens stored for 10\n"), std::string::npos);
+  EXPECT_NE(ascii.find("\no---"), std::string::npos) << ascii;
+  EXPECT_EQ(ascii.find("chat"), std::string::npos) << ascii;
+
+  const json forests = JsonOutput({"tree", store_})["forests"];
+  ASSERT_EQ(forests.size(), 1u);
+  EXPECT_EQ(forests[0]["stored_tokens"], 143);
+  ASSERT_EQ(forests[0]["trees"].size(), 2u);
+  const json& root = forests[0]["trees"][0];
+  EXPECT_EQ(root["begin"], 0);
+  EXPECT_EQ(root["end"], 60);
+  ASSERT_EQ(root["branches"].size(), 2u);  // chat and twin end on it.
+  ASSERT_EQ(root["children"].size(), 2u);
+  EXPECT_EQ(root["children"][0]["begin"], 15);
+  EXPECT_EQ(root["children"][0]["children"][0]["begin"], 20);
+  EXPECT_EQ(root["children"][1]["branches"][0]["name"], "what-if");
+}
+
+TEST_F(CliTest, TreeOfNothingAndOfEmptyBranches) {
+  Create();
+  EXPECT_EQ(Output({"tree", store_}), "no branches\n");
+  EXPECT_EQ(JsonOutput({"tree", store_})["forests"], json::array());
+  {
+    Store store = OpenStore();
+    ModelSpec spec;
+    spec.identity.name = "m";
+    const auto model = store.RegisterModel(spec);
+    ASSERT_TRUE(store.CreateBranch(*model, {.name = "new", .ns = "", .durability = {}}).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const std::string text = Output({"tree", store_});
+  EXPECT_NE(text.find("● new  empty\n"), std::string::npos) << text;
+  EXPECT_EQ(JsonOutput({"tree", store_})["forests"][0]["empty"].size(), 1u);
+}
+
+// Forks of forks, deeper than any stack of calls would like.
+TEST_F(CliTest, TreeOfALongChainOfForks) {
+  constexpr int kDepth = 3000;
+  {
+    Store store = OpenStore();
+    ModelSpec spec;
+    spec.identity.name = "m";
+    const auto model = store.RegisterModel(spec);
+    auto branch = store.CreateBranch(*model, {.name = "", .ns = "", .durability = {}});
+    const std::vector<TokenId> token = {1};
+    for (int i = 1; i <= kDepth; ++i) {
+      ASSERT_TRUE(branch->AppendSync({.tokens = token}, {.durability = Durability::kMemory}).ok());
+      if (i == kDepth) break;
+      branch = branch->ForkAt(static_cast<uint64_t>(i), {.durability = Durability::kMemory});
+      ASSERT_TRUE(branch.ok());
+    }
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const std::string text = Output({"tree", store_});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), kDepth + 1);
+}
+
+// --- The log
+
+TEST_F(CliTest, DumpWalShowsEveryRecord) {
+  MakeFiveGroups();
+  const std::vector<json> lines = JsonLines(Output({"dump-wal", store_, "--tokens", "--json"}));
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines[0]["type"], "segment");
+  uint64_t sequence = 0;
+  std::vector<std::string> kinds;
+  for (const json& line : lines) {
+    if (line["type"] != "record") continue;
+    EXPECT_EQ(line["sequence"], ++sequence);
+    kinds.push_back(line["kind"]);
+  }
+  EXPECT_EQ(kinds, (std::vector<std::string>{"model", "create", "append", "append", "append",
+                                             "append", "append"}));
+  const json record = AppendRecord(1);
+  EXPECT_EQ(record["ops"][0]["lanes"][0]["lane"], "tokens");
+  EXPECT_EQ(record["ops"][0]["lanes"][0]["begin"], 10);
+  EXPECT_EQ(record["ops"][0]["lanes"][0]["count"], 10);
+  EXPECT_EQ(record["strips"][0]["bytes"], 40);
+  EXPECT_EQ(lines.back()["type"], "stop");
+  EXPECT_EQ(lines.back()["kind"], "end");
+
+  const std::vector<json> some = JsonLines(
+      Output({"dump-wal", store_, "--from", "4", "--to", "4", "--tokens", "--verify", "--json"}));
+  size_t records = 0;
+  for (const json& line : some) {
+    if (line["type"] != "record") continue;
+    ++records;
+    EXPECT_EQ(line["tokens"], json::parse("[10,11,12,13,14,15,16,17,18,19]"));
+    EXPECT_FALSE(line.contains("damage"));
+  }
+  EXPECT_EQ(records, 1u);
+  const std::string text = Output({"dump-wal", store_, "--tokens"});
+  EXPECT_NE(text.find("model 1 \"tokens\""), std::string::npos) << text;
+  EXPECT_NE(text.find("(new root): tokens 0..10  [tokens 40 B]"), std::string::npos) << text;
+  EXPECT_NE(text.find("tokens [10,11,"), std::string::npos) << text;
+}
+
+// --- Damage
+
+TEST_F(CliTest, DamagedPayloadIsFoundAndTheRestIsServed) {
+  MakeFiveGroups();
+  EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
+  const json record = AppendRecord(2);
+  FlipByte(SegmentFile(record["segment"]), record["strips"][0]["offset"].get<uint64_t>() + 5);
+
+  EXPECT_EQ(JsonOutput({"verify", store_})["ok"], true);  // Headers alone are whole.
+  const json report = JsonOutput({"verify", store_, "--all"}, 4);
+  EXPECT_EQ(report["ok"], false);
+  ASSERT_EQ(report["damages"].size(), 1u);
+  EXPECT_EQ(report["damages"][0]["sequence"], record["sequence"]);
+  const std::string text = Output({"verify", store_, "--all"}, 4);
+  EXPECT_NE(text.find("DAMAGED  "), std::string::npos) << text;
+  EXPECT_NE(text.find("1 damaged place\n"), std::string::npos) << text;
+
+  EXPECT_EQ(Output({"cat", store_, "chat", "--end", "20"}).substr(0, 6), "0 1 2 ");
+  ExpectError({"cat", store_, "chat"}, 4, "Corruption", "offset");
+  const std::string dump = Output({"dump-wal", store_, "--verify"}, 4);
+  EXPECT_NE(dump.find("DAMAGED"), std::string::npos) << dump;
+  // Nothing to cut: the store opens.
+  EXPECT_EQ(JsonOutput({"repair", store_})["damaged"], false);
+}
+
+TEST_F(CliTest, DamagedHeaderIsDumpedAround) {
+  MakeFiveGroups();
+  const json record = AppendRecord(2);
+  FlipByte(SegmentFile(record["segment"]), record["offset"].get<uint64_t>() + 20);
+  ExpectError({"ls", store_}, 4, "Corruption", "offset");
+  const json report = JsonOutput({"verify", store_}, 4);
+  EXPECT_EQ(report["ok"], false);
+  ASSERT_EQ(report["damages"].size(), 1u);
+
+  size_t records = 0, stops = 0;
+  for (const json& line : JsonLines(Output({"dump-wal", store_, "--json"}, 4))) {
+    records += line["type"] == "record" ? 1 : 0;
+    if (line["type"] != "stop" || line["kind"] != "damaged") continue;
+    ++stops;
+    EXPECT_EQ(line["lost"], json::array({record["sequence"], record["sequence"]}));
+    EXPECT_EQ(line["segment"], record["segment"]);
+    EXPECT_GT(line["resumes_at"].get<uint64_t>(), line["offset"].get<uint64_t>());
+  }
+  EXPECT_EQ(records, 6u);
+  EXPECT_EQ(stops, 1u);
+}
+
+TEST_F(CliTest, DumpWalReadsALogWithoutManifest) {
+  MakeFiveGroups();
+  for (const auto& entry : fs::directory_iterator(store_)) {
+    if (entry.path().filename().string().starts_with("MANIFEST-")) FlipByte(entry.path(), 20);
+  }
+  ExpectError({"ls", store_}, 4, "Corruption", "MANIFEST");
+  const ToolResult result = Cairn({"dump-wal", store_, "--json"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_NE(result.errors.find("MANIFEST"), std::string::npos) << result.errors;
+  size_t records = 0;
+  for (const json& line : JsonLines(result.output)) records += line["type"] == "record" ? 1 : 0;
+  EXPECT_EQ(records, 7u);
+}
+
+TEST_F(CliTest, RepairShowsFirstAndCutsWhenTold) {
+  MakeFiveGroups();
+  EXPECT_EQ(Output({"repair", store_}), store_ + ": opens as it is, nothing to repair\n");
+  const json record = AppendRecord(2);
+  const fs::path segment = SegmentFile(record["segment"]);
+  FlipByte(segment, record["offset"].get<uint64_t>() + 20);
+
+  const Bytes before = AllFiles();
+  const json plan = JsonOutput({"repair", store_}, 4);
+  EXPECT_EQ(plan["repaired"], false);
+  EXPECT_EQ(plan["kept"]["last_sequence"], record["sequence"].get<int>() - 1);
+  ASSERT_EQ(plan["kept"]["branches"].size(), 1u);
+  EXPECT_EQ(plan["kept"]["branches"][0]["length"], 20);
+  ASSERT_EQ(plan["damages"].size(), 1u);
+  ASSERT_EQ(plan["cut"].size(), 2u);
+  EXPECT_EQ(plan["cut"][0]["sequence"], record["sequence"].get<int>() + 1);
+  const std::string text = Output({"repair", store_}, 4);
+  EXPECT_NE(text.find("nothing was changed"), std::string::npos) << text;
+  EXPECT_NE(text.find("chat (#"), std::string::npos) << text;
+  EXPECT_TRUE(AllFiles() == before) << "a dry run changed the store";
+
+  const std::string damaged = ReadFile(segment);
+  const json done = JsonOutput({"repair", store_, "--yes"});
+  EXPECT_EQ(done["repaired"], true);
+  ASSERT_EQ(done["copies"].size(), 1u);
+  EXPECT_TRUE(ReadFile(done["copies"][0].get<std::string>()) == damaged);
+  EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
+  EXPECT_EQ(JsonOutput({"repair", store_})["damaged"], false);
+  EXPECT_EQ(JsonOutput({"show", store_, "chat"})["length"], 20);
+  Output({"append", store_, "chat", "100", "--expected-length", "20"});
+  EXPECT_EQ(Output({"cat", store_, "chat", "--begin", "18"}), "18 19 100\n");
+}
+
+TEST_F(CliTest, RepairOfAStoreThatLosesAllItsBranches) {
+  MakeFiveGroups();
+  for (const json& line : JsonLines(Output({"dump-wal", store_, "--json"}))) {
+    if (line["type"] != "record" || line["kind"] != "create") continue;
+    FlipByte(SegmentFile(line["segment"]), line["offset"].get<uint64_t>() + 20);
+  }
+  EXPECT_EQ(JsonOutput({"repair", store_}, 4)["kept"]["branches"], json::array());
+  const json done = JsonOutput({"repair", store_, "--yes", "--no-keep"});
+  EXPECT_EQ(done["copies"], json::array());
+  EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
+  EXPECT_EQ(JsonOutput({"ls", store_})["branches"], json::array());
+  Output({"append", store_, "fresh", "--create", "1"});
+}
+
+TEST_F(CliTest, RepairDoesNotTouchAStoreInUse) {
+  Store store = OpenStore();
+  const Bytes before = AllFiles();
+  EXPECT_EQ(JsonOutput({"repair", store_, "--yes"})["repaired"], false);
+  EXPECT_EQ(AllFiles().size(), before.size());
+  ASSERT_TRUE(store.Close().ok());
+}
+
+// --- Looking changes nothing
+
+TEST_F(CliTest, CommandsThatLookChangeNoByte) {
+  MakeFiveGroups();
+  const Bytes before = AllFiles();
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"ls", store_},
+                                                    {"tree", store_},
+                                                    {"show", store_, "chat"},
+                                                    {"cat", store_, "chat"},
+                                                    {"models", store_},
+                                                    {"stat", store_},
+                                                    {"verify", store_, "--all"},
+                                                    {"dump-wal", store_, "--verify"},
+                                                    {"repair", store_},
+                                                    {"doctor", store_, "--no-probe"}}) {
+    EXPECT_EQ(Cairn(arguments).exit_code, 0) << arguments[0];
+    EXPECT_TRUE(AllFiles() == before) << arguments[0];
+  }
+}
+
+// --- doctor
+
+TEST_F(CliTest, DoctorJudgesMachineVolumeAndStore) {
+  MakeFiveGroups();
+  const size_t files = AllFiles().size();
+  const json report = JsonOutput({"doctor", store_});
+  EXPECT_EQ(AllFiles().size(), files) << "the probe file was left";
+  std::map<std::string, json> findings;
+  for (const json& finding : report["findings"]) {
+    EXPECT_TRUE(finding["verdict"] == "OK" || finding["verdict"] == "WARN") << finding;
+    EXPECT_FALSE(finding["detail"].get<std::string>().empty()) << finding;
+    findings[finding["what"]] = finding;
+  }
+  for (const char* what :
+       {"cairn", "machine", "io_uring", "memlock", "open files", "huge pages", "GPU", "file system",
+        "O_DIRECT", "space", "sync 4 KiB", "sync 128 KiB", "store", "sync method"}) {
+    EXPECT_TRUE(findings.contains(what)) << what;
+  }
+  EXPECT_NE(findings["store"]["detail"].get<std::string>().find("1 branch"), std::string::npos);
+  const std::string text = Output({"doctor", root_.string(), "--no-probe"});
+  EXPECT_EQ(text.find("sync 4 KiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("OK    space "), std::string::npos) << text;
+}
+
+TEST_F(CliTest, DoctorFailsWhereNothingWouldLast) {
+  if (!fs::exists("/dev/shm")) GTEST_SKIP() << "no /dev/shm here";
+  const json report = JsonOutput({"doctor", "/dev/shm"}, 1);
+  EXPECT_EQ(report["verdict"], "FAIL");
+  const auto volatile_found = [](const json& finding) {
+    return finding["what"] == "file system" && finding["verdict"] == "FAIL" &&
+           finding["detail"].get<std::string>().find("tmpfs") != std::string::npos;
+  };
+  EXPECT_TRUE(std::any_of(report["findings"].begin(), report["findings"].end(), volatile_found))
+      << report;
+  ExpectError({"doctor", store_ + "/nowhere"}, 3, "NotFound", "nowhere");
+}
+
+TEST_F(CliTest, DoctorReportsADamagedStore) {
+  MakeFiveGroups();
+  const json record = AppendRecord(2);
+  FlipByte(SegmentFile(record["segment"]), record["offset"].get<uint64_t>() + 20);
+  const std::string text = Output({"doctor", store_, "--no-probe"}, 1);
+  EXPECT_NE(text.find("FAIL  store "), std::string::npos) << text;
+  EXPECT_NE(text.find("cairn repair"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all benchmarks share: arms that are timed in alternating blocks, quantiles, and the report.
+//
+// A benchmark compares its arms within one run only. Arm A runs a block of operations, then B, then
+// C, then A again, the order turning by one each round, so that a device or a neighbour that drifts
+// meets all arms alike. Figures of different runs are not comparable; ratios within a run are.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cairn/status.h"
+
+namespace cairn::bench {
+
+inline double NowUs() {
+  return std::chrono::duration<double, std::micro>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The value below which `quantile` of the samples lie, between neighbours interpolated; 0 when
+// there are none.
+double Quantile(std::vector<double> samples, double quantile);
+inline double Median(std::vector<double> samples) { return Quantile(std::move(samples), 0.5); }
+
+// Everything that the command line can set. A benchmark reads the knobs it offers.
+struct Config {
+  std::string dir = "cairn-bench.tmp";
+  bool json = false;
+  bool real_time = true;
+  double seconds = 6;    // Of measuring, all arms together.
+  uint32_t rounds = 24;  // Blocks of each arm.
+  uint32_t pool_segments = 16;
+  uint64_t segment_bytes = 64ull << 20;
+  uint64_t source_bytes = 256ull << 20;  // KV memory that appends are gathered from.
+  std::string layout = "nhd";
+  uint64_t kv_bytes = 128ull << 10;   // append-token: of one token.
+  uint64_t sync_delay_us = 0;         // append-group.
+  std::string durability = "memory";  // submit.
+  uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
+  uint64_t tokens = 8192;             // fork.
+  uint64_t steps = 100'000;           // rewind.
+};
+
+// One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
+// in `prepare` is taken off the arm's CPU time.
+struct Arm {
+  std::string name{};
+  uint64_t units_per_op = 1;  // Commits, where one op makes several.
+  uint64_t bytes_per_op = 0;  // Logical bytes.
+  uint64_t max_ops_per_block = UINT64_MAX;
+  std::function<Status()> before_block{};
+  std::function<Status()> prepare{};
+  // Time spent in an inner step may be added to *inner_us (raw appends: the write alone).
+  std::function<Status(double* inner_us)> op{};
+
+  // Measured.
+  struct Block {
+    double p50_us = 0, p50_inner_us = 0;
+    double total_us = 0;  // Sum of the ops.
+    uint64_t ops = 0;
+  };
+  std::vector<Block> blocks{};
+  std::vector<double> op_us{}, inner_us{};
+  double cpu_s = 0;  // Of the whole process while the arm's blocks ran.
+
+  double p50_us() const { return Median(op_us); }
+  double p50_inner_us() const { return Median(inner_us); }
+  uint64_t ops() const { return op_us.size(); }
+  // Medians over blocks.
+  double units_per_s() const;
+  double gb_per_s() const;  // 10^9 bytes.
+  double cpu_s_per_gb() const;
+};
+
+// Runs `config.rounds` blocks of every arm, `config.seconds` in all. kCancelled after Ctrl-C.
+Status RunInterleaved(const Config& config, const std::string& title, std::vector<Arm*> arms);
+
+// A quotient with its smallest and largest value over the rounds.
+struct Ratio {
+  double value = 0, min = 0, max = 0;
+};
+Ratio RatioOfP50(const Arm& numerator, const Arm& denominator);
+Ratio RatioOfP50ToInner(const Arm& numerator, const Arm& denominator);  // p50 to inner p50.
+Ratio RatioOfUnits(const Arm& numerator, const Arm& denominator);       // Of rates, units a second.
+Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator);       // Of rates, bytes a second.
+
+// What a benchmark found: text for people or one JSON object. Names are stable.
+class Report {
+ public:
+  void Value(const std::string& name, double value, const std::string& meaning);
+  void Text(const std::string& name, const std::string& value, const std::string& meaning);
+  // Also adds the values `<name>_min` and `<name>_max`.
+  void AddRatio(const std::string& name, const Ratio& ratio, const std::string& meaning);
+  void Machine(const std::string& name, const nlohmann::json& value) { machine_[name] = value; }
+  nlohmann::json ToJson(const std::string& bench) const;
+  void Print(const std::string& bench) const;
+
+ private:
+  struct Line {
+    std::string text, meaning;
+  };
+  nlohmann::json machine_ = nlohmann::json::object();
+  nlohmann::json values_ = nlohmann::json::object();
+  nlohmann::json ratios_ = nlohmann::json::object();
+  std::vector<Line> value_lines_, ratio_lines_;
+};
+
+// A bar on standard error when that is a terminal; silent otherwise.
+class Progress {
+ public:
+  Progress(std::string title, uint64_t steps);
+  ~Progress();
+  void Step();
+
+ private:
+  std::string title_;
+  uint64_t steps_, done_ = 0;
+  bool terminal_;
+};
+
+// Set by SIGINT and SIGTERM, so that a benchmark ends early and removes its scratch data.
+bool Interrupted();
+void CatchInterrupts();
+
+// The benchmarks. `scratch` is an empty directory of the caller's, removed afterwards.
+using Run = Status (*)(const Config& config, const std::string& scratch, Report* report);
+Status RunAppendDurable(const Config&, const std::string&, Report*);
+Status RunAppendToken(const Config&, const std::string&, Report*);
+Status RunAppendGroup(const Config&, const std::string&, Report*);
+Status RunSubmit(const Config&, const std::string&, Report*);
+Status RunRestoreCold(const Config&, const std::string&, Report*);
+Status RunRestoreWarm(const Config&, const std::string&, Report*);
+Status RunFork(const Config&, const std::string&, Report*);
+Status RunRewind(const Config&, const std::string&, Report*);
+
+}  // namespace cairn::bench

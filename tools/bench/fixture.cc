@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "tools/bench/fixture.h"
+
+#include <thread>
+
+#include "base/core/check.h"
+
+namespace cairn::bench {
+
+Result<Store> OpenStore(const std::string& path, Options options, Report* report) {
+  options.create_if_missing = true;
+  CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
+  report->Machine("io_backend", store.io_name());
+  report->Machine("sync_method", store.sync_method());
+  return store;
+}
+
+Status WaitForPool(const Store& store, uint64_t segments) {
+  constexpr double kQuietUs = 20'000, kPatienceUs = 60e6;
+  const double begin = NowUs();
+  double quiet_since = begin;
+  uint64_t written = store.Metrics().log_bytes_prewritten;
+  while (NowUs() - begin < kPatienceUs) {
+    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const StoreMetrics metrics = store.Metrics();
+    if (metrics.log_bytes_prewritten != written) {
+      written = metrics.log_bytes_prewritten;
+      quiet_since = NowUs();
+    }
+    const bool quiet = NowUs() - quiet_since >= kQuietUs;
+    if (quiet && metrics.log_spare_segments >= segments) return Status::Ok();
+  }
+  return Status(StatusCode::kDeadlineExceeded,
+                "pre-written log segments: " + std::to_string(store.Metrics().log_spare_segments) +
+                    " after a minute, expected " + std::to_string(segments));
+}
+
+Result<std::unique_ptr<Writer>> Writer::Create(Store& store, ModelId model, const KvPool* pool,
+                                               uint64_t first_token, uint64_t tokens) {
+  CAIRN_ASSIGN_OR_RETURN(Branch branch, store.CreateBranch(model));
+  return std::unique_ptr<Writer>(new Writer(std::move(branch), pool, first_token, tokens));
+}
+
+Writer::Writer(Branch branch, const KvPool* pool, uint64_t first_token, uint64_t tokens)
+    : branch_(std::move(branch)), ids_(tokens) {
+  if (pool != nullptr) cursor_ = std::make_unique<KvCursor>(*pool, first_token);
+}
+
+Status Writer::Prepare() {
+  for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = TokenAt(length_ + i);
+  if (cursor_ != nullptr) view_ = &cursor_->At(length_, ids_.size());
+  return Status::Ok();
+}
+
+Status Writer::AppendSync(Durability durability) {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         branch_.AppendSync(TokenDelta(ids_, view_), AppendAt(durability)));
+  length_ += ids_.size();
+  CAIRN_CHECK(length == length_);
+  return Status::Ok();
+}
+
+Result<Ticket> Writer::Append(Durability durability) {
+  CAIRN_ASSIGN_OR_RETURN(Ticket ticket,
+                         branch_.Append(TokenDelta(ids_, view_), AppendAt(durability)));
+  length_ += ids_.size();
+  return ticket;
+}
+
+AppendOptions AppendAt(Durability durability) {
+  AppendOptions options;
+  options.durability = durability;
+  return options;
+}
+
+BranchOptions UnnamedAt(Durability durability) {
+  BranchOptions options;
+  options.durability = durability;
+  return options;
+}
+
+Delta TokenDelta(std::span<const TokenId> tokens, const KvView* kv) {
+  Delta delta;
+  delta.tokens = tokens;
+  delta.kv = kv;
+  return delta;
+}
+
+}  // namespace cairn::bench

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The store side of the benchmarks: opening scratch stores, and branches that grow.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/store.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/kv_source.h"
+
+namespace cairn::bench {
+
+// Opens or creates the store at `path`, and tells the report its backend and sync method.
+Result<Store> OpenStore(const std::string& path, Options options, Report* report);
+
+// Blocks until the pre-written segments number `segments` (0: any) and none is being made any more,
+// so that the next block does not share the device with the maker. A minute at most.
+Status WaitForPool(const Store& store, uint64_t segments);
+
+// A branch fed from a pool, `tokens` positions an append.
+class Writer {
+ public:
+  static Result<std::unique_ptr<Writer>> Create(Store& store, ModelId model, const KvPool* pool,
+                                                uint64_t first_token, uint64_t tokens);
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // Describes the next positions; cheap, and not part of what is timed.
+  Status Prepare();
+  // Append what was prepared.
+  Status AppendSync(Durability durability);
+  Result<Ticket> Append(Durability durability);
+
+  Branch& branch() { return branch_; }
+  uint64_t length() const { return length_; }
+  const KvView& view() const { return *view_; }
+
+ private:
+  Writer(Branch branch, const KvPool* pool, uint64_t first_token, uint64_t tokens);
+
+  Branch branch_;
+  std::unique_ptr<KvCursor> cursor_;  // Null: tokens alone.
+  std::vector<TokenId> ids_;
+  uint64_t length_ = 0;
+  const KvView* view_ = nullptr;
+};
+
+AppendOptions AppendAt(Durability durability);
+BranchOptions UnnamedAt(Durability durability);
+Delta TokenDelta(std::span<const TokenId> tokens, const KvView* kv = nullptr);
+
+// The token at a position of every benchmark's branch.
+constexpr TokenId TokenAt(uint64_t position) {
+  return static_cast<TokenId>((position * 2654435761u) % 128'000);
+}
+
+}  // namespace cairn::bench

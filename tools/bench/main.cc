@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cairn-bench: what the store reaches of the limit that the machine sets, measured in the same run.
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+
+#include "cairn/store.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/machine.h"
+
+namespace cairn::bench {
+namespace {
+
+struct Benchmark {
+  const char* name;
+  const char* summary;
+  const char* detail;
+  Run run;
+};
+
+constexpr std::array kBenchmarks = {
+    Benchmark{
+        "append-durable", "2 MiB appends (16 tokens x 128 KiB) at kPower",
+        "Full pool of pre-written segments, beside the same bytes gathered and written raw; then\n"
+        "one run that starts with a new store's few segments, and one of four times the pool.",
+        RunAppendDurable},
+    Benchmark{"append-token", "appends of one token at kPower",
+              "--kv-bytes 131072, 8192 or 2048 a token; beside gathering and writing it raw.",
+              RunAppendToken},
+    Benchmark{"append-group", "small durable commits: one thread, eight threads, eight tickets",
+              "One token of 2 KiB a commit. --sync-delay-us: what each sync takes at least.",
+              RunAppendGroup},
+    Benchmark{
+        "submit", "what an asynchronous append of one 128 KiB token costs the caller",
+        "Gathered from pieces of 256 B, of 2 KiB and from one piece, beside memcpy of the same.",
+        RunSubmit},
+    Benchmark{"restore-cold", "a 1 GiB session from its delta chain, nothing in memory",
+              "Beside a ring of 512 KiB x 16 reads of one file of the same size.", RunRestoreCold},
+    Benchmark{"restore-warm", "a 256 MiB session from the hot tail",
+              "Beside one memcpy of as many bytes, and beside memcpy piece by piece.",
+              RunRestoreWarm},
+    Benchmark{"fork", "forking a branch of --tokens tokens at kMemory",
+              "Time and log bytes, beside a fork of a short branch and one durable raw write.",
+              RunFork},
+    Benchmark{"rewind", "append four tokens, rewind by two, --steps times",
+              "What speculative decoding does; nodes left in the tree, rewind beside append.",
+              RunRewind},
+};
+
+void PrintList() {
+  for (const Benchmark& benchmark : kBenchmarks) {
+    std::printf("%-15s %s\n", benchmark.name, benchmark.summary);
+    std::string detail = benchmark.detail;
+    for (size_t at = 0; (at = detail.find('\n', at)) != std::string::npos; at += 17) {
+      detail.replace(at, 1, "\n" + std::string(16, ' '));
+    }
+    std::printf("%16s%s\n", "", detail.c_str());
+  }
+}
+
+void AddCommonOptions(CLI::App& app, Config& config) {
+  app.add_option("--dir", config.dir, "Scratch data goes below this directory and is removed");
+  app.add_flag("--json", config.json, "Print one JSON object instead of text");
+  app.add_flag("!--no-rt", config.real_time, "Do not ask for real-time priority");
+  app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::PositiveNumber);
+  app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes");
+  app.add_option("--pool", config.pool_segments, "Pre-written segments")
+      ->check(CLI::Range(2, 1024));
+  app.add_option("--source-bytes", config.source_bytes, "KV memory that appends come from")
+      ->check(CLI::Range(uint64_t{16} << 20, uint64_t{1} << 40));
+}
+
+void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
+  if (name == "append-durable" || name == "append-token" || name.starts_with("restore")) {
+    app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
+  }
+  if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");
+  if (name == "append-group") {
+    app.add_option("--sync-delay-us", config.sync_delay_us,
+                   "What every sync of the store takes at least");
+  }
+  if (name == "submit") app.add_option("--durability", config.durability, "memory or process");
+  if (name.starts_with("restore")) {
+    app.add_option("--session-bytes", config.session_bytes, "KV of the session");
+  }
+  if (name == "fork") {
+    app.add_option("--tokens", config.tokens, "Length of the branch")->check(CLI::PositiveNumber);
+  }
+  if (name == "rewind") {
+    app.add_option("--steps", config.steps, "Appends and rewinds")->check(CLI::PositiveNumber);
+  }
+}
+
+int RunBenchmark(const Benchmark& benchmark, const Config& config) {
+  Report report;
+  std::string refusal;
+  const bool real_time = config.real_time && TakeRealTimePriority(&refusal);
+  if (!refusal.empty()) {
+    std::fprintf(stderr, "cairn-bench: no real-time priority, neighbours will show: %s\n",
+                 refusal.c_str());
+  }
+  CatchInterrupts();
+  Status status;
+  {
+    auto scratch = ScratchDirectory::Create(config.dir, benchmark.name);
+    status = scratch.status();
+    if (status.ok()) {
+      const MachineInfo machine = DescribeMachine(scratch->path());
+      report.Machine("cpu", machine.cpu);
+      report.Machine("cores", machine.cores);
+      report.Machine("kernel", machine.kernel);
+      report.Machine("file_system", machine.file_system);
+      report.Machine("device", machine.device);
+      report.Machine("real_time", real_time);
+      report.Machine("cairn", Version());
+      status = benchmark.run(config, scratch->path(), &report);
+    }
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "cairn-bench: %s: %s\n", benchmark.name, status.ToString().c_str());
+    return 1;
+  }
+  if (config.json) {
+    std::printf("%s\n", report.ToJson(benchmark.name).dump(2).c_str());
+  } else {
+    report.Print(benchmark.name);
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Measures Cairn beside the limit of the machine, in the same run.", "cairn-bench");
+  app.require_subcommand(1);
+  app.add_subcommand("list", "Explain the benchmarks")->callback(PrintList);
+  Config config;
+  int result = 0;
+  for (const Benchmark& benchmark : kBenchmarks) {
+    CLI::App* command = app.add_subcommand(benchmark.name, benchmark.summary);
+    AddCommonOptions(*command, config);
+    AddOwnOptions(benchmark.name, *command, config);
+    command->callback([&] { result = RunBenchmark(benchmark, config); });
+  }
+  CLI11_PARSE(app, argc, argv);
+  return result;
+}
+
+}  // namespace
+}  // namespace cairn::bench
+
+int main(int argc, char** argv) { return cairn::bench::Main(argc, argv); }

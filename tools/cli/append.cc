@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// append: token ids from the arguments, from standard input, or as JSON lines to many branches.
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+#include <map>
+
+#include "base/core/check.h"
+#include "tools/cli/command.h"
+#include "tools/cli/output.h"
+
+namespace cairn::cli {
+
+namespace {
+
+struct AppendArguments {
+  std::string store, branch, ns, model = "tokens", metadata;
+  std::vector<std::string> tokens;
+  std::optional<uint64_t> expected_length;
+  Durability durability = Durability::kProcess;
+  bool create = false;
+  bool json_lines = false;
+};
+
+Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+
+// One append, wherever it came from.
+struct Item {
+  std::string branch, ns, model;
+  std::vector<TokenId> tokens;
+  std::optional<Json> metadata;
+  std::optional<uint64_t> expected_length;
+};
+
+Result<TokenId> ParseToken(std::string_view text) {
+  TokenId token = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return Bad("\"" + std::string(text) + "\" is no token id (0 to 4294967295)");
+  }
+  return token;
+}
+
+// Ids between white space and commas.
+Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens) {
+  constexpr std::string_view kBetween = " \t\r\n,";
+  for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    CAIRN_ASSIGN_OR_RETURN(const TokenId token, ParseToken(text.substr(at, end - at)));
+    tokens->push_back(token);
+    at = text.find_first_not_of(kBetween, end);
+  }
+  return Status::Ok();
+}
+
+Result<Json> ParseJson(const std::string& text, const char* what) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Bad(std::string(what) + " is not JSON: " + text);
+  return json;
+}
+
+// {"branch":"x","ns":"","model":"","tokens":[1,2],"metadata":...,"expected_length":n}; what a line
+// leaves out comes from the arguments.
+Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments) {
+  CAIRN_ASSIGN_OR_RETURN(const Json json, ParseJson(line, "the line"));
+  if (!json.is_object()) return Bad("the line is no JSON object: " + line);
+  Item item;
+  item.branch = arguments.branch;
+  item.ns = arguments.ns;
+  item.model = arguments.model;
+  for (const auto& [key, value] : json.items()) {
+    const auto wrong = [&key = key](const char* wanted) {
+      return Bad("\"" + key + "\" must be " + wanted);
+    };
+    if (key == "branch" || key == "ns" || key == "model") {
+      if (!value.is_string()) return wrong("a string");
+      (key == "branch" ? item.branch : key == "ns" ? item.ns : item.model) = value;
+    } else if (key == "tokens") {
+      if (!value.is_array()) return wrong("an array of token ids");
+      for (const Json& token : value) {
+        if (!token.is_number_unsigned() || token.get<uint64_t>() > UINT32_MAX) {
+          return wrong("an array of token ids (0 to 4294967295)");
+        }
+        item.tokens.push_back(token.get<TokenId>());
+      }
+    } else if (key == "expected_length") {
+      if (!value.is_number_unsigned()) return wrong("a length");
+      item.expected_length = value.get<uint64_t>();
+    } else if (key == "metadata") {
+      item.metadata = value;
+    } else {
+      return Bad("unknown key \"" + key + "\"");
+    }
+  }
+  if (item.branch.empty()) return Bad("neither the line nor the arguments name a branch");
+  return item;
+}
+
+class Appender {
+ public:
+  Appender(Store* store, const AppendArguments& arguments, bool json)
+      : store_(store), arguments_(arguments), json_(json) {}
+
+  Status Append(const Item& item) {
+    CAIRN_ASSIGN_OR_RETURN(Branch branch, BranchOf(item));
+    AppMetadata metadata;
+    if (item.metadata.has_value()) {
+      const std::vector<uint8_t> packed = Json::to_msgpack(*item.metadata);
+      metadata.content_type = "application/msgpack";
+      const auto bytes = std::as_bytes(std::span(packed));
+      metadata.bytes.assign(bytes.begin(), bytes.end());
+    }
+    Delta delta;
+    delta.tokens = item.tokens;
+    if (item.metadata.has_value()) delta.metadata = &metadata;
+    AppendOptions options;
+    options.durability = arguments_.durability;
+    options.expected_length = item.expected_length;
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t length, branch.AppendSync(delta, options));
+    return Report(item, branch.id(), length);
+  }
+
+ private:
+  Result<Branch> BranchOf(const Item& item) {
+    Result<Branch> branch = FindBranch(*store_, item.branch, item.ns);
+    const bool missing = branch.status().code() == StatusCode::kNotFound;
+    if (!missing || !arguments_.create || item.branch.starts_with('#')) {
+      return !missing || item.branch.starts_with('#')
+                 ? branch
+                 : Status(StatusCode::kNotFound,
+                          std::string(branch.status().message()) + "; --create makes it");
+    }
+    CAIRN_ASSIGN_OR_RETURN(const ModelId model, ModelOf(item.model));
+    return store_->CreateBranch(
+        model, {.name = item.branch, .ns = item.ns, .durability = arguments_.durability});
+  }
+
+  // A model of that name if one is registered, else a new one without KV.
+  Result<ModelId> ModelOf(const std::string& name) {
+    if (const auto known = models_.find(name); known != models_.end()) return known->second;
+    std::optional<ModelId> found;
+    for (const ModelInfo& model : store_->Models()) {
+      if (model.spec.identity.name != name) continue;
+      if (found.has_value()) return Bad("several models are called \"" + name + "\"");
+      found = model.id;
+    }
+    if (!found.has_value()) {
+      ModelSpec spec;
+      spec.identity.name = name;
+      CAIRN_ASSIGN_OR_RETURN(found, store_->RegisterModel(spec, arguments_.durability));
+    }
+    models_[name] = *found;
+    return *found;
+  }
+
+  // At once, so that a program at the other end of a pipe knows what has happened.
+  Status Report(const Item& item, BranchId id, uint64_t length) {
+    if (json_) {
+      PrintJsonLine({{"branch", item.branch},
+                     {"ns", item.ns},
+                     {"id", static_cast<uint64_t>(id)},
+                     {"length", length}});
+    } else {
+      std::printf("%s: %s\n", Printable(item.branch).c_str(), Plural(length, "token").c_str());
+    }
+    if (std::fflush(stdout) == 0) return Status::Ok();
+    return Status(StatusCode::kIoError, "standard output cannot be written");
+  }
+
+  Store* const store_;
+  const AppendArguments& arguments_;
+  const bool json_;
+  std::map<std::string, ModelId> models_;
+};
+
+Status AppendLines(Appender* appender, const AppendArguments& arguments) {
+  std::string line;
+  for (uint64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Result<Item> item = ParseLine(line, arguments);
+    const Status status = item.ok() ? appender->Append(*item) : item.status();
+    CAIRN_RETURN_IF_ERROR(status.WithContext("line " + std::to_string(number)));
+  }
+  return Status::Ok();
+}
+
+Result<Item> ItemOf(const AppendArguments& arguments) {
+  Item item;
+  item.branch = arguments.branch;
+  item.ns = arguments.ns;
+  item.model = arguments.model;
+  item.expected_length = arguments.expected_length;
+  if (!arguments.metadata.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(item.metadata, ParseJson(arguments.metadata, "--metadata"));
+  }
+  for (const std::string& text : arguments.tokens) {
+    CAIRN_RETURN_IF_ERROR(ParseTokens(text, &item.tokens));
+  }
+  return item;
+}
+
+Result<int> RunAppend(const AppendArguments& arguments, bool json) {
+  if (arguments.json_lines && (!arguments.tokens.empty() || !arguments.metadata.empty() ||
+                               arguments.expected_length.has_value())) {
+    return Bad("with --json-lines, tokens, --metadata and --expected-length belong into the lines");
+  }
+  if (!arguments.json_lines && arguments.branch.empty()) return Bad("BRANCH is required");
+  Result<Item> item = Item{};
+  if (!arguments.json_lines) {
+    // Read and checked before the store is opened: nobody waits for a slow pipe.
+    item = ItemOf(arguments);
+    if (!item.ok()) return item.status();
+    if (arguments.tokens.empty() && arguments.metadata.empty()) {
+      for (std::string line; std::getline(std::cin, line);) {
+        CAIRN_RETURN_IF_ERROR(ParseTokens(line, &item->tokens));
+      }
+    }
+  }
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
+  Appender appender(&store, arguments, json);
+  const Status status =
+      arguments.json_lines ? AppendLines(&appender, arguments) : appender.Append(*item);
+  if (!status.ok()) return CloseAfter(&store, status);
+  return CloseAfter(&store, kExitOk);
+}
+
+}  // namespace
+
+void AddAppendCommand(CLI::App& app, Session& session) {
+  const auto append = std::make_shared<AppendArguments>();
+  CLI::App* command = AddCommand(
+      app, session, "append",
+      "Append tokens to a branch\n\n"
+      "The ids stand behind BRANCH, or come from standard input between white space or commas. "
+      "With\n"
+      "--json-lines each line of standard input is one append, to any branch:\n"
+      "\n"
+      "  "
+      "{\"branch\":\"x\",\"tokens\":[1,2],\"metadata\":{\"any\":\"JSON\"},\"expected_length\":0}\n"
+      "\n"
+      "where \"ns\", \"model\", \"metadata\" and \"expected_length\" may be left out. Each is "
+      "reported as\n"
+      "soon as it is as durable as was asked for; the first that fails ends the command, and what\n"
+      "was reported before it stays. A branch of a model with KV gets tokens, no KV.",
+      "  cairn append notes chat --create 1 2 3\n"
+      "  tokenize < prompt.txt | cairn append notes chat --expected-length 3\n"
+      "  cairn append notes chat --metadata '{\"turn\": 2}'\n"
+      "  cairn append notes --create --json-lines --json < conversations.jsonl",
+      append, RunAppend);
+  AddStoreArgument(command, &append->store);
+  command->add_option("BRANCH", append->branch, "Name of the branch, or #ID");
+  command->add_option("TOKEN", append->tokens, "Token ids");
+  command->add_option("--ns", append->ns, "Namespace of the name");
+  command->add_flag("--create", append->create, "Make a branch that does not exist");
+  command
+      ->add_option("--model", append->model,
+                   "Model of branches that are made; registered, without KV, when unknown")
+      ->capture_default_str();
+  command->add_option("--metadata", append->metadata, "A JSON value, kept as MessagePack");
+  command->add_option("--expected-length", append->expected_length,
+                      "Append only if the branch is this long (exit code 6 if not)");
+  command->add_flag("--json-lines", append->json_lines, "Read JSON lines from standard input");
+  AddDurabilityOption(command, &append->durability);
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/command.h"
+
+#include <charconv>
+#include <map>
+
+#include "base/core/check.h"
+
+namespace cairn::cli {
+
+ExitCode ExitCodeOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return kExitOk;
+    case StatusCode::kInvalidArgument: return kExitUsage;
+    case StatusCode::kNotFound: return kExitNotFound;
+    case StatusCode::kCorruption: return kExitDamage;
+    case StatusCode::kBusy:
+    case StatusCode::kLocked: return kExitBusy;
+    case StatusCode::kAlreadyExists:
+    case StatusCode::kConflict:
+    case StatusCode::kModelMismatch: return kExitConflict;
+    case StatusCode::kUnsupportedFormat: return kExitFormat;
+    case StatusCode::kInvalidState:
+    case StatusCode::kEvicted:
+    case StatusCode::kExpired:
+    case StatusCode::kStale:
+    case StatusCode::kNoSpace:
+    case StatusCode::kPoisoned:
+    case StatusCode::kUnknownOutcome:
+    case StatusCode::kIoError:
+    case StatusCode::kReadOnly:
+    case StatusCode::kCancelled:
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kOutOfMemory: return kExitError;
+  }
+  return kExitError;
+}
+
+void AddStoreArgument(CLI::App* command, std::string* path) {
+  command->add_option("STORE", *path, "Directory of the store")->required();
+}
+
+void AddBranchArguments(CLI::App* command, BranchArguments* arguments) {
+  AddStoreArgument(command, &arguments->store);
+  command->add_option("BRANCH", arguments->branch, "Name of the branch, or #ID")->required();
+  command->add_option("--ns", arguments->ns, "Namespace of the name");
+}
+
+void AddDurabilityOption(CLI::App* command, Durability* durability) {
+  static const std::map<std::string, Durability> kNames = {{"memory", Durability::kMemory},
+                                                           {"process", Durability::kProcess},
+                                                           {"power", Durability::kPower}};
+  command
+      ->add_option_function<std::string>(
+          "--durability", [durability](const std::string& name) { *durability = kNames.at(name); },
+          "memory, process (survives kill -9) or power: how safe a change is when it is reported. "
+          "When the command has ended, all are on stable media")
+      ->check([](const std::string& name) {
+        return kNames.contains(name) ? "" : "--durability is memory, process or power, not " + name;
+      })
+      ->default_str("process");
+}
+
+Result<Store> OpenForReading(const std::string& path) {
+  Options options;
+  options.read_only = true;
+  // Reads what it needs from the files; there is nothing hot yet.
+  options.max_memory_bytes = 64 << 20;
+  options.hot_tail_bytes = 1 << 20;
+  return Store::Open(path, options);
+}
+
+Options WritingOptions() {
+  Options options;
+  options.spare_segments_min = 1;
+  options.spare_segments_max = 2;
+  options.max_memory_bytes = 256 << 20;
+  options.hot_tail_bytes = 64 << 20;
+  return options;
+}
+
+Result<Store> OpenForWriting(const std::string& path) {
+  return Store::Open(path, WritingOptions());
+}
+
+Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns) {
+  if (!branch.starts_with('#')) return store.FindBranch(branch, ns);
+  uint64_t id = 0;
+  const char* end = branch.data() + branch.size();
+  const auto [stop, error] = std::from_chars(branch.data() + 1, end, id);
+  if (error != std::errc() || stop != end) {
+    return Status(StatusCode::kInvalidArgument,
+                  "branch \"" + branch + "\": a number must follow the #");
+  }
+  return store.GetBranch(BranchId{id});
+}
+
+Result<int> CloseAfter(Store* store, Result<int> result) {
+  const Status closed = store->Close();
+  if (!result.ok()) return result;
+  CAIRN_RETURN_IF_ERROR(closed);
+  return result;
+}
+
+}  // namespace cairn::cli

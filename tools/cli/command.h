@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the subcommands of `cairn` share: how they are declared, how they open a store and name a
+// branch, and what their exit codes mean.
+//
+// A family of subcommands is one Add...Commands function. It declares options that write into a
+// struct of its own and leaves an Action behind, which main runs once the arguments are read. An
+// Action prints its result to standard output itself; why it failed it returns.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cairn/store.h"
+
+namespace cairn::cli {
+
+// Part of the interface; never change. Explained in `cairn --help`.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitError = 1,     // The system or the store refused.
+  kExitUsage = 2,     // The arguments make no sense.
+  kExitNotFound = 3,  // No such store, branch, model or file.
+  kExitDamage = 4,    // Stored bytes fail their check.
+  kExitBusy = 5,      // Somebody else has the store, or it has no room right now.
+  kExitConflict = 6,  // What is there differs from what the command expects.
+  kExitFormat = 7,    // A newer version of cairn wrote it.
+};
+ExitCode ExitCodeOf(StatusCode code);
+
+using Action = std::function<Result<int>()>;
+
+// One run of the program.
+struct Session {
+  bool json = false;
+  Action action;  // Of the subcommand that was given.
+};
+
+// Declares `cairn <name>` with --json. `text` is its help: a first line for the list of commands,
+// then what it does; `examples` go below the options. `arguments` lives as long as the action.
+template <typename Arguments>
+CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name,
+                     const std::string& text, const std::string& examples,
+                     const std::shared_ptr<Arguments>& arguments,
+                     Result<int> (*run)(const Arguments&, bool json)) {
+  CLI::App* command = app.add_subcommand(name, text)->footer("Examples:\n" + examples);
+  command->add_flag("--json", session.json, "Print JSON");
+  command->callback([&session, arguments, run] {
+    session.action = [&session, arguments, run] { return run(*arguments, session.json); };
+  });
+  return command;
+}
+
+void AddStoreCommands(CLI::App& app, Session& session);   // create, stat, verify
+void AddLookCommands(CLI::App& app, Session& session);    // ls, show, cat, models
+void AddTreeCommand(CLI::App& app, Session& session);     // tree
+void AddAppendCommand(CLI::App& app, Session& session);   // append
+void AddChangeCommands(CLI::App& app, Session& session);  // fork, rewind, rename, drop
+void AddWalDumpCommand(CLI::App& app, Session& session);  // dump-wal
+void AddDoctorCommand(CLI::App& app, Session& session);   // doctor
+void AddRepairCommand(CLI::App& app, Session& session);   // repair
+
+// --- Arguments that many have
+
+// The directory of the store, as first positional argument.
+void AddStoreArgument(CLI::App* command, std::string* path);
+
+struct BranchArguments {
+  std::string store;
+  std::string branch;  // A name, or "#" and an id.
+  std::string ns;
+};
+void AddBranchArguments(CLI::App* command, BranchArguments* arguments);
+void AddDurabilityOption(CLI::App* command, Durability* durability);
+
+// --- Stores and branches
+
+// Takes no lock and changes nothing, so it is safe beside a process that writes.
+Result<Store> OpenForReading(const std::string& path);
+// With little memory and few spare segments: a command writes little and is gone soon.
+Result<Store> OpenForWriting(const std::string& path);
+Options WritingOptions();
+
+// kInvalidArgument for "#" without a number behind it.
+Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns);
+
+// Closes the store; the failure of the command itself comes first.
+Result<int> CloseAfter(Store* store, Result<int> result);
+
+}  // namespace cairn::cli

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What doctor finds. Each check is a function that adds findings; the worst one is the verdict.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/io/world.h"
+
+namespace cairn::cli {
+
+enum class Verdict : uint8_t { kOk, kWarn, kFail };
+
+struct Finding {
+  Verdict verdict = Verdict::kOk;
+  std::string what;    // "io_uring"
+  std::string detail;  // What was found and, if it is not good, what to do about it.
+};
+using Findings = std::vector<Finding>;
+
+// --- doctor_machine.cc: this process on this machine
+void CheckProcessor(Findings* findings);
+void CheckUring(Findings* findings);
+void CheckLimits(Findings* findings);
+void CheckHugePages(Findings* findings);
+void CheckGpu(Findings* findings);
+
+// --- doctor_volume.cc: a directory
+void CheckVolume(io::World& world, const std::string& directory, Findings* findings);
+// What one durable write of 4 KiB takes, either way; p10.
+struct SyncTimes {
+  uint64_t fdatasync_ns = 0, dsync_ns = 0;
+};
+// Writes and removes a small file. Nothing when it could not be measured.
+std::optional<SyncTimes> CheckSync(io::World& world, const std::string& directory,
+                                   Findings* findings);
+void CheckStore(io::World& world, const std::string& directory,
+                const std::optional<SyncTimes>& measured, Findings* findings);
+
+// Helpers of both. The first line of a file, or "" when it cannot be read.
+std::string FirstLine(const std::string& path);
+
+}  // namespace cairn::cli

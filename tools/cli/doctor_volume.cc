@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+#include "base/io/path.h"
+#include "cairn/store.h"
+#include "engine/commit/manifest.h"
+#include "tools/cli/doctor.h"
+#include "tools/cli/output.h"
+
+namespace cairn::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// "major:minor" of the device below a directory.
+std::string DeviceNumber(const std::string& directory) {
+  struct stat status{};
+  if (stat(directory.c_str(), &status) != 0) return "";
+  return std::to_string(major(status.st_dev)) + ":" + std::to_string(minor(status.st_dev));
+}
+
+// All options of the mount: those of the mount point and those of the file system. Field 3 of a
+// line of mountinfo is the device, 6 the former; the latter are the third word behind " - ".
+std::string MountOptions(const std::string& device) {
+  std::ifstream file("/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string id, parent, number, root, where, options;
+    words >> id >> parent >> number >> root >> where >> options;
+    const size_t dash = line.find(" - ");
+    if (number != device || dash == std::string::npos) continue;
+    std::istringstream behind(line.substr(dash + 3));
+    std::string type, source, super;
+    behind >> type >> source >> super;
+    return options + "," + super;
+  }
+  return "";
+}
+
+bool HasOption(const std::string& options, const std::string& wanted) {
+  return ("," + options + ",").find("," + wanted + ",") != std::string::npos;
+}
+
+// "write back" or "write through" of the disk below; "" when there is no such disk.
+std::string WriteCache(const std::string& device) {
+  std::error_code error;
+  fs::path block = fs::canonical("/sys/dev/block/" + device, error);
+  if (error) return "";
+  if (!fs::exists(block / "queue", error)) block = block.parent_path();  // A partition.
+  return FirstLine((block / "queue/write_cache").string());
+}
+
+void CheckFlushes(const std::string& directory, Findings* findings) {
+  const std::string device = DeviceNumber(directory);
+  const std::string options = MountOptions(device);
+  if (HasOption(options, "nobarrier") || HasOption(options, "barrier=0")) {
+    findings->push_back({Verdict::kFail, "mount",
+                         "mounted with " + options +
+                             ": flushes do not reach the disk, a power loss takes what was "
+                             "acknowledged; mount without nobarrier"});
+  } else if (HasOption(options, "ro")) {
+    findings->push_back({Verdict::kWarn, "mount", "read-only: stores can be looked at only"});
+  }
+  const std::string cache = WriteCache(device);
+  if (!cache.empty()) {
+    findings->push_back({Verdict::kOk, "disk",
+                         cache == "write back" ? "volatile write cache, flushed at every sync"
+                                               : "no volatile write cache (" + cache + ")"});
+  }
+}
+
+// --- Durable writes: fdatasync against RWF_DSYNC
+
+uint64_t P10(std::vector<uint64_t> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 10];
+}
+
+// Interleaved, so that both arms meet the same neighbours; p10, because those only add.
+Result<SyncTimes> Measure(io::Scheduler& clock, io::File& file, std::span<const std::byte> data) {
+  constexpr int kRounds = 40;
+  std::vector<uint64_t> fdatasync_ns, dsync_ns;
+  for (int round = 0; round < kRounds; ++round) {
+    const uint64_t start = clock.MonotonicNs();
+    CAIRN_RETURN_IF_ERROR(file.Write(0, data, false));
+    CAIRN_RETURN_IF_ERROR(file.Sync());
+    const uint64_t middle = clock.MonotonicNs();
+    CAIRN_RETURN_IF_ERROR(file.Write(0, data, true));
+    fdatasync_ns.push_back(middle - start);
+    dsync_ns.push_back(clock.MonotonicNs() - middle);
+  }
+  return SyncTimes{P10(std::move(fdatasync_ns)), P10(std::move(dsync_ns))};
+}
+
+constexpr std::array<size_t, 2> kProbeBytes = {4 << 10, 128 << 10};
+
+Status Probe(io::World& world, const std::string& path, std::array<SyncTimes, 2>* times) {
+  const AlignedBuffer buffer =
+      AlignedBuffer::TryAllocate(Allocator::Default(), kProbeBytes.back(), io::kBlockBytes);
+  if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "probe buffer");
+  std::memset(buffer.data(), 0x5a, buffer.size());
+  CAIRN_ASSIGN_OR_RETURN(
+      const auto file,
+      world.files->Open(path, {.write = true, .create = true, .exclusive = true, .direct = true}));
+  // Blocks that were written before, as those of a log segment.
+  Status status = file->Write(0, buffer.span(), false);
+  if (status.ok()) status = file->Sync();
+  for (size_t i = 0; i < kProbeBytes.size() && status.ok(); ++i) {
+    const auto measured = Measure(*world.scheduler, *file, buffer.span().first(kProbeBytes[i]));
+    status = measured.status();
+    if (measured.ok()) (*times)[i] = *measured;
+  }
+  const Status removed = world.files->Remove(path);
+  return status.ok() ? removed : status;
+}
+
+std::string Microseconds(uint64_t ns) {
+  const uint64_t tenths = (ns + 50) / 100;
+  return tenths >= 1000 ? std::to_string((tenths + 5) / 10) + " us"
+                        : std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
+}
+
+// fdatasync unless the other is clearly better, as when a store is made.
+bool DsyncIsFaster(const SyncTimes& times) {
+  return times.dsync_ns + times.dsync_ns / 16 < times.fdatasync_ns;
+}
+
+}  // namespace
+
+void CheckVolume(io::World& world, const std::string& directory, Findings* findings) {
+  const auto volume = world.files->Volume(directory);
+  if (!volume.ok()) {
+    findings->push_back({Verdict::kFail, "volume", volume.status().ToString()});
+    return;
+  }
+  Finding kind{Verdict::kOk, "file system", volume->file_system};
+  if (!volume->durable) {
+    kind = {Verdict::kFail, "file system",
+            volume->file_system + " lives in memory: nothing survives a power loss"};
+  } else if (volume->file_system == "overlayfs") {
+    kind = {Verdict::kWarn, "file system",
+            "overlayfs: the layer of a container goes with it; put the store on a volume"};
+  } else if (volume->file_system == "nfs" || volume->file_system == "cifs" ||
+             volume->file_system == "smb2" || volume->file_system == "9p" ||
+             volume->file_system == "fuse") {
+    kind = {Verdict::kWarn, "file system",
+            volume->file_system +
+                ": durability and locks are what its server makes of them; a "
+                "local disk is safer and faster"};
+  }
+  findings->push_back(kind);
+  findings->push_back(
+      volume->direct_io
+          ? Finding{Verdict::kOk, "O_DIRECT", "accepted"}
+          : Finding{Verdict::kWarn, "O_DIRECT",
+                    "refused: writes go through the page cache, which costs a copy and memory"});
+  const std::string space =
+      BytesText(volume->free_bytes) + " free of " + BytesText(volume->total_bytes);
+  constexpr uint64_t kLittle = 1 << 30, kTooLittle = 64 << 20;
+  findings->push_back({volume->free_bytes < kTooLittle ? Verdict::kFail
+                       : volume->free_bytes < kLittle  ? Verdict::kWarn
+                                                       : Verdict::kOk,
+                       "space", space});
+  CheckFlushes(directory, findings);
+}
+
+std::optional<SyncTimes> CheckSync(io::World& world, const std::string& directory,
+                                   Findings* findings) {
+  const std::string path =
+      io::JoinPath(directory, ".cairn-doctor-" + std::to_string(getpid()) + ".tmp");
+  std::array<SyncTimes, 2> times;
+  if (Status status = Probe(world, path, &times); !status.ok()) {
+    findings->push_back({Verdict::kFail, "sync", status.ToString()});
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < times.size(); ++i) {
+    findings->push_back({Verdict::kOk, "sync " + BytesText(kProbeBytes[i]),
+                         "fdatasync " + Microseconds(times[i].fdatasync_ns) + ", dsync " +
+                             Microseconds(times[i].dsync_ns) + " (p10, interleaved): " +
+                             (DsyncIsFaster(times[i]) ? "dsync" : "fdatasync") + " is the way"});
+  }
+  // The fastest disks with power-loss protection need about 10 us.
+  constexpr uint64_t kTooGoodNs = 5'000;
+  const auto volume = world.files->Volume(directory);
+  if (volume.ok() && volume->durable && times[0].fdatasync_ns < kTooGoodNs) {
+    findings->push_back({Verdict::kWarn, "sync",
+                         "no disk makes 4 KiB durable in " + Microseconds(times[0].fdatasync_ns) +
+                             ": something below ignores flushes"});
+  }
+  return times[0];
+}
+
+void CheckStore(io::World& world, const std::string& directory,
+                const std::optional<SyncTimes>& measured, Findings* findings) {
+  const auto manifest = engine::ReadManifest(*world.files, directory);
+  if (!manifest.ok()) {
+    if (manifest.status().code() != StatusCode::kNotFound) {
+      findings->push_back({Verdict::kFail, "store", manifest.status().ToString()});
+    }
+    return;
+  }
+  Options options;
+  options.read_only = true;
+  const auto store = Store::Open(directory, options);
+  if (!store.ok()) {
+    findings->push_back({Verdict::kFail, "store",
+                         store.status().ToString() + "; cairn repair shows what can be saved"});
+    return;
+  }
+  const StoreMetrics metrics = store->Metrics();
+  findings->push_back({Verdict::kOk, "store",
+                       Plural(metrics.branches, "branch") + ", opens" +
+                           (store->recovery_note().empty() ? "" : "; " + store->recovery_note())});
+  const auto chosen = engine::ReadOptionsFile(*world.files, directory);
+  if (!chosen.ok()) {
+    findings->push_back({Verdict::kFail, "sync method", chosen.status().ToString()});
+    return;
+  }
+  Finding method{Verdict::kOk, "sync method",
+                 store->sync_method() + ", chosen when the store was made" +
+                     (chosen->probe.empty() ? "" : " (" + chosen->probe + ")")};
+  if (measured.has_value()) {
+    const bool dsync = chosen->sync_method == wal::SyncMethod::kDurableWrite;
+    const uint64_t used = dsync ? measured->dsync_ns : measured->fdatasync_ns;
+    const uint64_t other = dsync ? measured->fdatasync_ns : measured->dsync_ns;
+    if (used > other + other / 2) {
+      method.verdict = Verdict::kWarn;
+      method.detail += std::string("; ") + (dsync ? "fdatasync" : "dsync") +
+                       " is faster here and now: change sync_method in " +
+                       io::JoinPath(directory, "OPTIONS") + " while the store is closed";
+    }
+  }
+  findings->push_back(std::move(method));
+}
+
+}  // namespace cairn::cli

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `cairn`: looks into a store, changes it, checks it and mends it.
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "tools/cli/command.h"
+#include "tools/cli/output.h"
+
+namespace cairn::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "Stores of Cairn: the state of language models, durable and branching.\n"
+    "\n"
+    "Commands that only look (ls, tree, show, cat, models, stat, verify, dump-wal) take no lock "
+    "and\n"
+    "change nothing: they are safe beside a process that writes and show what it had written when\n"
+    "they began. The others own the store while they run.";
+
+constexpr const char* kFooter =
+    "BRANCH is a name (with --ns in a namespace) or #ID.\n"
+    "\n"
+    "Exit codes:\n"
+    "  0  done\n"
+    "  1  the system or the store refused: I/O error, no space, poisoned, ...\n"
+    "  2  usage: the arguments make no sense\n"
+    "  3  not found: no such store, branch or model\n"
+    "  4  damage found: stored bytes fail their check\n"
+    "  5  locked or busy: another process has the store; try again later\n"
+    "  6  conflict: what is there differs from what was expected (name taken, other length)\n"
+    "  7  a newer version of cairn wrote the store\n"
+    "\n"
+    "Errors go to standard error, as {\"error\": {\"code\", \"message\"}} with --json.\n"
+    "\n"
+    "A first walk:\n"
+    "  cairn create notes --segment-bytes 1MiB\n"
+    "  cairn append notes chat --create 1 2 3 4 5 6\n"
+    "  cairn fork notes chat --at 4 --name what-if\n"
+    "  cairn append notes what-if 9 9 9\n"
+    "  cairn tree notes";
+
+void PrintError(const Status& status, const std::string& command, bool json) {
+  if (json) {
+    std::fprintf(stderr, "%s\n",
+                 ToJson(status).dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+    return;
+  }
+  const std::string where = command.empty() ? "" : command + ": ";
+  std::fprintf(stderr, "cairn: %s%s\n", where.c_str(), Printable(status.ToString()).c_str());
+}
+
+int Fail(const Status& status, const std::string& command, bool json) {
+  PrintError(status, command, json);
+  return ExitCodeOf(status.code());
+}
+
+std::string CommandName(const CLI::App& app) {
+  const auto given = app.get_subcommands();
+  return given.empty() ? "" : given.front()->get_name();
+}
+
+// The list of commands has the first line of each one's help.
+class Formatter final : public CLI::Formatter {
+ public:
+  std::string make_subcommand(const CLI::App* command) const override {
+    const std::string text = command->get_description();
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), text.substr(0, text.find('\n')),
+                             get_column_width());
+    return out.str();
+  }
+};
+
+// --help and --version arrive as parse errors of exit code 0.
+int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, bool json) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  std::string what = error.what();
+  if (app.get_subcommands().empty() && argv[1] != nullptr && argv[1][0] != '-') {
+    what = "there is no command \"" + std::string(argv[1]) + "\"";
+  }
+  PrintError(Status(StatusCode::kInvalidArgument, what), CommandName(app), json);
+  if (!json) {
+    const std::string name = CommandName(app);
+    std::fprintf(stderr, "Try: cairn %s%s--help\n", name.c_str(), name.empty() ? "" : " ");
+  }
+  return kExitUsage;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(kAbout, "cairn");
+  const auto formatter = std::make_shared<Formatter>();
+  formatter->column_width(26);
+  app.formatter(formatter);
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("cairn ") + Version() + ", format " +
+                                        std::to_string(kFormatVersion));
+  Session session;
+  AddStoreCommands(app, session);
+  AddLookCommands(app, session);
+  AddTreeCommand(app, session);
+  AddAppendCommand(app, session);
+  AddChangeCommands(app, session);
+  AddWalDumpCommand(app, session);
+  AddRepairCommand(app, session);
+  AddDoctorCommand(app, session);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // The flag itself may not have been read before the error.
+    bool json = session.json;
+    for (int i = 1; i < argc; ++i) json = json || std::strcmp(argv[i], "--json") == 0;
+    return UsageError(app, error, argv, json);
+  }
+  const std::string command = CommandName(app);
+  const Result<int> result = session.action();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return Fail(Status(StatusCode::kIoError, "standard output cannot be written"), command,
+                session.json);
+  }
+  return result.ok() ? *result : Fail(result.status(), command, session.json);
+}
+
+}  // namespace
+}  // namespace cairn::cli
+
+int main(int argc, char** argv) { return cairn::cli::Main(argc, argv); }

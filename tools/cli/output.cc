@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/output.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+namespace cairn::cli {
+
+namespace {
+
+std::string Dump(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+Json PlaneToJson(const Plane& plane) {
+  return {
+      {"name", plane.name},           {"role", RoleName(plane.role)},    {"heads", plane.heads},
+      {"row_bytes", plane.row_bytes}, {"dtype", DtypeName(plane.dtype)}, {"rotary", plane.rotary}};
+}
+
+Json GroupToJson(const LayerGroup& group) {
+  Json planes = Json::array();
+  for (const Plane& plane : group.planes) planes.push_back(PlaneToJson(plane));
+  Json retention = {{"kind", RetentionName(group.retention.kind)}};
+  if (group.retention.window != 0) retention["window"] = group.retention.window;
+  if (group.retention.sinks != 0) retention["sinks"] = group.retention.sinks;
+  if (group.retention.chunk != 0) retention["chunk"] = group.retention.chunk;
+  return {
+      {"name", group.name},     {"layers", group.layers},     {"token_bytes", group.token_bytes()},
+      {"retention", retention}, {"optional", group.optional}, {"planes", planes}};
+}
+
+}  // namespace
+
+void PrintJson(const Json& value) { std::printf("%s\n", Dump(value, 2).c_str()); }
+void PrintJsonLine(const Json& value) { std::printf("%s\n", Dump(value, -1).c_str()); }
+
+Json ToJson(const BranchInfo& info) {
+  return {{"id", static_cast<uint64_t>(info.id)},
+          {"name", info.name},
+          {"ns", info.ns},
+          {"model", static_cast<uint64_t>(info.model)},
+          {"node", static_cast<uint64_t>(info.node)},
+          {"length", info.length},
+          {"kv_lengths", info.kv_lengths},
+          {"created_at_ns", info.created_at_ns},
+          {"updated_at_ns", info.updated_at_ns}};
+}
+
+Json ToJson(const ModelSpec& spec) {
+  Json groups = Json::array();
+  for (const LayerGroup& group : spec.groups) groups.push_back(GroupToJson(group));
+  Json json = {{"name", spec.identity.name},
+               {"revision", spec.identity.revision},
+               {"weights_digest", spec.identity.weights_digest},
+               {"tokenizer_digest", spec.identity.tokenizer_digest},
+               {"quantization", spec.identity.quantization},
+               {"cache_dtype", spec.identity.cache_dtype},
+               {"extent_tokens", spec.extent_tokens},
+               {"token_bytes", spec.token_bytes()},
+               {"groups", groups}};
+  if (spec.variant != ModelVariant{}) {
+    json["variant"] = {{"name", spec.variant.name},
+                       {"digest", spec.variant.digest},
+                       {"scale", spec.variant.scale}};
+  }
+  if (const ShardSpec& shard = spec.shard; shard != ShardSpec{}) {
+    json["shard"] = {{"layer_begin", shard.layer_begin},     {"layer_end", shard.layer_end},
+                     {"kv_head_begin", shard.kv_head_begin}, {"kv_head_end", shard.kv_head_end},
+                     {"context_rank", shard.context_rank},   {"context_size", shard.context_size},
+                     {"replicated", shard.replicated}};
+  }
+  return json;
+}
+
+Json ToJson(const ModelInfo& info) {
+  Json json = {{"id", static_cast<uint64_t>(info.id)}};
+  json.update(ToJson(info.spec));
+  return json;
+}
+
+Json ToJson(const ContentSpan& span) {
+  char hash[40];
+  std::snprintf(hash, sizeof hash, "%016llx%016llx", static_cast<unsigned long long>(span.hash[0]),
+                static_cast<unsigned long long>(span.hash[1]));
+  return {{"begin", span.begin}, {"end", span.end}, {"hash", hash}, {"atomic", span.atomic}};
+}
+
+Json ToJson(const SamplerState& state) {
+  Json json = {{"generator", GeneratorName(state.generator)}};
+  if (state.generator == GeneratorKind::kPhilox) {
+    json["seed"] = state.philox_seed;
+    json["offset"] = state.philox_offset;
+  }
+  if (!state.blob_name.empty()) json["blob_name"] = state.blob_name;
+  if (!state.blob.empty()) {
+    json["blob_version"] = state.blob_version;
+    json["blob"] = Hex(state.blob);
+  }
+  json["temperature"] = state.temperature;
+  json["top_p"] = state.top_p;
+  json["top_k"] = state.top_k;
+  json["min_p"] = state.min_p;
+  json["repetition_penalty"] = state.repetition_penalty;
+  json["last_logits"] = state.last_logits.size();
+  return json;
+}
+
+Json ToJson(const Status& error) {
+  return {{"error",
+           {{"code", StatusCodeName(error.code())}, {"message", std::string(error.message())}}}};
+}
+
+Json ToJson(const AppMetadata& metadata) {
+  Json value;
+  const auto* begin = reinterpret_cast<const uint8_t*>(metadata.bytes.data());
+  const auto* end = begin + metadata.bytes.size();
+  if (metadata.content_type == "application/json") {
+    value = Json::parse(begin, end, nullptr, /*allow_exceptions=*/false);
+  } else if (metadata.content_type == "application/msgpack") {
+    value = Json::from_msgpack(begin, end, /*strict=*/true, /*allow_exceptions=*/false);
+  } else if (metadata.content_type == "application/cbor") {
+    value = Json::from_cbor(begin, end, /*strict=*/true, /*allow_exceptions=*/false);
+  } else {
+    value = Json(Json::value_t::discarded);
+  }
+  Json json = {{"content_type", metadata.content_type}};
+  if (value.is_discarded()) {
+    json["hex"] = Hex(metadata.bytes);
+  } else {
+    json["value"] = std::move(value);
+  }
+  return json;
+}
+
+std::string Printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      result += c;
+    } else {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
+      result += escape;
+    }
+  }
+  return result;
+}
+
+std::string Hex(std::span<const std::byte> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  text.reserve(bytes.size() * 2);
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
+}
+
+std::string BytesText(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
+  std::snprintf(text, sizeof text, whole || value >= 100 ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text;
+}
+
+std::string TimeText(uint64_t ns) {
+  const auto seconds = static_cast<time_t>(ns / 1'000'000'000);
+  tm parts{};
+  if (ns == 0 || gmtime_r(&seconds, &parts) == nullptr) return "-";
+  char text[40];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text;
+}
+
+std::string Plural(uint64_t count, std::string_view noun) {
+  std::string text = std::to_string(count) + " " + std::string(noun);
+  if (count != 1) text += noun.ends_with("ch") ? "es" : "s";
+  return text;
+}
+
+std::string BranchLabel(const BranchInfo& info) {
+  if (info.name.empty()) return "#" + std::to_string(static_cast<uint64_t>(info.id));
+  return Printable(info.ns.empty() ? info.name : info.ns + "/" + info.name);
+}
+
+std::string_view GeneratorName(GeneratorKind kind) {
+  switch (kind) {
+    case GeneratorKind::kNone: return "none";
+    case GeneratorKind::kPhilox: return "philox";
+    case GeneratorKind::kMt19937: return "mt19937";
+    case GeneratorKind::kNamed: return "named";
+  }
+  return "unknown";
+}
+
+std::string_view RoleName(PlaneRole role) {
+  switch (role) {
+    case PlaneRole::kKey: return "key";
+    case PlaneRole::kValue: return "value";
+    case PlaneRole::kLatent: return "latent";
+    case PlaneRole::kScale: return "scale";
+    case PlaneRole::kState: return "state";
+    case PlaneRole::kOpaque: return "opaque";
+  }
+  return "unknown";
+}
+
+std::string_view RetentionName(Retention retention) {
+  switch (retention) {
+    case Retention::kAll: return "all";
+    case Retention::kWindow: return "window";
+    case Retention::kChunkLocal: return "chunk-local";
+    case Retention::kCheckpoint: return "checkpoint";
+    case Retention::kPerRequest: return "per-request";
+  }
+  return "unknown";
+}
+
+TextTable::TextTable(std::vector<std::string> header, std::vector<size_t> right)
+    : right_(std::move(right)) {
+  rows_.push_back(std::move(header));
+}
+
+void TextTable::Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+std::string TextTable::ToString() const {
+  std::vector<size_t> widths(rows_[0].size(), 0);
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - DisplayWidth(row[i]), ' ');
+      const bool right = std::find(right_.begin(), right_.end(), i) != right_.end();
+      if (i > 0) text += "  ";
+      text += right ? padding + row[i] : i + 1 == row.size() ? row[i] : row[i] + padding;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+size_t DisplayWidth(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace cairn::cli

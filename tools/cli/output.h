@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How results are shown: values as JSON, and as text for people. Text from a store (names,
+// metadata) may hold anything, so it is made printable before it reaches a terminal.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/store.h"
+
+namespace cairn::cli {
+
+using Json = nlohmann::ordered_json;
+
+// One line, or indented; bytes that are no UTF-8 are replaced.
+void PrintJson(const Json& value);
+void PrintJsonLine(const Json& value);
+
+Json ToJson(const BranchInfo& info);
+Json ToJson(const ModelSpec& spec);
+Json ToJson(const ModelInfo& info);
+Json ToJson(const ContentSpan& span);
+Json ToJson(const SamplerState& state);
+Json ToJson(const Status& error);  // {"error": {"code", "message"}}
+// The value when the content type is JSON, MessagePack or CBOR, else the bytes in hexadecimal.
+Json ToJson(const AppMetadata& metadata);
+
+// Control characters as \xNN.
+std::string Printable(std::string_view text);
+std::string Hex(std::span<const std::byte> bytes);
+std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
+std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
+std::string Plural(uint64_t count, std::string_view noun);  // "1 branch", "2 branches"
+// "name", "ns/name" or "#id".
+std::string BranchLabel(const BranchInfo& info);
+std::string_view GeneratorName(GeneratorKind kind);
+std::string_view RoleName(PlaneRole role);
+std::string_view RetentionName(Retention retention);
+
+// Columns as wide as their widest cell; the columns in `right` (numbers) are aligned to the right.
+class TextTable {
+ public:
+  TextTable(std::vector<std::string> header, std::vector<size_t> right);
+  void Add(std::vector<std::string> row);
+  std::string ToString() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+  std::vector<size_t> right_;
+};
+
+// Columns that `text` takes on a terminal, as far as counting UTF-8 characters can tell.
+size_t DisplayWidth(std::string_view text);
+
+}  // namespace cairn::cli

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// repair: what of a damaged store can be kept, and making the cut final.
+//
+// A store is a prefix of its log. What is provable ends at the first damaged header; everything
+// behind is cut, even where it is readable, because it was built on what is lost.
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+
+#include "base/core/check.h"
+#include "base/io/path.h"
+#include "tools/cli/command.h"
+#include "tools/cli/log_walk.h"
+#include "tools/cli/output.h"
+#include "tools/cli/record_text.h"
+#include "wal/segment_files.h"
+
+namespace cairn::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct RepairArguments {
+  std::string store;
+  bool yes = false;
+  bool keep = true;
+};
+
+// What the store is with the cut.
+struct Kept {
+  uint64_t last_sequence = 0;
+  std::vector<BranchInfo> branches;
+};
+
+struct CutRecord {
+  uint64_t sequence;
+  std::string text;
+};
+
+// Collects what lies behind the cut, and where the damage is.
+class CutFinder final : public LogVisitor {
+ public:
+  CutFinder(uint64_t last_kept, const StoreId& store) : last_kept_(last_kept), store_(store) {}
+
+  void OnSegment(const wal::SegmentReader&, const wal::SegmentHeader&) override {}
+  void OnGroup(const wal::SegmentReader::Group& group) override {
+    for (const wal::RecordView& view : group.records) {
+      if (view.sequence <= last_kept_) continue;
+      cut.push_back({view.sequence, DescribeRecord(view, store_, {}).line});
+      segments.insert(view.location.segment);
+    }
+  }
+  void OnStop(const LogStop& stop) override {
+    if (stop.kind != LogStop::Kind::kDamaged) return;
+    damages.push_back(stop);
+    segments.insert(stop.segment);
+  }
+
+  std::vector<CutRecord> cut;  // Readable, but given up.
+  std::vector<LogStop> damages;
+  std::set<uint64_t> segments;  // Those with either in them.
+
+ private:
+  const uint64_t last_kept_;
+  const StoreId store_;
+};
+
+Result<std::vector<BranchInfo>> AllBranches(const Store& store) {
+  std::vector<BranchInfo> branches;
+  for (const std::string& ns : store.Namespaces()) {
+    std::string cursor;
+    do {
+      CAIRN_ASSIGN_OR_RETURN(const BranchPage page, store.ListBranches(ns, "", 1000, cursor));
+      branches.insert(branches.end(), page.branches.begin(), page.branches.end());
+      cursor = page.cursor;
+    } while (!cursor.empty());
+  }
+  return branches;
+}
+
+Result<Kept> LookAtKept(const std::string& path) {
+  Options options = WritingOptions();
+  options.read_only = true;
+  options.salvage = true;
+  CAIRN_ASSIGN_OR_RETURN(const Store store, Store::Open(path, options));
+  Kept kept;
+  kept.last_sequence = store.Metrics().last_sequence;
+  CAIRN_ASSIGN_OR_RETURN(kept.branches, AllBranches(store));
+  return kept;
+}
+
+// Why the store does not open, or "". Damaged payload alone is no reason: it is served around.
+Result<std::string> WhatIsWrong(const std::string& path) {
+  const Result<Store> store = OpenForReading(path);
+  if (store.ok()) return std::string();
+  if (store.status().code() != StatusCode::kCorruption) return store.status();
+  return std::string(store.status().message());
+}
+
+// --- Making it final
+
+// Copies of all segments that hold damage or cut records, beside them: opening for writing may
+// reuse these files.
+Result<std::vector<std::string>> KeepDamaged(const LogPlace& place, const CutFinder& finder) {
+  std::vector<std::string> copies;
+  for (const uint64_t segment : finder.segments) {
+    const std::string from = wal::SegmentPath(place.directory, segment);
+    std::error_code error;
+    if (!fs::exists(from, error)) continue;  // A missing file is damage, too.
+    const std::string to = from + ".damaged";
+    if (!fs::copy_file(from, to, fs::copy_options::none, error)) {
+      return Status(StatusCode::kIoError, "copying " + from + " to " + to + ": " +
+                                              (error ? error.message() : "no copy was made"));
+    }
+    copies.push_back(to);
+  }
+  return copies;
+}
+
+// The first record written behind the cut voids everything that lay there. It says nothing new: a
+// branch gets the name that it has; without branches one is made and dropped.
+Status WriteSomething(Store* store, const std::vector<BranchInfo>& branches) {
+  for (const BranchInfo& info : branches) {
+    if (info.name.empty()) continue;
+    CAIRN_ASSIGN_OR_RETURN(Branch branch, store->GetBranch(info.id));
+    return branch.Rename(info.name, Durability::kPower);
+  }
+  ModelSpec spec;
+  spec.identity.name = "tokens";  // As `cairn append` would register it.
+  const std::vector<ModelInfo> models = store->Models();
+  ModelId model{};
+  if (models.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(model, store->RegisterModel(spec));
+  } else {
+    model = models.front().id;
+  }
+  CAIRN_ASSIGN_OR_RETURN(Branch branch, store->CreateBranch(model));
+  return branch.Drop(Durability::kPower);
+}
+
+Status MakeFinal(const std::string& path, const Kept& kept) {
+  Options options = WritingOptions();
+  options.salvage = true;
+  CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
+  const Status written = WriteSomething(&store, kept.branches);
+  const Status closed = store.Close();
+  CAIRN_RETURN_IF_ERROR(written);
+  CAIRN_RETURN_IF_ERROR(closed);
+  return OpenForReading(path).status().WithContext("after the repair");
+}
+
+// --- Reporting
+
+Json ReportToJson(const std::string& why, const Kept& kept, const CutFinder& finder, bool done,
+                  const std::vector<std::string>& copies) {
+  Json branches = Json::array();
+  for (const BranchInfo& info : kept.branches) branches.push_back(ToJson(info));
+  Json damages = Json::array();
+  for (const LogStop& stop : finder.damages) {
+    damages.push_back({{"file", stop.path}, {"offset", stop.offset}, {"what", stop.what}});
+  }
+  Json cut = Json::array();
+  for (const CutRecord& record : finder.cut) {
+    cut.push_back({{"sequence", record.sequence}, {"what", record.text}});
+  }
+  return {{"damaged", true},
+          {"repaired", done},
+          {"why", why},
+          {"damages", damages},
+          {"kept", {{"last_sequence", kept.last_sequence}, {"branches", branches}}},
+          {"cut", cut},
+          {"copies", copies}};
+}
+
+void PrintReport(const std::string& why, const Kept& kept, const CutFinder& finder) {
+  std::printf("does not open: %s\n", Printable(why).c_str());
+  for (const LogStop& stop : finder.damages) {
+    std::printf("DAMAGED  %s: offset %" PRIu64 ": %s\n", Printable(stop.path).c_str(), stop.offset,
+                Printable(stop.what).c_str());
+  }
+  std::printf("kept: everything up to sequence %" PRIu64 "; %s\n", kept.last_sequence,
+              Plural(kept.branches.size(), "branch").c_str());
+  for (const BranchInfo& info : kept.branches) {
+    std::printf("  %s (#%" PRIu64 "): %s\n", BranchLabel(info).c_str(),
+                static_cast<uint64_t>(info.id), Plural(info.length, "token").c_str());
+  }
+  std::printf("cut: what is damaged, and %s behind it that can be read\n",
+              Plural(finder.cut.size(), "record").c_str());
+  for (const CutRecord& record : finder.cut) {
+    std::printf("  %" PRIu64 "  %s\n", record.sequence, record.text.c_str());
+  }
+}
+
+Result<int> RunRepair(const RepairArguments& arguments, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(const std::string why, WhatIsWrong(arguments.store));
+  if (why.empty()) {
+    if (json) {
+      PrintJson({{"damaged", false}, {"repaired", false}});
+    } else {
+      std::printf("%s: opens as it is, nothing to repair\n", arguments.store.c_str());
+    }
+    return kExitOk;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const Kept kept, LookAtKept(arguments.store));
+  CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  std::string note;
+  CAIRN_ASSIGN_OR_RETURN(const LogPlace place, FindLog(world, arguments.store, &note));
+  CutFinder finder(kept.last_sequence, place.store);
+  CAIRN_RETURN_IF_ERROR(WalkLog(world, place, &finder));
+
+  std::vector<std::string> copies;
+  if (arguments.yes) {
+    // Before anything is copied; opening the store takes the lock again.
+    CAIRN_RETURN_IF_ERROR(world.files->Lock(io::JoinPath(arguments.store, "LOCK")).status());
+    if (arguments.keep) {
+      CAIRN_ASSIGN_OR_RETURN(copies, KeepDamaged(place, finder));
+    }
+    CAIRN_RETURN_IF_ERROR(MakeFinal(arguments.store, kept));
+  }
+  if (json) {
+    PrintJson(ReportToJson(why, kept, finder, arguments.yes, copies));
+    return arguments.yes ? kExitOk : kExitDamage;
+  }
+  PrintReport(why, kept, finder);
+  for (const std::string& copy : copies) std::printf("copy: %s\n", copy.c_str());
+  std::printf(arguments.yes ? "repaired: the cut is final\n"
+                            : "nothing was changed; --yes makes the cut final\n");
+  return arguments.yes ? kExitOk : kExitDamage;
+}
+
+}  // namespace
+
+void AddRepairCommand(CLI::App& app, Session& session) {
+  const auto repair = std::make_shared<RepairArguments>();
+  CLI::App* command = AddCommand(
+      app, session, "repair",
+      "Show what of a damaged store can be kept; with --yes, keep it\n\n"
+      "Needed when a store does not open because its log is damaged. Without --yes nothing is\n"
+      "changed, and the exit code is 4 when there is something to repair. Damage in payload alone\n"
+      "needs no repair: the store opens and serves what is whole (cairn verify --all lists it).",
+      "  cairn repair state            # look first\n"
+      "  cairn repair state --yes",
+      repair, RunRepair);
+  AddStoreArgument(command, &repair->store);
+  command->add_flag("--yes", repair->yes, "Do it: what is cut is gone for good");
+  command->add_flag("!--no-keep", repair->keep,
+                    "Do not keep copies (*.damaged) of the segment files that have damage");
+}
+
+}  // namespace cairn::cli

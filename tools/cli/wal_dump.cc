@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dump-wal: every segment, group and record of the log, damaged or not.
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/core/check.h"
+#include "base/io/path.h"
+#include "tools/cli/command.h"
+#include "tools/cli/log_walk.h"
+#include "tools/cli/record_text.h"
+
+namespace cairn::cli {
+
+namespace {
+
+struct DumpArguments {
+  std::string store;
+  std::optional<uint64_t> segment;
+  uint64_t from = 0, to = UINT64_MAX;  // Sequences.
+  RecordOptions record;
+};
+
+class Dumper final : public LogVisitor {
+ public:
+  Dumper(const DumpArguments& arguments, const StoreId& store, bool json)
+      : arguments_(arguments), store_(store), json_(json) {}
+
+  bool damaged() const { return damaged_; }
+
+  void OnSegment(const wal::SegmentReader& reader, const wal::SegmentHeader& header) override {
+    if (!Wanted(header.segment)) return;
+    if (json_) {
+      PrintJsonLine({{"type", "segment"},
+                     {"segment", header.segment},
+                     {"file", reader.path()},
+                     {"bytes", header.segment_bytes},
+                     {"format_version", header.format_version},
+                     {"epoch", header.epoch},
+                     {"first_sequence", header.first_sequence},
+                     {"synced_upto", header.synced_upto},
+                     {"created_at_ns", header.created_wall_ns},
+                     {"predecessor",
+                      {{"segment", header.predecessor_segment},
+                       {"epoch", header.predecessor_epoch},
+                       {"last_sequence", header.predecessor_last_sequence},
+                       {"end_offset", header.predecessor_end_offset}}}});
+      return;
+    }
+    std::printf("segment %s  epoch %" PRIu64 ", from sequence %" PRIu64 ", %s, %s\n",
+                io::BaseName(reader.path()).c_str(), header.epoch, header.first_sequence,
+                BytesText(header.segment_bytes).c_str(), TimeText(header.created_wall_ns).c_str());
+  }
+
+  void OnGroup(const wal::SegmentReader::Group& group) override {
+    const wal::GroupHeader& header = group.header;
+    if (!Wanted(header.segment)) return;
+    const bool clean_end = header.flags == wal::kGroupCleanEnd;
+    if (clean_end ||
+        (header.last_sequence() >= arguments_.from && header.first_sequence <= arguments_.to)) {
+      if (json_) {
+        PrintJsonLine({{"type", "group"},
+                       {"segment", header.segment},
+                       {"offset", group.offset},
+                       {"bytes", header.length},
+                       {"first_sequence", header.first_sequence},
+                       {"records", header.record_count},
+                       {"synced_upto", header.synced_upto},
+                       {"clean_end", clean_end}});
+      } else {
+        std::printf("  group @%u  %s, %s, synced up to %" PRIu64 "%s\n", group.offset,
+                    Plural(header.record_count, "record").c_str(), BytesText(header.length).c_str(),
+                    header.synced_upto, clean_end ? ", clean end" : "");
+      }
+    }
+    for (const wal::RecordView& view : group.records) PrintRecord(view);
+  }
+
+  void OnStop(const LogStop& stop) override {
+    if (!Wanted(stop.segment)) return;
+    damaged_ = damaged_ || stop.kind == LogStop::Kind::kDamaged;
+    if (json_) {
+      Json json = {{"type", "stop"},    {"kind", StopName(stop.kind)}, {"segment", stop.segment},
+                   {"file", stop.path}, {"offset", stop.offset},       {"what", stop.what}};
+      if (stop.lost_first != 0) json["lost"] = {stop.lost_first, stop.lost_last};
+      if (stop.resumes_at != 0) json["resumes_at"] = stop.resumes_at;
+      PrintJsonLine(json);
+      return;
+    }
+    const bool bad = stop.kind == LogStop::Kind::kDamaged;
+    std::printf("  %s @%" PRIu64 "  %s: %s", bad ? "DAMAGED" : StopName(stop.kind), stop.offset,
+                io::BaseName(stop.path).c_str(), Printable(stop.what).c_str());
+    if (stop.lost_first != 0) {
+      std::printf("; sequences %" PRIu64 " to %" PRIu64 " cannot be read", stop.lost_first,
+                  stop.lost_last);
+    }
+    if (stop.resumes_at != 0) std::printf("; goes on at offset %" PRIu64, stop.resumes_at);
+    std::printf("\n");
+  }
+
+ private:
+  bool Wanted(uint64_t segment) const {
+    return !arguments_.segment.has_value() || *arguments_.segment == segment;
+  }
+
+  void PrintRecord(const wal::RecordView& view) {
+    if (view.sequence < arguments_.from || view.sequence > arguments_.to) return;
+    const RecordText text = DescribeRecord(view, store_, arguments_.record);
+    damaged_ = damaged_ || !text.damage.empty();
+    if (json_) {
+      PrintJsonLine(text.json);
+      return;
+    }
+    std::printf("    %" PRIu64 " @%u  %s", view.sequence, view.location.offset, text.line.c_str());
+    if (view.unit != view.sequence) std::printf("  (unit %" PRIu64 ")", view.unit);
+    std::string strips;
+    for (const Json& strip : text.json["strips"]) {
+      strips += (strips.empty() ? "  [" : ", ") + strip["what"].get<std::string>() + " " +
+                BytesText(strip["bytes"]);
+    }
+    std::printf("%s%s\n", strips.c_str(), strips.empty() ? "" : "]");
+    if (text.json.contains("tokens") && !text.json["tokens"].empty()) {
+      std::printf("      tokens %s\n", text.json["tokens"].dump().c_str());
+    }
+    for (const std::string& damage : text.damage) {
+      std::printf("      DAMAGED  %s\n", Printable(damage).c_str());
+    }
+  }
+
+  const DumpArguments& arguments_;
+  const StoreId store_;
+  const bool json_;
+  bool damaged_ = false;
+};
+
+Result<int> RunDump(const DumpArguments& arguments, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  std::string note;
+  CAIRN_ASSIGN_OR_RETURN(const LogPlace place, FindLog(world, arguments.store, &note));
+  if (!note.empty()) std::fprintf(stderr, "cairn: dump-wal: %s\n", Printable(note).c_str());
+  Dumper dumper(arguments, place.store, json);
+  CAIRN_RETURN_IF_ERROR(WalkLog(world, place, &dumper));
+  return dumper.damaged() || !note.empty() ? kExitDamage : kExitOk;
+}
+
+}  // namespace
+
+void AddWalDumpCommand(CLI::App& app, Session& session) {
+  const auto dump = std::make_shared<DumpArguments>();
+  CLI::App* command = AddCommand(
+      app, session, "dump-wal",
+      "Print every record of the log, also of a damaged one\n\n"
+      "Segment by segment and group by group. Where bytes fail their check it says so, looks for\n"
+      "the next group that is whole and goes on there; the exit code is then 4. With --json each\n"
+      "line is an object of type segment, group, record or stop.",
+      "  cairn dump-wal state\n"
+      "  cairn dump-wal state --from 1000 --to 1010 --tokens\n"
+      "  cairn dump-wal state --verify --json | jq 'select(.damage)'",
+      dump, RunDump);
+  AddStoreArgument(command, &dump->store);
+  command->add_option("--segment", dump->segment, "Only this segment, by its number");
+  command->add_option("--from", dump->from, "Only records from this sequence on");
+  command->add_option("--to", dump->to, "Only records up to this sequence");
+  command->add_flag("--tokens", dump->record.tokens, "Show token ids");
+  command->add_flag("--verify", dump->record.verify, "Check the payload, too");
+}
+
+}  // namespace cairn::cli

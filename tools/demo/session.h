@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a conversation is kept in a store, as an inference server would: the model described, what is
+// new appended, everything brought back. Copy from here.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "cairn/store.h"
+#include "tools/demo/conversation.h"
+#include "tools/llama/checkpoint.h"
+#include "tools/llama/kv_cache.h"
+
+namespace cairn::demo {
+
+// The spec of the model in these two files. The digests are XXH3 of their bytes: another checkpoint
+// of the same shape is another model, and its state is refused.
+Result<ModelSpec> DescribeModel(const llama::Config& config, const std::string& checkpoint_path,
+                                const std::string& tokenizer_path);
+
+// Positions [begin, end) of a cache, as the store sees memory. Owns the arrays that the view names;
+// the cache stays the caller's.
+class CacheView {
+ public:
+  CacheView(llama::KvCache* cache, int begin, int end);
+  CacheView(const CacheView&) = delete;  // The view points into this object.
+  CacheView& operator=(const CacheView&) = delete;
+  const KvView& view() const { return view_; }
+
+ private:
+  std::vector<std::byte*> k_layers_, v_layers_;
+  std::array<PlaneView, 2> planes_;
+  GroupView group_;
+  KvView view_;
+};
+
+// Appends everything that the conversation has and the branch has not, in one atomic delta: tokens,
+// their KV as far as it is computed, the sampler. When this returns it survives a power loss.
+// kConflict when the branch has other tokens than this conversation was resumed from or saved.
+Status Save(Branch branch, Conversation* conversation);
+
+// Brings back all of the branch: tokens, KV and the sampler after the last token. On failure the
+// conversation is not to be used. kInvalidArgument when it does not fit in the cache.
+Status Load(const Branch& branch, Conversation* conversation);
+
+// The sampler as the store keeps it.
+SamplerState ToSamplerState(const llama::Sampler& sampler);
+// kInvalidArgument when the state is not one of this model's sampler.
+Result<llama::Sampler> FromSamplerState(const SamplerState& state);
+
+}  // namespace cairn::demo

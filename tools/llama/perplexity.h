@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How well a model predicts a text.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tools/llama/transformer.h"
+
+namespace cairn::llama {
+
+struct TextLoss {
+  double nats = 0;  // sum of -ln p(token | the tokens before it)
+  int64_t tokens = 0;
+
+  double perplexity() const { return std::exp(nats / static_cast<double>(tokens)); }
+};
+
+// Adds to `*loss` the loss of window[i] given window[0..i) for every i in [first_scored, end),
+// where 1 <= first_scored <= end. The window starts at position 0 of `*cache`, which is
+// overwritten.
+template <typename Scalar>
+void AddWindowLoss(std::span<const int32_t> window, size_t first_scored,
+                   Transformer<Scalar>* transformer, KvCache* cache, TextLoss* loss) {
+  const size_t vocab_size = static_cast<size_t>(transformer->config().vocab_size);
+  constexpr size_t kRowsAtOnce = 256;  // bounds the memory for logits
+  const size_t unscored_rows = first_scored - 1;
+  transformer->Forward(window.first(unscored_rows), 0, LogitsOf::kNoRow, cache);
+  for (size_t begin = unscored_rows; begin + 1 < window.size(); begin += kRowsAtOnce) {
+    const size_t rows = std::min(kRowsAtOnce, window.size() - 1 - begin);
+    const std::span<const Scalar> logits = transformer->Forward(
+        window.subspan(begin, rows), static_cast<int>(begin), LogitsOf::kAllRows, cache);
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t target = begin + row + 1;
+      const std::span<const Scalar> scores = logits.subspan(row * vocab_size, vocab_size);
+      const double max = static_cast<double>(*std::max_element(scores.begin(), scores.end()));
+      double sum = 0;
+      for (const Scalar score : scores) {
+        sum += std::exp(static_cast<double>(score) - max);
+      }
+      loss->nats +=
+          max + std::log(sum) - static_cast<double>(scores[static_cast<size_t>(window[target])]);
+      loss->tokens += 1;
+    }
+  }
+}
+
+}  // namespace cairn::llama
