@@ -2,7 +2,6 @@
 #include "wal/hot_tail.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/core/check.h"
@@ -95,7 +94,7 @@ void HotTail::Prefault() {
   AlignedBuffer buffer =
       AlignedBuffer::TryAllocate(allocator_, static_cast<size_t>(memory_->chunk_bytes), kBlock);
   if (buffer.empty()) return;
-  std::memset(buffer.data(), 0, buffer.size());
+  for (size_t at = 0; at < buffer.size(); at += kBlock) buffer.data()[at] = std::byte{0};
   std::lock_guard lock(memory_->mutex);
   if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(buffer));
 }

@@ -1,22 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/core/aligned_buffer.h"
 
-#include <new>
-
 #include "base/core/check.h"
 
 namespace cairn {
-
-Allocator Allocator::Default() {
-  return {.allocate = [](void*, size_t bytes, size_t alignment) -> void* {
-            return ::operator new(bytes, std::align_val_t(alignment), std::nothrow);
-          },
-          .deallocate =
-              [](void*, void* memory, size_t, size_t alignment) {
-                ::operator delete(memory, std::align_val_t(alignment));
-              },
-          .context = nullptr};
-}
 
 AlignedBuffer AlignedBuffer::TryAllocate(const Allocator& allocator, size_t bytes,
                                          size_t alignment) {

@@ -8,8 +8,9 @@
 namespace cairn::engine {
 
 // A blocking append up to this is one record and gathered straight into its group; above, it is cut
-// into parts, so that one append never needs more group memory than there is.
-inline constexpr uint64_t kPartBytesMax = 2u << 20;
+// into parts, so that one append never needs more group memory than there is. A round number of KV
+// comes with its tokens, a sampler and padding: 64 KiB more.
+inline constexpr uint64_t kPartBytesMax = (4u << 20) + (64u << 10);
 
 // Reads of a restore: a window holds whole records, is read in pieces and then verified and
 // scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its

@@ -167,7 +167,7 @@ TEST_P(BatchTest, OneBadOpAndNothingHappens) {
 
 TEST_P(BatchTest, EmptyAndTooLarge) {
   EXPECT_FAILS(store_.Write({}), StatusCode::kInvalidArgument, "empty");
-  const std::vector<TokenId> tokens = Tokens(600'000);
+  const std::vector<TokenId> tokens = Tokens(1'200'000);  // 4.8 MB of ids.
   WriteBatch batch;
   batch.Append(chat_, MakeDelta(tokens));
   EXPECT_FAILS(store_.Write(batch), StatusCode::kInvalidArgument, "large deltas by themselves");

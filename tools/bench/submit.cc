@@ -3,7 +3,9 @@
 // submit: what an asynchronous append of one 128 KiB token costs the thread that calls it, beside
 // memcpy of the same pieces into memory that is as cold as the log's.
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
@@ -14,6 +16,7 @@ namespace {
 constexpr uint64_t kTokenBytes = 128 << 10;
 constexpr uint64_t kAppendsPerBlock = 32;  // Few enough to never meet a full buffer.
 constexpr uint64_t kTargetBytes = 64 << 20;
+constexpr double kAllowanceUs = 10;  // For everything that is not copying.
 
 struct Shape {
   const char* name;
@@ -71,6 +74,21 @@ void SetUpCopy(Pair& pair, std::span<std::byte> target) {
   };
 }
 
+// Of copy to submit, kAllowanceUs taken off the latter. Never above 1: a call that needs less
+// than the allowance counts as fast as its copy.
+Ratio NetRatio(const Pair& pair) {
+  const auto net = [](double copy_us, double submit_us) {
+    return copy_us / std::max(submit_us - kAllowanceUs, std::min(copy_us, submit_us));
+  };
+  Ratio ratio{.value = net(pair.copy.p50_us(), pair.submit.p50_us()), .min = HUGE_VAL, .max = 0};
+  for (size_t i = 0; i < std::min(pair.copy.blocks.size(), pair.submit.blocks.size()); ++i) {
+    const double block = net(pair.copy.blocks[i].p50_us, pair.submit.blocks[i].p50_us);
+    ratio.min = std::min(ratio.min, block);
+    ratio.max = std::max(ratio.max, block);
+  }
+  return ratio;
+}
+
 }  // namespace
 
 Status RunSubmit(const Config& config, const std::string& scratch, Report* report) {
@@ -115,10 +133,16 @@ Status RunSubmit(const Config& config, const std::string& scratch, Report* repor
     report->AddRatio("to_strided_copy_" + shape, RatioOfP50(copy, submit),
                      "copy's time to the call's, higher is better");
   }
+  // The goal is a time, copy / 0.8 + 10 us, so the allowance is taken off before dividing.
+  Ratio worst{.value = HUGE_VAL, .min = HUGE_VAL, .max = HUGE_VAL};
   double overhead = 0;
   for (const Pair& pair : pairs) {
     overhead = std::max(overhead, pair.submit.p50_us() - pair.copy.p50_us());
+    const Ratio ratio = NetRatio(pair);
+    if (ratio.value < worst.value) worst = ratio;
   }
+  report->AddRatio("to_strided_copy", worst,
+                   "copy's time to the call's less 10 us, the worst shape; the goal is 0.8");
   report->Value("overhead_us", overhead, "the largest of the three differences");
   return store.Close();
 }

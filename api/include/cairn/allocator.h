@@ -14,7 +14,8 @@ struct Allocator {
   void (*deallocate)(void* context, void* memory, size_t bytes, size_t alignment) = nullptr;
   void* context = nullptr;
 
-  static Allocator Default();  // Aligned operator new of the host.
+  // Aligned operator new of the host; asks for huge pages from 2 MiB on (MADV_HUGEPAGE).
+  static Allocator Default();
 };
 
 }  // namespace cairn
