@@ -109,7 +109,6 @@ class LogImpl final : public Log {
     std::array<io::Request, kPieceDepth> requests;
     std::vector<io::Request*> free_requests;
     uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
-    Status early_status;
 
     uint64_t last_sequence() const { return first_sequence + record_count - 1; }
     uint64_t end() const { return uint64_t{offset} + bytes; }
@@ -139,7 +138,6 @@ class LogImpl final : public Log {
   };
 
   // --- Placing records, under the lock (log_reserve.cc)
-  struct Placement;
   Result<Group*> GroupFor(const RecordSpec& spec, uint64_t record_bytes, Purpose purpose,
                           Wakes& wakes);
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;

@@ -213,7 +213,6 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   group->opens_segment = segment_->end == kFirstGroupOffset;
   group->large = large;
   group->led = group->written = group->durable = false;
-  group->early_status = Status::Ok();
   CAIRN_CHECK(group->fills.load() == 0 && !group->has_sleepers);
   forming_ = group;
   queue_.push_back(group);

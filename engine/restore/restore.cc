@@ -77,13 +77,14 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
     while (true) {
       const uint32_t seen = version_.load(std::memory_order_acquire);
       if (Stopped()) break;
-      for (size_t buffer = 0; next < windows_.size() && TakeFree(&buffer);) {
-        Status status = Submit(queue.get(), next, buffer);
-        if (!status.ok()) {
-          Fail(status, windows_[next]);
-          break;
+      for (size_t buffer = 0; next < windows_.size(); ++next) {
+        const ReadWindow& window = windows_[next];
+        if (!Wanted(window.first_job, window.job_count)) continue;
+        if (!TakeFree(&buffer)) break;
+        if (Status status = Submit(queue.get(), next, buffer); !status.ok()) {
+          Fail(status, window.first_job, window.job_count);
+          GiveBack(buffer);
         }
-        ++next;
       }
       if (ready_count() > 1 || (queue->in_flight() == 0 && ready_count() != 0)) {
         WorkOnOne();
@@ -117,6 +118,11 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
     return true;
   }
 
+  void GiveBack(size_t buffer) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(buffer);
+  }
+
   Status Submit(io::Queue* queue, size_t index, size_t buffer) {
     const ReadWindow& window = windows_[index];
     if (file_ == nullptr || file_segment_ != window.segment) {
@@ -146,7 +152,10 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
   void Collect(io::Request* request) {
     const auto buffer = reinterpret_cast<size_t>(request->owner);
     free_requests_.push_back(request);
-    if (!request->status.ok()) Fail(request->status, windows_[of_buffer_[buffer]]);
+    if (!request->status.ok()) {
+      const ReadWindow& window = windows_[of_buffer_[buffer]];
+      Fail(request->status, window.first_job, window.job_count);
+    }
     if (--left_[buffer] != 0) return;
     bool help = false;
     {
@@ -195,20 +204,32 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
 
   void Stop(Status status) {
     std::lock_guard lock(mutex_);
-    if (!stopped_) status_ = std::move(status);
+    if (!stopped_ && status_.ok()) status_ = std::move(status);
     stopped_ = true;
   }
 
-  // Damage costs what lies behind it: the first position that cannot be had is the limit.
-  void Fail(const Status& status, const ReadWindow& window) {
-    uint64_t restorable = UINT64_MAX;
-    for (size_t i = 0; i < window.job_count; ++i) {
-      for (const engine::RecordPiece& piece : cold_[window.first_job + i].pieces) {
-        restorable = std::min(restorable, piece.begin);
-      }
+  uint64_t FirstPosition(size_t first_job, size_t job_count) const {
+    uint64_t first = UINT64_MAX;
+    for (size_t i = first_job; i < first_job + job_count; ++i) {
+      for (const engine::RecordPiece& piece : cold_[i].pieces) first = std::min(first, piece.begin);
     }
-    Stop(Status(status.code(), std::string(status.message()) + "; restorable up to position " +
-                                   std::to_string(restorable)));
+    return first;
+  }
+
+  // Damage costs what lies behind it: the first position that cannot be had is the limit. What
+  // begins before it is still looked at, since it may be damaged as well.
+  void Fail(const Status& status, size_t first_job, size_t job_count) {
+    const uint64_t restorable = FirstPosition(first_job, job_count);
+    std::lock_guard lock(mutex_);
+    if (stopped_ || restorable >= restorable_.load(std::memory_order_relaxed)) return;
+    restorable_.store(restorable, std::memory_order_relaxed);
+    status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
+                                        std::to_string(restorable));
+  }
+
+  bool Wanted(size_t first_job, size_t job_count) const {
+    const uint64_t restorable = restorable_.load(std::memory_order_relaxed);
+    return restorable == UINT64_MAX || FirstPosition(first_job, job_count) < restorable;
   }
 
   bool WorkOnOne() {
@@ -221,21 +242,14 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
     }
     const ReadWindow& window = windows_[loaded.window];
     for (size_t i = 0; i < window.job_count && !Stopped(); ++i) {
+      if (!Wanted(window.first_job + i, 1)) continue;
       const RecordJob& job = cold_[window.first_job + i];
       const std::span<const std::byte> record = buffers_[loaded.buffer].span().subspan(
           job.location.offset - window.offset, job.read_bytes);
-      Status status = scatterer_->Scatter(job, record, true);
-      if (!status.ok()) {
-        ReadWindow failed = window;
-        failed.first_job += i;
-        failed.job_count = 1;
-        Fail(status, failed);
-      }
+      const Status status = scatterer_->Scatter(job, record, true);
+      if (!status.ok()) Fail(status, window.first_job + i, 1);
     }
-    {
-      std::lock_guard lock(mutex_);
-      free_.push_back(loaded.buffer);
-    }
+    GiveBack(loaded.buffer);
     version_.fetch_add(1, std::memory_order_release);
     core_->world_.scheduler->WakeAll(version_);
     return true;
@@ -266,6 +280,7 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
   bool finished_ = false;  // None may start any more.
   bool stopped_ = false;
   Status status_;
+  std::atomic<uint64_t> restorable_{UINT64_MAX};  // The first position found damaged.
   std::atomic<uint32_t> helpers_{0};
   std::atomic<uint32_t> version_{0};  // Changes when a buffer is freed or a helper leaves.
 };

@@ -240,5 +240,49 @@ TEST_F(DamageTest, DamagedTokensAndStates) {
   ASSERT_OK(AppendSome(chat, model_, kRecords * kEach, 3)) << "the store goes on";
 }
 
+// Reads complete out of order, so the damage that is met first need not be the first one.
+TEST_F(DamageTest, OfSeveralDamagesTheFirstPositionIsNamed) {
+  constexpr uint64_t kSpread = 6;
+  uint64_t last_sequence = 0;
+  for (const uint64_t at : Records(Segment())) {
+    const auto frame = wal::LoadAs<wal::RecordFrame>(original_[Segment()].data() + at);
+    last_sequence = std::max(last_sequence, frame.sequence);
+  }
+  {
+    Store store = Open();
+    ASSERT_OK_ASSIGN(Branch chat, store.FindBranch("chat"));
+    ASSERT_OK_ASSIGN(Branch spread, store.CreateBranch(chat.Info()->model, {.name = "spread"}));
+    ASSERT_OK_ASSIGN(Branch filler, store.CreateBranch(chat.Info()->model));
+    for (uint64_t i = 0; i < kSpread; ++i) {
+      ASSERT_OK(AppendSome(spread, model_, i * kEach, kEach));
+      const std::vector<TokenId> tokens = Tokens(30'000);  // No window holds two of the spread.
+      ASSERT_OK(filler.AppendSync(MakeDelta(tokens)));
+    }
+    ASSERT_OK(store.Close());
+  }
+  uint64_t index = 0;
+  for (const std::string& path : sim_->disk->Files()) {
+    if (path.find("/log/") == std::string::npos) continue;
+    original_[path] = *sim_->disk->ReadRaw(path);
+    for (const uint64_t at : Records(path)) {
+      const auto frame = wal::LoadAs<wal::RecordFrame>(original_[path].data() + at);
+      if (frame.strip_count != 2 || frame.sequence <= last_sequence) continue;
+      if (index == 2 || index == 4 || index == 5) Flip(path, at + frame.payload_offset + 70);
+      ++index;
+    }
+  }
+  ASSERT_EQ(kSpread, index);
+  Store store = Open();
+  ASSERT_OK_ASSIGN(Branch spread, store.FindBranch("spread"));
+  for (int i = 0; i < 50; ++i) {
+    KvSet room(model_, Layout::kContiguous, 0, kSpread * kEach);
+    RestoreRequest request;
+    request.into = room.View(0, kSpread * kEach);
+    ASSERT_TRUE(Fails(spread.Restore(request).status(), StatusCode::kCorruption,
+                      "restorable up to position 8"));
+  }
+  EXPECT_TRUE(HasKv(spread, model_, 0, 2 * kEach));
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 // Three plain members so that any allocator fits. Both functions are called from many threads at
 // once. `allocate` returns null on failure (the call that needed it gives kOutOfMemory or kBusy).

@@ -25,7 +25,7 @@
 #include "cairn/options.h"
 #include "cairn/status.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 class StoreCore;
 class DraftState;
@@ -74,8 +74,10 @@ struct Delta {
 
 // What an asynchronous append does when buffers are full.
 enum class Overload : uint8_t {
-  kFail,    // kBusy at once.
-  kShedKv,  // Keep the tokens, drop the KV: kv_length stays, until Fill.
+  kFail,  // kBusy at once.
+  // Keep the tokens, drop the KV: kv_length stays, until Fill. kBusy only if there is no room for
+  // the tokens alone: while the log waits for its next segment.
+  kShedKv,
 };
 
 struct AppendOptions {
@@ -183,7 +185,9 @@ class Branch {
   // Attaches recomputed KV to positions that have none: each group from its kv_length on.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
 
-  // A new branch with this one's first `position` tokens. Constant time; no data is copied.
+  // A new branch with this one's first `position` tokens. Constant time; no data is copied. It
+  // shares the KV that those have now: where this branch's KV lags behind `position`, what it gains
+  // later is its own, and the new branch is filled by itself.
   Result<Branch> ForkAt(uint64_t position, const BranchOptions& options) const;
   // Forgets everything from `length` on. In place when nobody else reaches beyond.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);

@@ -13,7 +13,7 @@
 
 #include "cairn/status.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 class TicketState;
 class CompletionQueueState;

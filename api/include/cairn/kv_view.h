@@ -28,7 +28,7 @@
 
 #include "cairn/model.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 // Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most
 // 6 % off.

@@ -16,7 +16,7 @@
 
 #include "cairn/status.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 // On disk; never change.
 enum class Dtype : uint8_t {

@@ -11,7 +11,7 @@
 #include "cairn/allocator.h"
 #include "cairn/status.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 namespace io {
 struct World;

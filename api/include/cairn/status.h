@@ -14,7 +14,7 @@
 #include <utility>
 #include <variant>
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 // The values are part of the C ABI and never change.
 enum class StatusCode : uint8_t {

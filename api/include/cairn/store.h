@@ -23,7 +23,7 @@
 #include "cairn/options.h"
 #include "cairn/status.h"
 
-namespace cairn {
+namespace [[gnu::visibility("default")]] cairn {
 
 struct ModelInfo {
   ModelId id{};
