@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/ticket.h"
 
+#include <utility>
+
 #include "base/core/check.h"
 
 namespace cairn {
@@ -65,7 +67,11 @@ bool TicketState::Finish(Status status) {
   Release();
   done_.store(1, std::memory_order_release);
   world_.scheduler->WakeAll(done_);
-  if (queue_ != nullptr) queue_->Push({user_data_, status_, Ticket(shared_from_this())});
+  // The completion holds this ticket: holding the queue as well would keep both for ever when
+  // nobody drains it.
+  if (const auto queue = std::exchange(queue_, nullptr); queue != nullptr) {
+    queue->Push({user_data_, status_, Ticket(shared_from_this())});
+  }
   return true;
 }
 

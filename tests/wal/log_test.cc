@@ -576,6 +576,7 @@ TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
   RunFor(50 * kMs);
   EXPECT_EQ(fill().code(), StatusCode::kNoSpace);
   EXPECT_GT(log().last_reserved_sequence(), before + 10);
+  fixture_.log.reset();  // Before its grant.
 }
 
 TEST_F(LogTest, AFullDiskIsNoSpace) {
@@ -630,6 +631,7 @@ TEST_F(LogTest, ReleasedSegmentsBecomeSparesUpToTheLimit) {
   EXPECT_EQ(log().counters().segments_spare, 5u);  // Four and the prepared one.
   EXPECT_EQ(grant.taken_, log().counters().segment_bytes_total);
   EXPECT_EQ(grant.taken_, 6 * fixture_.options.segment_bytes);
+  fixture_.log.reset();  // Before its grant.
 }
 
 TEST_F(LogTest, ALogStartAlwaysHoldsSomethingDurable) {
