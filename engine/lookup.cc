@@ -188,6 +188,9 @@ StoreMetrics StoreCore::Metrics() {
   metrics.busy = counters_.busy.load();
   metrics.cancelled = counters_.cancelled.load();
   metrics.kv_shed = counters_.kv_shed.load();
+  metrics.save = save_latency_.Snapshot();
+  metrics.restore = restore_latency_.Snapshot();
+  if (log_ == nullptr) return metrics;  // Closed in a child after fork().
   const wal::Log::Counters log = log_->counters();
   metrics.log_groups = log.groups;
   metrics.log_records = log.records;
@@ -201,8 +204,6 @@ StoreMetrics StoreCore::Metrics() {
   metrics.written_sequence = log_->written_sequence();
   metrics.durable_sequence = log_->durable_sequence();
   metrics.last_sequence = log_->last_reserved_sequence();
-  metrics.save = save_latency_.Snapshot();
-  metrics.restore = restore_latency_.Snapshot();
   return metrics;
 }
 

@@ -70,9 +70,10 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Result<uint64_t> Length(BranchId id);
   Result<uint64_t> DurableLength(BranchId id);
   Result<std::vector<PathStep>> Path(BranchId id);
-  // `keep` lives as long as a borrowed source is read.
+  // `keep` lives as long as a borrowed source is read. With `version`, kConflict unless the branch
+  // has that Head::version.
   Result<Ticket> Append(BranchId id, const Delta& delta, const AppendOptions& options,
-                        std::shared_ptr<void> keep);
+                        std::shared_ptr<void> keep, std::optional<uint64_t> version = {});
   Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
   Result<Draft> BeginAppend(BranchId id, uint64_t positions);
   Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
@@ -103,6 +104,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status Replay(wal::RecoveryOptions recovery, engine::Tree* tree, wal::RecoveredLog* recovered);
+  Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
   Status CheckUsable() const;    // Open, and in the process that opened it.
@@ -127,22 +129,25 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
     uint64_t length = 0;
     bool kv_shed = false;
   };
+  // What the branch must be for an append to be applied.
+  struct Expected {
+    std::optional<uint64_t> length;
+    std::optional<uint64_t> version;  // Head::version; drafts.
+  };
   // What a delta is checked for before any lock: shapes, emptiness, its model.
   Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta, bool fill);
-  Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta,
-                                      std::optional<uint64_t> expected_length,
+  Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta, const Expected& expected,
                                       engine::DeltaPayload* payload, Applied* applied,
                                       std::span<const engine::Part> parts, uint64_t unit);
   Result<wal::Log::Slot> ReserveDeltaLocked(BranchId id, const Delta& delta,
-                                            std::optional<uint64_t> expected_length,
-                                            engine::DeltaPayload* payload, Applied* applied,
-                                            std::span<const engine::Part> parts, uint64_t unit,
-                                            uint64_t now_ns);
-  Result<Applied> AppendRecord(BranchId id, const Delta& delta, const AppendOptions& options,
+                                            const Expected& expected, engine::DeltaPayload* payload,
+                                            Applied* applied, std::span<const engine::Part> parts,
+                                            uint64_t unit, uint64_t now_ns);
+  Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
-                                const Status& cause);
-  Status CheckExpected(const engine::Head& head, std::optional<uint64_t> expected_length) const;
+                                const Expected& expected, const Status& cause);
+  Status CheckExpected(const engine::Head& head, const Expected& expected) const;
   void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
   uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
@@ -151,9 +156,9 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
 
   // --- commit/large_append.cc
-  Result<Applied> AppendLarge(BranchId id, const Delta& delta, const AppendOptions& options,
+  Result<Applied> AppendLarge(BranchId id, const Delta& delta, const Expected& expected,
                               const ModelSpec& model, uint64_t deadline_ns);
-  Result<Applied> AppendParts(BranchId id, const Delta& delta, const AppendOptions& options,
+  Result<Applied> AppendParts(BranchId id, const Delta& delta, const Expected& expected,
                               const ModelSpec& model, uint64_t length, uint64_t deadline_ns,
                               TicketState* ticket);
   Result<engine::Part> WritePart(const ModelSpec& model, const Delta& delta,
@@ -161,8 +166,9 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
                                  uint64_t unit, uint64_t deadline_ns, TicketState* ticket,
                                  uint64_t* sequence);
   Result<Ticket> AppendBorrowed(BranchId id, const Delta& delta, const AppendOptions& options,
-                                std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep);
-  Result<uint64_t> BeginGathering(BranchId id, std::optional<uint64_t> expected_length, bool wait,
+                                const Expected& expected, std::shared_ptr<const ModelSpec> model,
+                                std::shared_ptr<void> keep);
+  Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
   void EndGathering(BranchId id);
 

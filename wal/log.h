@@ -145,9 +145,10 @@ class Log {
   };
 
   // Never blocks. kBusy: group memory is full (two groups in flight and one formed); retry after
-  // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk); nothing was
-  // numbered, and it may work later. kPoisoned. kInvalidArgument: larger than max_record_bytes().
-  // A record with a large payload (kLargePayloadBytes) gets a group of its own.
+  // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk), kIoError: one
+  // cannot be made (the directory is gone, ...); nothing was numbered, and it may work later.
+  // kPoisoned. kInvalidArgument: larger than max_record_bytes(). A record with a large payload
+  // (kLargePayloadBytes) gets a group of its own.
   virtual Result<Slot> Reserve(const RecordSpec& spec, Purpose purpose) = 0;
   virtual uint64_t max_record_bytes() const = 0;
 

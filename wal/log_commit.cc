@@ -72,7 +72,8 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   const bool opens_epoch = group.opens_segment && group.segment->opens_epoch;
   group.led = true;
   ++in_flight_;
-  if (opens_epoch) exclusive_ = true;
+  // The footer that the predecessor gets lies where the next groups of this segment put theirs.
+  if (group.opens_segment) exclusive_ = true;
   if (&group == forming_) Gather(lock, group);
   if (&group == forming_) CloseForming();
   lock.unlock();
@@ -82,6 +83,12 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   if (group.opens_segment && !opens_epoch) status = FinishPredecessor(group);
 
   lock.lock();
+  if (group.opens_segment && !opens_epoch) {
+    Wakes others;
+    exclusive_ = false;
+    HandOn(others);
+    others.Go(scheduler_);
+  }
   bool at_once = false;
   if (status.ok() && cause_.ok()) {
     issued_ = std::max(issued_, group.last_sequence());

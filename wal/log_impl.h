@@ -217,7 +217,7 @@ class LogImpl final : public Log {
   uint64_t write_wanted_ = 0;
   uint64_t durable_wanted_ = 0;
   uint32_t in_flight_ = 0;
-  bool exclusive_ = false;  // The group in flight must be alone.
+  bool exclusive_ = false;  // The group in flight must be alone for now.
   bool any_written_ = false;
   bool closing_ = false;
   bool closed_ = false;

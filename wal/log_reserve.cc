@@ -119,8 +119,12 @@ Status LogImpl::NoNextSegment(bool short_of_stock) {
   if (refusal.ok() || !short_of_stock) {
     return Status(StatusCode::kBusy, "the next log segment is still being prepared");
   }
-  return Status(StatusCode::kNoSpace,
-                "no space for another log segment: " + std::string(refusal.message()));
+  if (refusal.code() == StatusCode::kNoSpace) {
+    return Status(StatusCode::kNoSpace,
+                  "no space for another log segment: " + std::string(refusal.message()));
+  }
+  return Status(StatusCode::kIoError,
+                "another log segment cannot be made: " + std::string(refusal.message()));
 }
 
 LogImpl::Group* LogImpl::FreeGroup() {

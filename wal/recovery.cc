@@ -369,6 +369,13 @@ Status Recovery::Replay() {
                      At(segment.reader->path(), kFirstGroupOffset) + "the first group is damaged")
             : header.status();
     if (first != 1) return why;
+    // The first segment is made of zeros: one that is another's by its header was put here.
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t claimed, segment.reader->NumberInHeader());
+    if (claimed > 1) {
+      return Status(
+          StatusCode::kCorruption,
+          At(segment.reader->path(), 0) + "the file holds segment " + SegmentFileName(claimed));
+    }
     std::string where;
     CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(first, 0, 1, &where));
     if (synced) return Status(StatusCode::kCorruption, std::string(why.message()) + "; " + where);
@@ -376,7 +383,15 @@ Status Recovery::Replay() {
   }
 
   while (!stopped_) {
-    CAIRN_ASSIGN_OR_RETURN(std::optional<Segment> next, OpenSuccessor(segment));
+    auto successor = OpenSuccessor(segment);
+    if (!successor.ok()) {
+      // Salvage keeps what lies before it, as far as it goes without knowing its end.
+      if (options_.salvage && successor.status().code() == StatusCode::kCorruption) {
+        (void)ReplaySegment(segment, std::nullopt);
+      }
+      return successor.status();
+    }
+    std::optional<Segment> next = std::move(*successor);
     std::optional<KnownEnd> end;
     if (next) {
       end = {next->header.predecessor_last_sequence, next->header.predecessor_end_offset,

@@ -68,6 +68,24 @@ Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& 
   return found;
 }
 
+bool IsLogFileName(std::string_view name) {
+  if (name.ends_with(kUnfinishedSuffix)) name.remove_suffix(kUnfinishedSuffix.size());
+  if (name.starts_with(kSparePrefix)) name.remove_prefix(kSparePrefix.size());
+  return ParseName(name).has_value();
+}
+
+Result<bool> HoldsRecords(io::FileSystem& files, const std::string& path) {
+  if (path.ends_with(kUnfinishedSuffix)) return false;
+  CAIRN_ASSIGN_OR_RETURN(const auto file, files.Open(path, {.direct = true}));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file->Size());
+  if (bytes < kBlock) return true;  // Cut: a file gets its name when it is whole.
+  const AlignedBuffer block = AlignedBuffer::TryAllocate(Allocator::Default(), kBlock, kBlock);
+  if (block.empty()) return Status(StatusCode::kOutOfMemory, "no memory to look into " + path);
+  CAIRN_RETURN_IF_ERROR(file->Read(0, block.span()));
+  return std::any_of(block.data(), block.data() + kBlock,
+                     [](std::byte byte) { return byte != std::byte{0}; });
+}
+
 std::string SegmentPath(const std::string& directory, uint64_t segment) {
   return directory + "/" + SegmentFileName(segment);
 }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/io/world.h"
@@ -23,6 +24,11 @@ struct LogDirectory {
 
 // Other names are ignored. A directory that is missing is empty.
 Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& directory);
+
+bool IsLogFileName(std::string_view name);
+
+// Whether a file of a log was ever used, or is still the zeros that it was made of.
+Result<bool> HoldsRecords(io::FileSystem& files, const std::string& path);
 
 std::string SegmentPath(const std::string& directory, uint64_t segment);
 std::string SparePath(const std::string& directory, uint64_t id);

@@ -76,6 +76,12 @@ Result<bool> SegmentReader::HeaderLooksUnwritten() {
   return ParseSegmentHeader(block, claimed.segment, store_).ok();
 }
 
+Result<uint64_t> SegmentReader::NumberInHeader() {
+  CAIRN_ASSIGN_OR_RETURN(const auto block, Read(0, kBlock, 2 * kBlock));
+  const auto claimed = LoadAs<SegmentHeader>(block.data());
+  return ParseSegmentHeader(block, claimed.segment, store_).ok() ? claimed.segment : 0;
+}
+
 Result<const SegmentReader::Group*> SegmentReader::ReadGroup(uint32_t offset, uint64_t epoch,
                                                              uint64_t first_sequence,
                                                              bool verify_payload) {

@@ -45,6 +45,8 @@ class SegmentReader {
   // True when the header block holds only zeros or the intact header of an older use of the file:
   // then no write of this use reached it, or all of it was lost.
   Result<bool> HeaderLooksUnwritten();
+  // The number in an intact header of this store, whatever the file is called; 0 without one.
+  Result<uint64_t> NumberInHeader();
 
   // The group at `offset`, of this epoch and beginning with this sequence; kCorruption says what
   // is there instead. `verify_payload` also checks the strips and reports in Group::payload.

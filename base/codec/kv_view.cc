@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cairn/kv_view.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <array>
 #include <string>
+#include <vector>
 
 namespace cairn {
 
@@ -44,6 +46,9 @@ class Checker {
     if (view.position + view.count < view.position)
       return Bad(where_ + ": position + count overflows");
     if (Status status = CheckTable(view); !status.ok()) return status;
+    if (use_ == KvUse::kRestore) {
+      if (Status status = CheckDuplicates(view); !status.ok()) return status;
+    }
     const uint64_t layers = view.planes[0].layer_bases.size();
     if (layers == 0) return Bad(where_ + " describes no layer");
     if (view.layer_begin + layers > group.layers) {
@@ -103,46 +108,119 @@ class Checker {
                  " layer bases; its first plane has " + std::to_string(layers));
     }
     for (size_t layer = 0; layer < layers; ++layer) {
-      if (plane_view.layer_bases[layer] == nullptr) {
+      const std::byte* base = plane_view.layer_bases[layer];
+      if (base == nullptr) {
         return Bad(where_ + ": base of layer " + std::to_string(layer) + " is null");
       }
+      if (use_ == KvUse::kRestore && layer > 0 && base == plane_view.layer_bases[layer - 1]) {
+        return Bad(where_ + ": layers " + std::to_string(layer - 1) + " and " +
+                   std::to_string(layer) + " have one base");
+      }
     }
-    const auto element_bytes = static_cast<int64_t>(DtypeBytes(plane.dtype));
-    const int64_t element_stride =
-        plane_view.element_stride == 0 ? element_bytes : plane_view.element_stride;
-    if (std::abs(element_stride) < element_bytes) {
+    const uint64_t element_bytes = DtypeBytes(plane.dtype);
+    const uint64_t elements = plane.row_bytes / element_bytes;
+    const int64_t element_stride = plane_view.element_stride == 0
+                                       ? static_cast<int64_t>(element_bytes)
+                                       : plane_view.element_stride;
+    if (Magnitude(element_stride) < element_bytes) {
       return Bad(where_ + ": element_stride " + std::to_string(element_stride) +
                  " is smaller than an element of " + DtypeName(plane.dtype));
     }
-    const int64_t elements = plane.row_bytes / element_bytes;
-    const int64_t row_span = (elements - 1) * std::abs(element_stride) + element_bytes;
-    const bool adjacent = element_stride == element_bytes;
-    if (!StrideFits(plane_view.head_stride, plane.heads, row_span, adjacent)) {
-      return Bad(where_ + ": head_stride " + std::to_string(plane_view.head_stride) +
-                 " makes rows of " + std::to_string(row_span) + " bytes overlap");
-    }
-    if (!StrideFits(plane_view.token_stride, view.count, row_span, adjacent)) {
-      return Bad(where_ + ": token_stride " + std::to_string(plane_view.token_stride) +
-                 " makes rows of " + std::to_string(row_span) + " bytes overlap");
-    }
-    // A table of blocks may be entered in the middle of one; slots say nothing before they are
-    // read.
-    const uint64_t first_slot =
-        view.table.kind == TableKind::kBlocks
-            ? (view.position - view.table.table_position) % view.tokens_per_block
-            : 0;
-    const bool many_blocks =
-        view.tokens_per_block != 0 && first_slot + view.count > view.tokens_per_block;
-    if (many_blocks && plane_view.block_stride == 0) {
+    const Slots slots = SlotsOf(view);
+    if (slots.blocks > 1 && plane_view.block_stride == 0) {
       return Bad(where_ + ": block_stride is 0 although the view spans several blocks");
+    }
+    return CheckOverlap({{{"element_stride", element_stride, elements},
+                          {"head_stride", plane_view.head_stride, plane.heads},
+                          {"token_stride", plane_view.token_stride, slots.in_block},
+                          {"block_stride", plane_view.block_stride, slots.blocks}}},
+                        element_bytes);
+  }
+
+  static uint64_t Magnitude(int64_t value) {
+    return value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+  }
+
+  // How far the view reaches: slots used in a block, and blocks between the lowest and the highest.
+  struct Slots {
+    uint64_t in_block = 0, blocks = 1;
+  };
+  static Slots SlotsOf(const GroupView& view) {
+    const uint64_t per_block = view.tokens_per_block;
+    const BlockTable& table = view.table;
+    if (view.count == 0) return {0, 1};
+    if (table.kind == TableKind::kNone) {
+      if (per_block == 0) return {view.count, 1};
+      return {std::min(view.count, per_block), (view.count + per_block - 1) / per_block};
+    }
+    const uint64_t per_entry = table.kind == TableKind::kBlocks ? per_block : 1;
+    const uint64_t first = (view.position - table.table_position) / per_entry;
+    const uint64_t last = (view.position + view.count - 1 - table.table_position) / per_entry;
+    uint64_t low = UINT64_MAX, high = 0;
+    for (uint64_t i = first; i <= last; ++i) {
+      const auto entry =
+          static_cast<uint64_t>(table.is_64_bit ? static_cast<const int64_t*>(table.entries)[i]
+                                                : static_cast<const int32_t*>(table.entries)[i]);
+      low = std::min(low, entry);
+      high = std::max(high, entry);
+    }
+    if (table.kind == TableKind::kBlocks) {
+      const bool one = first == last;
+      const uint64_t slot = (view.position - table.table_position) % per_block;
+      return {one ? std::min(view.count, per_block - slot) : per_block, high - low + 1};
+    }
+    if (per_block == 0) return {high - low + 1, 1};
+    return {per_block, high / per_block - low / per_block + 1};
+  }
+
+  struct Dimension {
+    const char* name;
+    int64_t stride;
+    uint64_t count;
+  };
+
+  // From the smallest stride to the largest, each must step over all that lies within. Layouts that
+  // interleave otherwise exist on paper; no engine has one, and a proof for them would be a search.
+  Status CheckOverlap(std::array<Dimension, 4> dimensions, uint64_t element_bytes) const {
+    std::sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
+      return Magnitude(a.stride) < Magnitude(b.stride);
+    });
+    uint64_t span = element_bytes;  // Of everything within.
+    for (const Dimension& dimension : dimensions) {
+      if (dimension.count <= 1) continue;
+      const uint64_t stride = Magnitude(dimension.stride);
+      if (stride < span) {
+        return Bad(where_ + ": " + dimension.name + " " + std::to_string(dimension.stride) +
+                   " makes rows overlap: what it steps over takes " + std::to_string(span) +
+                   " bytes");
+      }
+      uint64_t reach = 0;
+      if (__builtin_mul_overflow(stride, dimension.count - 1, &reach) ||
+          __builtin_add_overflow(span, reach, &span)) {
+        return Bad(where_ + ": " + dimension.name + " " + std::to_string(dimension.stride) +
+                   " leaves the address space");
+      }
     }
     return Status::Ok();
   }
 
-  // Rows interleaved by an element stride may lie closer together than their span.
-  static bool StrideFits(int64_t stride, uint64_t count, int64_t row_span, bool adjacent) {
-    if (count <= 1) return true;
-    return adjacent ? std::abs(stride) >= row_span : stride != 0;
+  // Two positions in one place would take each other's KV.
+  Status CheckDuplicates(const GroupView& view) const {
+    const BlockTable& table = view.table;
+    if (table.kind == TableKind::kNone || view.count <= 1) return Status::Ok();
+    const uint64_t per_entry = table.kind == TableKind::kBlocks ? view.tokens_per_block : 1;
+    const uint64_t first = (view.position - table.table_position) / per_entry;
+    const uint64_t last = (view.position + view.count - 1 - table.table_position) / per_entry;
+    std::vector<int64_t> entries;
+    entries.reserve(last - first + 1);
+    for (uint64_t i = first; i <= last; ++i) {
+      entries.push_back(table.is_64_bit ? static_cast<const int64_t*>(table.entries)[i]
+                                        : static_cast<const int32_t*>(table.entries)[i]);
+    }
+    if (!std::is_sorted(entries.begin(), entries.end())) std::sort(entries.begin(), entries.end());
+    const auto twice = std::adjacent_find(entries.begin(), entries.end());
+    if (twice == entries.end()) return Status::Ok();
+    return Bad(where_ + ": the table names entry " + std::to_string(*twice) + " twice");
   }
 
   const ModelSpec& model_;

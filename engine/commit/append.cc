@@ -59,13 +59,18 @@ Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fi
   return Status::Ok();
 }
 
-Status StoreCore::CheckExpected(const engine::Head& head,
-                                std::optional<uint64_t> expected_length) const {
+Status StoreCore::CheckExpected(const engine::Head& head, const Expected& expected) const {
   const uint64_t length = head.lengths[engine::kTokenLane];
-  if (!expected_length.has_value() || *expected_length == length) return Status::Ok();
-  return Status(StatusCode::kConflict, "expected_length is " + std::to_string(*expected_length) +
-                                           ", the branch has " + std::to_string(length) +
-                                           " tokens");
+  if (expected.length.has_value() && *expected.length != length) {
+    return Status(StatusCode::kConflict, "expected_length is " + std::to_string(*expected.length) +
+                                             ", the branch has " + std::to_string(length) +
+                                             " tokens");
+  }
+  if (expected.version.has_value() && *expected.version != head.version) {
+    return Status(StatusCode::kConflict,
+                  "the branch changed after BeginAppend; what was Put may belong to other tokens");
+  }
+  return Status::Ok();
 }
 
 // `before`: what a branch without pending lengths had, all of it durable.
@@ -96,12 +101,9 @@ uint64_t StoreCore::PayloadBytesMax() const {
   return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
 }
 
-Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
-                                                     std::optional<uint64_t> expected_length,
-                                                     engine::DeltaPayload* payload,
-                                                     Applied* applied,
-                                                     std::span<const engine::Part> parts,
-                                                     uint64_t unit, uint64_t now_ns) {
+Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
+    BranchId id, const Delta& delta, const Expected& expected, engine::DeltaPayload* payload,
+    Applied* applied, std::span<const engine::Part> parts, uint64_t unit, uint64_t now_ns) {
   // Encoded in memory that is kept, so that an append allocates nothing here.
   thread_local FieldWriter fields;
   if (unit == 0 && !gathering_.empty() && gathering_.contains(id)) {
@@ -109,7 +111,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
   }
   const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
   if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
-  CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected_length));
+  CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
   payload->SetLength(head->lengths[engine::kTokenLane]);
   CAIRN_ASSIGN_OR_RETURN(
       engine::Op op,
@@ -137,26 +139,25 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
 }
 
 Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
-                                               std::optional<uint64_t> expected_length,
+                                               const Expected& expected,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                std::span<const engine::Part> parts, uint64_t unit) {
   const uint64_t now_ns = world_.scheduler->WallNs();
   std::lock_guard lock(mutex_);
-  return ReserveDeltaLocked(id, delta, expected_length, payload, applied, parts, unit, now_ns);
+  return ReserveDeltaLocked(id, delta, expected, payload, applied, parts, unit, now_ns);
 }
 
 // One record: reserve, copy, publish. `wait`: sleep while group memory is full.
 Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& delta,
-                                                   const AppendOptions& options,
-                                                   const ModelSpec& model, bool wait,
-                                                   uint64_t deadline_ns) {
+                                                   const Expected& expected, const ModelSpec& model,
+                                                   bool wait, uint64_t deadline_ns) {
   engine::DeltaPayload payload(model, delta, engine::DeltaWindow::Whole(delta),
                                engine::StatesOf(delta));
   thread_local std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());  // Publishing must not allocate.
   Applied applied;
   while (true) {
-    auto slot = ReserveDelta(id, delta, options.expected_length, &payload, &applied, {}, 0);
+    auto slot = ReserveDelta(id, delta, expected, &payload, &applied, {}, 0);
     if (slot.ok()) {
       payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
         log_->PieceReady(*slot, filled);
@@ -206,9 +207,10 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, false));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  const Expected expected{options.expected_length, {}};
   Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
-                                ? AppendRecord(id, delta, options, *model, true, deadline_ns)
-                                : AppendLarge(id, delta, options, *model, deadline_ns);
+                                ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
+                                : AppendLarge(id, delta, expected, *model, deadline_ns);
   if (!applied.ok()) return applied.status();
   CAIRN_RETURN_IF_ERROR(WaitFor(applied->sequence, options.durability, deadline_ns));
   RecordSave(started_ns);
@@ -216,20 +218,21 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
 }
 
 Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOptions& options,
-                                 std::shared_ptr<void> keep) {
+                                 std::shared_ptr<void> keep, std::optional<uint64_t> version) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
+  const Expected expected{options.expected_length, version};
   CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, false));
-  if (options_.delta_batch_tokens > 1) {
+  if (options_.delta_batch_tokens > 1 && !version.has_value()) {
     if (auto ticket = AppendJoined(id, delta, options, model)) return std::move(*ticket);
   }
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   if (PayloadBytes(*model, delta) > std::min(options_.submit_copy_max_bytes, PayloadBytesMax())) {
-    return AppendBorrowed(id, delta, options, std::move(model), std::move(keep));
+    return AppendBorrowed(id, delta, options, expected, std::move(model), std::move(keep));
   }
-  auto applied = AppendRecord(id, delta, options, *model, false, io::kNoDeadline);
+  auto applied = AppendRecord(id, delta, expected, *model, false, io::kNoDeadline);
   if (applied.ok()) return MakeTicket(*applied, options, started_ns);
   if (options.overload == Overload::kShedKv) {
-    return AppendShedding(id, delta, options, applied.status());
+    return AppendShedding(id, delta, options, expected, applied.status());
   }
   return applied.status();
 }
@@ -237,7 +240,8 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
 // Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
 // and is shed as well, until Fill closes the gap.
 Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
-                                         const AppendOptions& options, const Status& cause) {
+                                         const AppendOptions& options, const Expected& expected,
+                                         const Status& cause) {
   bool gap = false;
   if (delta.kv != nullptr) {
     std::lock_guard lock(mutex_);
@@ -255,7 +259,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   std::shared_ptr<const ModelSpec> model;
   CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, false));
   CAIRN_ASSIGN_OR_RETURN(Applied applied,
-                         AppendRecord(id, tokens_only, options, *model, false, io::kNoDeadline));
+                         AppendRecord(id, tokens_only, expected, *model, false, io::kNoDeadline));
   counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
   applied.kv_shed = true;
   return MakeTicket(applied, options, started_ns);
@@ -304,9 +308,10 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   delta.kv = &kv;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, true));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  const Expected expected{options.expected_length, {}};
   Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
-                                ? AppendRecord(id, delta, options, *model, true, deadline_ns)
-                                : AppendLarge(id, delta, options, *model, deadline_ns);
+                                ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
+                                : AppendLarge(id, delta, expected, *model, deadline_ns);
   if (!applied.ok()) return applied.status();
   return WaitFor(applied->sequence, options.durability, deadline_ns);
 }

@@ -11,9 +11,14 @@ namespace cairn {
 
 class DraftState : public std::enable_shared_from_this<DraftState> {
  public:
-  DraftState(std::shared_ptr<StoreCore> core, BranchId id, uint64_t positions,
-             std::unique_ptr<engine::KvStaging> staging)
-      : core_(std::move(core)), id_(id), positions_(positions), staging_(std::move(staging)) {
+  DraftState(std::shared_ptr<StoreCore> core, BranchId id, uint64_t length, uint64_t version,
+             uint64_t positions, std::unique_ptr<engine::KvStaging> staging)
+      : core_(std::move(core)),
+        id_(id),
+        length_(length),
+        version_(version),
+        positions_(positions),
+        staging_(std::move(staging)) {
     for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
   }
 
@@ -48,7 +53,6 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       return Bad(std::to_string(delta.tokens.size()) + " tokens for a draft of " +
                  std::to_string(positions_));
     }
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t length, core_->Length(id_));
     if (ended_.exchange(true)) return Ended();
     Delta whole = delta;
     for (uint32_t group = 0; group < staged_.size(); ++group) {
@@ -57,13 +61,18 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
         count = std::min(count, staged.load(std::memory_order_acquire));
       }
       const uint64_t first = staging_->position(group);
-      const uint64_t end = length + delta.tokens.size();
+      const uint64_t end = length_ + delta.tokens.size();
       count = std::min(count, end > first ? end - first : 0);
       if (count != 0) views_.push_back(staging_->View(group, count));
     }
     kv_.groups = views_;
     if (!views_.empty()) whole.kv = &kv_;
-    return core_->Append(id_, whole, options, shared_from_this());
+    auto ticket = core_->Append(id_, whole, options, shared_from_this(), version_);
+    if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
+      views_.clear();
+      ended_.store(false, std::memory_order_release);
+    }
+    return ticket;
   }
 
   void Abort() { ended_.store(true, std::memory_order_release); }
@@ -78,6 +87,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 
   const std::shared_ptr<StoreCore> core_;
   const BranchId id_;
+  const uint64_t length_, version_;  // Of the branch at BeginAppend.
   const uint64_t positions_;
   const std::unique_ptr<engine::KvStaging> staging_;
   std::vector<std::vector<std::atomic<uint64_t>>> staged_;  // Positions, by group and layer.
@@ -94,7 +104,7 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   }
   std::shared_ptr<const ModelSpec> model;
   std::vector<uint64_t> first;
-  uint64_t lag = 0;
+  uint64_t length = 0, version = 0, lag = 0;
   {
     std::lock_guard lock(mutex_);
     const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
@@ -104,13 +114,18 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
     }
     model = tree_.FindModel(head->model);
     first.assign(head->lengths.begin() + 1, head->lengths.end());
-    for (const uint64_t position : first) {
-      lag = std::max(lag, head->lengths[engine::kTokenLane] - position);
-    }
+    length = head->lengths[engine::kTokenLane];
+    version = head->version;
+    for (const uint64_t position : first) lag = std::max(lag, length - position);
+  }
+  if (positions > UINT64_MAX - lag) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a draft of " + std::to_string(positions) + " positions");
   }
   CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
                                                                std::move(first), positions + lag));
-  return Draft(std::make_shared<DraftState>(shared_from_this(), id, positions, std::move(staging)));
+  return Draft(std::make_shared<DraftState>(shared_from_this(), id, length, version, positions,
+                                            std::move(staging)));
 }
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {

@@ -136,7 +136,7 @@ Status StoreCore::TryFlushJoined(BranchId id) {
     payload.emplace(*waiting.model, delta, engine::DeltaWindow::Whole(delta),
                     std::move(waiting.states));
     hashes.reserve(payload->strips().size());
-    slot = ReserveDeltaLocked(id, delta, waiting.length, &*payload, &applied, {}, 0, now_ns);
+    slot = ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, {}, 0, now_ns);
     if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
       waiting.states = payload->TakeStates();
       return slot.status();

@@ -13,8 +13,8 @@
 
 namespace cairn {
 
-Result<uint64_t> StoreCore::BeginGathering(BranchId id, std::optional<uint64_t> expected_length,
-                                           bool wait, uint64_t deadline_ns) {
+Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected, bool wait,
+                                           uint64_t deadline_ns) {
   while (true) {
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
     {
@@ -22,7 +22,7 @@ Result<uint64_t> StoreCore::BeginGathering(BranchId id, std::optional<uint64_t> 
       const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
       if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
       if (!gathering_.contains(id)) {
-        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected_length));
+        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
         gathering_.insert(id);
         return head->lengths[engine::kTokenLane];
       }
@@ -135,18 +135,17 @@ bool IsEmpty(const engine::DeltaWindow& window) {
 }  // namespace
 
 Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delta,
-                                                  const AppendOptions& options,
-                                                  const ModelSpec& model, uint64_t deadline_ns) {
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
-                         BeginGathering(id, options.expected_length, true, deadline_ns));
-  return AppendParts(id, delta, options, model, length, deadline_ns, nullptr);
+                                                  const Expected& expected, const ModelSpec& model,
+                                                  uint64_t deadline_ns) {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, true, deadline_ns));
+  return AppendParts(id, delta, expected, model, length, deadline_ns, nullptr);
 }
 
 // Follows a BeginGathering, which gave `length`, and ends the gathering.
 Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delta,
-                                                  const AppendOptions& options,
-                                                  const ModelSpec& model, uint64_t length,
-                                                  uint64_t deadline_ns, TicketState* ticket) {
+                                                  const Expected& expected, const ModelSpec& model,
+                                                  uint64_t length, uint64_t deadline_ns,
+                                                  TicketState* ticket) {
   struct End {
     StoreCore* core;
     BranchId id;
@@ -176,7 +175,7 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
   hashes.reserve(last.strips().size());
   Applied applied;
   while (true) {
-    auto slot = ReserveDelta(id, delta, options.expected_length, &last, &applied, parts, unit);
+    auto slot = ReserveDelta(id, delta, expected, &last, &applied, parts, unit);
     if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
       CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
       continue;
@@ -191,13 +190,12 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
 }
 
 Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
-                                         const AppendOptions& options,
+                                         const AppendOptions& options, const Expected& expected,
                                          std::shared_ptr<const ModelSpec> model,
                                          std::shared_ptr<void> keep) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
-                         BeginGathering(id, options.expected_length, false, 0));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
@@ -209,10 +207,10 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   AppendOptions own = options;
   own.queue = nullptr;
-  executor_->Post([self = shared_from_this(), id, delta, own, model = std::move(model), length,
-                   deadline_ns, state, keep = std::move(keep)] {
+  executor_->Post([self = shared_from_this(), id, delta, own, expected, model = std::move(model),
+                   length, deadline_ns, state, keep = std::move(keep)] {
     if (!state->BeginJob()) return;
-    auto applied = self->AppendParts(id, delta, own, *model, length, deadline_ns, state.get());
+    auto applied = self->AppendParts(id, delta, expected, *model, length, deadline_ns, state.get());
     if (!applied.ok()) {
       if (applied.status().code() == StatusCode::kCancelled) {
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);

@@ -176,7 +176,8 @@ Result<StoreOptionsFile> ReadOptionsFile(io::FileSystem& files, const std::strin
     if (line.empty() || line.front() == '#') continue;
     const size_t equals = line.find('=');
     const auto bad = [&](const std::string& why) {
-      return Damaged(path, "line " + std::to_string(line_number) + ": " + why);
+      return Damaged(path, "line " + std::to_string(line_number) + ": " + why +
+                               "; without the file a store opens with the defaults");
     };
     if (equals == std::string_view::npos) return bad("no \"=\"");
     const std::string_view key = line.substr(0, equals);

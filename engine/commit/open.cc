@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening and closing. Order matters twice: the lock comes before anything is read, and a manifest
-// is durable before the log that it names takes its first record.
+// Opening and closing. Order matters twice: the lock comes before anything is read, and the log's
+// first segment is durable before the manifest that names it, which is before the first record.
 #include <cstring>
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
+#include "wal/segment_files.h"
 
 namespace cairn {
 
@@ -91,23 +92,40 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   return core;
 }
 
+// A directory without a manifest may become a store if nothing of anybody else's is in it. Looked
+// at before the lock file is put there.
 Status StoreCore::CheckDirectoryIsFree() {
+  const auto other = [&](const std::string& name) {
+    return Status(StatusCode::kInvalidState,
+                  path_ + " is no store and holds other files (\"" + name + "\")");
+  };
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
   for (const std::string& name : names) {
-    if (!IsOurs(name)) {
-      return Status(StatusCode::kInvalidState,
-                    path_ + " is no store and holds other files (\"" + name + "\")");
+    if (!IsOurs(name)) return other(name);
+    if (name != kLogDirectory) continue;
+    const std::string log = io::JoinPath(path_, kLogDirectory);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> inside, world_.files->List(log));
+    for (const std::string& file : inside) {
+      if (!wal::IsLogFileName(file)) return other(io::JoinPath(kLogDirectory, file));
     }
   }
   return Status::Ok();
 }
 
-// A crash in here leaves no manifest, and so no store: the next Open begins again.
+// The manifest comes last: it is what makes a directory a store. A crash before leaves none, and
+// the next Open begins again.
 Status StoreCore::CreateFiles() {
   io::FileSystem& files = *world_.files;
   const std::string log = io::JoinPath(path_, kLogDirectory);
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(files, log));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stale, files.List(log));
+  for (const std::string& name : stale) {
+    CAIRN_ASSIGN_OR_RETURN(const bool written, wal::HoldsRecords(files, io::JoinPath(log, name)));
+    if (!written) continue;
+    return Status(StatusCode::kCorruption,
+                  path_ + ": the log of a store is here (" + name +
+                      "), but no MANIFEST: it was removed or is another directory's");
+  }
   for (const std::string& name : stale) {
     CAIRN_RETURN_IF_ERROR(files.Remove(io::JoinPath(log, name)));
   }
@@ -121,6 +139,7 @@ Status StoreCore::CreateFiles() {
   manifest_.number = 1;
   manifest_.segment_bytes = options_.segment_bytes;
   manifest_.created_at_ns = world_.scheduler->WallNs();
+  CAIRN_RETURN_IF_ERROR(StartLog({}));
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
   return files.SyncDirectory(io::ParentPath(path_));
 }
@@ -162,12 +181,20 @@ Status StoreCore::OpenFiles() {
     recovery.salvage = options_.salvage;
     CAIRN_RETURN_IF_ERROR(Replay(recovery, &tree_, &recovered));
     if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
-  } else if (manifest.status().code() == StatusCode::kNotFound && !options_.read_only) {
-    CAIRN_RETURN_IF_ERROR(CreateFiles());
-  } else {
-    return manifest.status();
+    if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
+    if (const Status whole = CheckLogIsWhole(recovered); !whole.ok()) {
+      if (!options_.salvage || whole.code() != StatusCode::kCorruption) return whole;
+      if (!recovered.repaired) recovery_note_ = std::string(whole.message());
+    }
+    CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
+    // What was salvaged is all that later openings may ask for.
+    const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
+    return cut && !options_.read_only ? WriteCheckpoint() : Status::Ok();
   }
-  return StartLog(std::move(recovered));
+  if (manifest.status().code() == StatusCode::kNotFound && !options_.read_only) {
+    return CreateFiles();
+  }
+  return manifest.status();
 }
 
 Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
@@ -215,8 +242,35 @@ Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
     transaction.Commit(record.location, token_prefix);
     return Status::Ok();
   };
-  CAIRN_ASSIGN_OR_RETURN(*recovered, wal::Recover(world_, recovery, on_record));
+  auto found = wal::Recover(world_, recovery, on_record);
+  if (found.status().code() ==
+      StatusCode::kInvalidArgument) {  // Another store's: no argument here.
+    return Status(StatusCode::kCorruption, std::string(found.status().message()));
+  }
+  if (!found.ok()) return found.status();
+  *recovered = std::move(*found);
   return Status::Ok();
+}
+
+// What a log cannot know of itself: that its end was taken away, segments and all. Everything up to
+// the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
+Status StoreCore::CheckLogIsWhole(const wal::RecoveredLog& recovered) const {
+  const std::string log = io::JoinPath(path_, kLogDirectory);
+  const std::string first = wal::SegmentPath(log, manifest_.log_start_segment);
+  const auto info = world_.files->Info(first);
+  if (info.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kCorruption, first + ": offset 0: the first segment is missing");
+  }
+  if (!info.ok()) return info.status();
+  if (recovered.last_sequence >= manifest_.last_sequence) return Status::Ok();
+  const uint64_t last =
+      recovered.segments.empty() ? manifest_.log_start_segment : recovered.segments.back().number;
+  const uint64_t offset = recovered.segments.empty() ? 0 : recovered.segments.back().end_offset;
+  return Status(StatusCode::kCorruption,
+                wal::SegmentPath(log, last) + ": offset " + std::to_string(offset) +
+                    ": the log ends with sequence " + std::to_string(recovered.last_sequence) +
+                    ", " + "MANIFEST-" + std::to_string(manifest_.number) + " says that it held " +
+                    std::to_string(manifest_.last_sequence));
 }
 
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {

@@ -36,7 +36,14 @@ Result<std::unique_ptr<KvStaging>> KvStaging::Make(StagingPool* pool,
   staging->pool_ = pool;
   staging->positions_ = std::move(positions);
   staging->capacity_ = capacity;
-  const uint64_t bytes = model->token_bytes() * capacity;
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(model->token_bytes(), capacity, &bytes) || bytes > pool->max_bytes()) {
+    return Status(StatusCode::kInvalidArgument, std::to_string(capacity) + " positions of " +
+                                                    std::to_string(model->token_bytes()) +
+                                                    " bytes need more than all staging memory, " +
+                                                    std::to_string(pool->max_bytes()) +
+                                                    " bytes (a share of max_memory_bytes)");
+  }
   std::byte* at = nullptr;
   if (bytes != 0) {
     CAIRN_ASSIGN_OR_RETURN(staging->buffer_, pool->Take(bytes));

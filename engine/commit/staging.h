@@ -22,6 +22,7 @@ class StagingPool {
   // kBusy when it is used up, kOutOfMemory when the allocator fails.
   Result<AlignedBuffer> Take(uint64_t bytes);
   void Return(AlignedBuffer buffer);
+  uint64_t max_bytes() const { return max_bytes_; }
   uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
 
  private:

@@ -104,6 +104,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
     }
     moved.node = node_id;
     moved.lengths = std::move(new_lengths);
+    ++moved.version;
     if (const auto now = tree->nodes_.find(node_id); now != tree->nodes_.end()) {
       now->second->heads.insert({moved.lengths[kTokenLane], branch});
     }

@@ -64,6 +64,9 @@ struct Head {
   uint64_t node = 0;  // 0: empty.
   std::string name, ns;
   std::vector<uint64_t> lengths;  // One a lane.
+  // Grows with every change of the branch's content; in memory only. Two equal lengths may have
+  // different tokens below them, two equal versions cannot.
+  uint64_t version = 0;
   uint64_t created_at_ns = 0, updated_at_ns = 0;
 };
 

@@ -186,7 +186,8 @@ TEST_P(BatchTest, ManyBranchesStepTogether) {
       kvs.back()->Write(i, step, step + 1);
       batch.Append(branches[i], MakeDelta(tokens, kvs.back()->View(step, 1)), step);
     }
-    ASSERT_OK_ASSIGN(Store::WriteResult result, store_.Write(batch));
+    ASSERT_OK_ASSIGN(Store::WriteResult result,
+                     WhileBusy(store_, [&] { return store_.Write(batch); }));
     ASSERT_OK(result.ticket.Wait());
   }
   for (int round = 0; round < 2; ++round) {

@@ -92,7 +92,8 @@ TEST_P(CloseTest, CloseFinishesEveryTicket) {
   for (int i = 0; i < 50; ++i) {
     AppendOptions options;
     options.durability = static_cast<Durability>(i % 3);
-    ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(tokens), options));
+    ASSERT_OK_ASSIGN(Ticket ticket,
+                     WhileBusy(store_, [&] { return chat_.Append(MakeDelta(tokens), options); }));
     tickets.push_back(ticket);
   }
   ASSERT_OK(store_.Close());

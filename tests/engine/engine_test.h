@@ -79,6 +79,15 @@ inline Result<uint64_t> AppendSome(Branch& branch, const ModelSpec& model, uint6
       MakeDelta(tokens, model.groups.empty() ? nullptr : kv.View(begin, count)), options);
 }
 
+// Calls that never wait give kBusy while a tiny segment's successor is being prepared: tries again
+// until it is.
+template <typename Call>
+auto WhileBusy(Store& store, Call&& call) {
+  auto result = call();
+  while (StatusOf(result).code() == StatusCode::kBusy && store.Flush().ok()) result = call();
+  return result;
+}
+
 // Restores KV of all groups in [begin, end) and compares it with what `seed` makes.
 inline ::testing::AssertionResult HasKv(const Branch& branch, const ModelSpec& model,
                                         uint64_t begin, uint64_t end, uint64_t seed = kSeed) {

@@ -161,7 +161,7 @@ TEST(PoisonSweepTest, EveryOperationOnTheLogFailsOnce) {
         if (!appended.ok()) {
           const StatusCode code = appended.status().code();
           // No new segment could be made: nothing is lost, and the next attempt finds one.
-          if (code == StatusCode::kNoSpace && ++refused < 100) {
+          if ((code == StatusCode::kNoSpace || code == StatusCode::kIoError) && ++refused < 100) {
             sim.scheduler->Sleep(100'000'000);
             --i;
             continue;

@@ -36,7 +36,8 @@ TEST_P(TicketTest, EveryDurabilityInOrder) {
     AppendOptions options;
     options.durability = static_cast<Durability>(i % 3);
     options.expected_length = 3 * i;
-    ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(tokens), options));
+    ASSERT_OK_ASSIGN(Ticket ticket,
+                     WhileBusy(store_, [&] { return chat_.Append(MakeDelta(tokens), options); }));
     EXPECT_EQ(3 * (i + 1), ticket.length());
     EXPECT_TRUE(ticket.released());
     if (options.durability == Durability::kMemory) {
@@ -64,7 +65,7 @@ TEST_P(TicketTest, CompletionsComeThroughTheQueue) {
     options.durability = i % 2 == 0 ? Durability::kProcess : Durability::kPower;
     options.queue = &queue;
     options.user_data = i;
-    ASSERT_OK(chat_.Append(MakeDelta(tokens), options));
+    ASSERT_OK(WhileBusy(store_, [&] { return chat_.Append(MakeDelta(tokens), options); }));
   }
   std::vector<bool> seen(kCount);
   for (uint64_t count = 0; count < kCount;) {

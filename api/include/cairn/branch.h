@@ -151,7 +151,9 @@ class Draft {
   // one layer base each. Nothing is kept of the view.
   Status Put(uint32_t layer, const GroupView& view);
   // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
-  // (accepted speculation); KV of a group counts as far as all its layers were Put. Ends the draft.
+  // (accepted speculation); KV of a group counts as far as all its layers were Put. Ends the draft,
+  // unless it fails: then nothing was applied and it may be tried again. kConflict when the branch
+  // was changed since BeginAppend, since what was Put would belong to other tokens.
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
   void Abort();
 
@@ -175,21 +177,25 @@ class Branch {
   // call, larger ones are borrowed until the ticket is released; while one is being gathered,
   // further appends to this branch give kBusy.
   // Fails at once (no ticket) with kInvalidArgument, kConflict, kModelMismatch, kNotFound, kBusy,
-  // kNoSpace, kPoisoned, kReadOnly: then nothing was applied.
+  // kNoSpace, kIoError (no further log segment can be made), kPoisoned, kReadOnly: then nothing was
+  // applied.
   // The append is applied, in order, when this returns (borrowed: when it is released).
   Result<Ticket> Append(const Delta& delta, const AppendOptions& options = {});
   // Blocking: leads the group commit on this thread. The length after the append.
   Result<uint64_t> AppendSync(const Delta& delta, const AppendOptions& options = {});
-  // Staging for positions [length, length + positions). kBusy when staging memory is used up.
+  // Staging for positions [length, length + positions). kBusy when staging memory is used up,
+  // kInvalidArgument when it could never hold so many.
   Result<Draft> BeginAppend(uint64_t positions);
   // Attaches recomputed KV to positions that have none: each group from its kv_length on.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
 
   // A new branch with this one's first `position` tokens. Constant time; no data is copied. It
-  // shares the KV that those have now: where this branch's KV lags behind `position`, what it gains
-  // later is its own, and the new branch is filled by itself.
+  // shares the KV that lies on the same nodes as those tokens: KV that lags behind `position`, or
+  // that this branch filled in for tokens it shares with an older one, is not passed on, and the
+  // new branch is filled by itself. Info() tells its kv_lengths.
   Result<Branch> ForkAt(uint64_t position, const BranchOptions& options) const;
-  // Forgets everything from `length` on. In place when nobody else reaches beyond.
+  // Forgets everything from `length` on. In place when nobody else reaches beyond. Below the first
+  // token of its own a branch loses KV that it filled in by itself, as in ForkAt.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);
   Status Rename(const std::string& name, Durability durability = Durability::kProcess);
   Status Drop(Durability durability = Durability::kProcess);

@@ -66,8 +66,10 @@ struct KvView {
 enum class KvUse : uint8_t { kAppend, kRestore };
 
 // Checks the description against the model, once: groups and planes exist, every layer has a base,
-// strides do not make rows overlap (for kRestore), tables cover the positions and hold no negative
-// entry. kInvalidArgument naming group, plane and field. Reads no KV memory.
+// strides do not make rows overlap, tables cover the positions and hold no negative entry; for
+// kRestore, which writes, also that no table names an entry twice and no two layers next to each
+// other have one base. Whether planes or layers overlap otherwise is not looked at.
+// kInvalidArgument naming group, plane and field. Reads no KV memory.
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
 
 }  // namespace cairn
