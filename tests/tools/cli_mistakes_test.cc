@@ -141,7 +141,7 @@ TEST_F(CliMistakesTest, DumpWalKnowsItsSegments) {
 }
 
 TEST_F(CliMistakesTest, MessagesNameWhatTheUserCanChange) {
-  const std::string none = "no store at " + store_ + " (cairn create makes one)";
+  const std::string none = "no store at " + store_ + " (cairn create " + store_ + " makes one)";
   for (const char* command : {"ls", "stat", "verify", "dump-wal", "repair"}) {
     ExpectError({command, store_}, 3, "NotFound", none);
   }

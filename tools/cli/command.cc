@@ -124,7 +124,8 @@ Status ExplainOpen(const std::string& path, const Status& status) {
   CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   const auto manifest = engine::ReadManifest(*world.files, path);
   if (manifest.status().code() != StatusCode::kNotFound) return status;
-  return Status(StatusCode::kNotFound, "no store at " + path + " (cairn create makes one)");
+  return Status(StatusCode::kNotFound,
+                "no store at " + path + " (cairn create " + path + " makes one)");
 }
 
 Status NameOption(const Status& status, std::string_view word, std::string_view option) {
