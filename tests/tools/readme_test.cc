@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the README's C++ example is real. Method: its block is compared with the file that is
-// built as cairn-example, and that program is run twice in an empty directory.
+// Property: the README's examples are real. Method: the C++ block is compared with the file that is
+// built as cairn-example, and that program is run twice in an empty directory; the block of
+// commands is run line by line by a shell in an empty directory.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -35,6 +36,28 @@ TEST(Readme, TheExampleRuns) {
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(std::system(command.c_str()), 0);  // The store is there already.
   std::filesystem::remove_all(pattern);
+}
+
+// The default segment would make some 64 MiB of every command that writes.
+TEST(Readme, TheCommandsRunAndTakeLittleRoom) {
+  const std::string readme = ReadAll(std::string(CAIRN_SOURCE_DIR) + "/README.md");
+  const size_t begin = readme.find("```sh\ncairn create ");
+  ASSERT_NE(begin, std::string::npos);
+  const size_t first = begin + 6;
+  const std::string commands = readme.substr(first, readme.find("```", first) - first);
+  char pattern[] = "/tmp/cairn-commands-XXXXXX";
+  ASSERT_NE(mkdtemp(pattern), nullptr);
+  const std::filesystem::path directory = pattern;
+  std::ofstream(directory / "commands")
+      << "cd " << pattern << "\nPATH=" CAIRN_BIN_DIR ":$PATH\nset -e\n"
+      << commands;
+  EXPECT_EQ(std::system(("sh " + (directory / "commands").string()).c_str()), 0) << commands;
+  uint64_t bytes = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(directory / "state")) {
+    if (file.is_regular_file()) bytes += file.file_size();
+  }
+  EXPECT_LT(bytes, 16u << 20);
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdint>
 #include <cstdio>
+#include <string>
 
 #include "cairn/store.h"
 #include "tools/bench/bench.h"
@@ -19,6 +21,12 @@ struct Benchmark {
   const char* detail;
   Run run;
 };
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+// Numbers of bytes, tokens or steps, from 0 or 1 on. Without a range CLI11 reads -1 as 2^64 - 1.
+constexpr uint64_t kNumberMax = uint64_t{1} << 40;
 
 constexpr std::array kBenchmarks = {
     Benchmark{
@@ -65,13 +73,14 @@ void AddCommonOptions(CLI::App& app, Config& config) {
   app.add_flag("--json", config.json, "Print one JSON object instead of text");
   app.add_flag("!--no-rt", config.real_time, "Do not ask for real-time priority");
   app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::PositiveNumber);
-  app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes");
+      ->check(CLI::Range(0.001, 86'400.0));
+  app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
   app.add_option("--pool", config.pool_segments, "Pre-written segments")
       ->check(CLI::Range(2, 1024));
   app.add_option("--source-bytes", config.source_bytes, "KV memory that appends come from")
-      ->check(CLI::Range(uint64_t{16} << 20, uint64_t{1} << 40));
+      ->check(CLI::Range(uint64_t{16} << 20, kNumberMax));
 }
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
@@ -81,17 +90,21 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");
   if (name == "append-group") {
     app.add_option("--sync-delay-us", config.sync_delay_us,
-                   "What every sync of the store takes at least");
+                   "What every sync of the store takes at least")
+        ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
   if (name == "submit") app.add_option("--durability", config.durability, "memory or process");
   if (name.starts_with("restore")) {
-    app.add_option("--session-bytes", config.session_bytes, "KV of the session");
+    app.add_option("--session-bytes", config.session_bytes, "KV of the session")
+        ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
   if (name == "fork") {
-    app.add_option("--tokens", config.tokens, "Length of the branch")->check(CLI::PositiveNumber);
+    app.add_option("--tokens", config.tokens, "Length of the branch")
+        ->check(CLI::Range(uint64_t{1}, kNumberMax));
   }
   if (name == "rewind") {
-    app.add_option("--steps", config.steps, "Appends and rewinds")->check(CLI::PositiveNumber);
+    app.add_option("--steps", config.steps, "Appends and rewinds")
+        ->check(CLI::Range(uint64_t{1}, kNumberMax));
   }
 }
 
@@ -122,7 +135,8 @@ int RunBenchmark(const Benchmark& benchmark, const Config& config) {
   }
   if (!status.ok()) {
     std::fprintf(stderr, "cairn-bench: %s: %s\n", benchmark.name, status.ToString().c_str());
-    return 1;
+    // What the store or the benchmark refuses of its arguments.
+    return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
   if (config.json) {
     std::printf("%s\n", report.ToJson(benchmark.name).dump(2).c_str());
@@ -130,6 +144,20 @@ int RunBenchmark(const Benchmark& benchmark, const Config& config) {
     report.Print(benchmark.name);
   }
   return 0;
+}
+
+// --help arrives as a parse error of exit code 0.
+int ParseError(const CLI::App& app, const CLI::ParseError& error, const char* first_argument) {
+  if (error.get_exit_code() == 0) return app.exit(error);
+  std::string what = error.what();
+  if (app.get_subcommands().empty()) {
+    what = first_argument == nullptr || first_argument[0] == '-'
+               ? "the name of a benchmark comes first"
+               : "there is no benchmark \"" + std::string(first_argument) + "\"";
+  }
+  std::fprintf(stderr, "cairn-bench: %s\nTry: cairn-bench list, cairn-bench --help\n",
+               what.c_str());
+  return kExitUsage;
 }
 
 int Main(int argc, char** argv) {
@@ -144,7 +172,11 @@ int Main(int argc, char** argv) {
     AddOwnOptions(benchmark.name, *command, config);
     command->callback([&] { result = RunBenchmark(benchmark, config); });
   }
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return ParseError(app, error, argv[1]);
+  }
   return result;
 }
 

@@ -37,7 +37,7 @@ Result<TokenId> ParseToken(std::string_view text) {
   TokenId token = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return Bad("\"" + std::string(text) + "\" is no token id (0 to 4294967295)");
+    return Bad("\"" + Excerpt(text) + "\" is no token id (0 to 4294967295)");
   }
   return token;
 }
@@ -45,6 +45,10 @@ Result<TokenId> ParseToken(std::string_view text) {
 // Ids between white space and commas.
 Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens) {
   constexpr std::string_view kBetween = " \t\r\n,";
+  if (const size_t begin = text.find_first_not_of(kBetween);
+      begin != std::string_view::npos && text[begin] == '{') {
+    return Bad("\"" + Excerpt(text) + "\" is no token id; JSON lines are read with --json-lines");
+  }
   for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
     CAIRN_ASSIGN_OR_RETURN(const TokenId token, ParseToken(text.substr(at, end - at)));
@@ -56,7 +60,7 @@ Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens) {
 
 Result<Json> ParseJson(const std::string& text, const char* what) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Bad(std::string(what) + " is not JSON: " + text);
+  if (json.is_discarded()) return Bad(std::string(what) + " is not JSON: " + Excerpt(text));
   return json;
 }
 
@@ -64,7 +68,7 @@ Result<Json> ParseJson(const std::string& text, const char* what) {
 // leaves out comes from the arguments.
 Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments) {
   CAIRN_ASSIGN_OR_RETURN(const Json json, ParseJson(line, "the line"));
-  if (!json.is_object()) return Bad("the line is no JSON object: " + line);
+  if (!json.is_object()) return Bad("the line is no JSON object: " + Excerpt(line));
   Item item;
   item.branch = arguments.branch;
   item.ns = arguments.ns;
@@ -90,7 +94,7 @@ Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments
     } else if (key == "metadata") {
       item.metadata = value;
     } else {
-      return Bad("unknown key \"" + key + "\"");
+      return Bad("unknown key \"" + Excerpt(key) + "\"");
     }
   }
   if (item.branch.empty()) return Bad("neither the line nor the arguments name a branch");
@@ -102,7 +106,9 @@ class Appender {
   Appender(Store* store, const AppendArguments& arguments, bool json)
       : store_(store), arguments_(arguments), json_(json) {}
 
+  // kInvalidArgument, and nothing is created, when the item has no token.
   Status Append(const Item& item) {
+    if (item.tokens.empty()) return Bad("no token ids: nothing to append");
     CAIRN_ASSIGN_OR_RETURN(Branch branch, BranchOf(item));
     AppMetadata metadata;
     if (item.metadata.has_value()) {
@@ -124,12 +130,18 @@ class Appender {
  private:
   Result<Branch> BranchOf(const Item& item) {
     Result<Branch> branch = FindBranch(*store_, item.branch, item.ns);
-    const bool missing = branch.status().code() == StatusCode::kNotFound;
-    if (!missing || !arguments_.create || item.branch.starts_with('#')) {
-      return !missing || item.branch.starts_with('#')
-                 ? branch
-                 : Status(StatusCode::kNotFound,
-                          std::string(branch.status().message()) + "; --create makes it");
+    if (branch.status().code() != StatusCode::kNotFound) return branch;
+    if (!arguments_.create) {
+      if (item.branch.starts_with('#')) return branch;
+      return Status(StatusCode::kNotFound,
+                    std::string(branch.status().message()) + "; --create makes it");
+    }
+    CAIRN_RETURN_IF_ERROR(CheckNewName(item.branch));
+    // Before anything is made, so that what fails leaves nothing.
+    if (item.expected_length.value_or(0) != 0) {
+      return Status(StatusCode::kConflict, std::string(branch.status().message()) +
+                                               "; a new one would not have " +
+                                               Plural(*item.expected_length, "token"));
     }
     CAIRN_ASSIGN_OR_RETURN(const ModelId model, ModelOf(item.model));
     return store_->CreateBranch(
@@ -211,7 +223,7 @@ Result<int> RunAppend(const AppendArguments& arguments, bool json) {
     // Read and checked before the store is opened: nobody waits for a slow pipe.
     item = ItemOf(arguments);
     if (!item.ok()) return item.status();
-    if (arguments.tokens.empty() && arguments.metadata.empty()) {
+    if (arguments.tokens.empty()) {
       for (std::string line; std::getline(std::cin, line);) {
         CAIRN_RETURN_IF_ERROR(ParseTokens(line, &item->tokens));
       }
@@ -219,8 +231,9 @@ Result<int> RunAppend(const AppendArguments& arguments, bool json) {
   }
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   Appender appender(&store, arguments, json);
-  const Status status =
-      arguments.json_lines ? AppendLines(&appender, arguments) : appender.Append(*item);
+  const Status status = arguments.json_lines ? AppendLines(&appender, arguments)
+                                             : NameOption(appender.Append(*item), "expected_length",
+                                                          "--expected-length");
   if (!status.ok()) return CloseAfter(&store, status);
   return CloseAfter(&store, kExitOk);
 }
@@ -245,7 +258,7 @@ void AddAppendCommand(CLI::App& app, Session& session) {
       "was reported before it stays. A branch of a model with KV gets tokens, no KV.",
       "  cairn append notes chat --create 1 2 3\n"
       "  tokenize < prompt.txt | cairn append notes chat --expected-length 3\n"
-      "  cairn append notes chat --metadata '{\"turn\": 2}'\n"
+      "  cairn append notes chat 4 5 --metadata '{\"turn\": 2}'\n"
       "  cairn append notes --create --json-lines --json < conversations.jsonl",
       append, RunAppend);
   AddStoreArgument(command, &append->store);
@@ -258,8 +271,8 @@ void AddAppendCommand(CLI::App& app, Session& session) {
                    "Model of branches that are made; registered, without KV, when unknown")
       ->capture_default_str();
   command->add_option("--metadata", append->metadata, "A JSON value, kept as MessagePack");
-  command->add_option("--expected-length", append->expected_length,
-                      "Append only if the branch is this long (exit code 6 if not)");
+  AddNumberOption(command, "--expected-length", &append->expected_length,
+                  "Append only if the branch is this long (exit code 6 if not)");
   command->add_flag("--json-lines", append->json_lines, "Read JSON lines from standard input");
   AddDurabilityOption(command, &append->durability);
 }

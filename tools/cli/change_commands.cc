@@ -36,6 +36,7 @@ Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change cha
 }
 
 Result<int> RunFork(const ChangeArguments& arguments, bool json) {
+  CAIRN_RETURN_IF_ERROR(CheckNewName(arguments.name));
   return ChangeBranch(arguments, json, [&](Branch& branch) -> Result<BranchInfo> {
     CAIRN_ASSIGN_OR_RETURN(const BranchInfo source, branch.Info());
     CAIRN_ASSIGN_OR_RETURN(
@@ -55,6 +56,7 @@ Result<int> RunRewind(const ChangeArguments& arguments, bool json) {
 }
 
 Result<int> RunRename(const ChangeArguments& arguments, bool json) {
+  CAIRN_RETURN_IF_ERROR(CheckNewName(arguments.name));
   return ChangeBranch(arguments, json, [&](Branch& branch) -> Result<BranchInfo> {
     CAIRN_RETURN_IF_ERROR(branch.Rename(arguments.name, arguments.durability));
     return branch.Info();
@@ -82,7 +84,7 @@ void AddChangeCommands(CLI::App& app, Session& session) {
                  "  cairn fork state chat-42              # at its end, without a name",
                  fork, RunFork);
   AddBranchArguments(command, fork.get());
-  command->add_option("--at", fork->position, "Position; the branch's length if absent");
+  AddNumberOption(command, "--at", &fork->position, "Position; the branch's length if absent");
   command->add_option("--name", fork->name, "Name of the new branch; unnamed if absent");
   AddDurabilityOption(command, &fork->durability);
 
@@ -92,7 +94,7 @@ void AddChangeCommands(CLI::App& app, Session& session) {
                        "Branches that left it later keep theirs.",
                        "  cairn rewind state chat-42 --to 1000", rewind, RunRewind);
   AddBranchArguments(command, rewind.get());
-  command->add_option("--to", rewind->position, "Length that is left")->required();
+  AddNumberOption(command, "--to", &rewind->position, "Length that is left")->required();
   AddDurabilityOption(command, &rewind->durability);
 
   const auto rename = std::make_shared<ChangeArguments>();

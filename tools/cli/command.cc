@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/command.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <map>
 
 #include "base/core/check.h"
+#include "engine/commit/manifest.h"
+#include "tools/cli/output.h"
 
 namespace cairn::cli {
 
@@ -37,7 +41,13 @@ ExitCode ExitCodeOf(StatusCode code) {
 }
 
 void AddStoreArgument(CLI::App* command, std::string* path) {
-  command->add_option("STORE", *path, "Directory of the store")->required();
+  command->add_option("STORE", *path, "Directory of the store")
+      ->required()
+      ->check([](const std::string& text) -> std::string {
+        if (text.empty()) return "the path is empty";
+        if (text == ":memory:") return "a store in memory would end with this command";
+        return "";
+      });
 }
 
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments) {
@@ -61,13 +71,37 @@ void AddDurabilityOption(CLI::App* command, Durability* durability) {
       ->default_str("process");
 }
 
+CLI::Validator DecimalNumber(bool unit_allowed) {
+  const auto read = [unit_allowed](std::string& text) -> std::string {
+    uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc::result_out_of_range) return text + " is too large";
+    const bool rest_is_good = std::all_of(stop, end, [&](char c) {
+      return unit_allowed && (c == ' ' || std::isalpha(static_cast<unsigned char>(c)) != 0);
+    });
+    if (error != std::errc() || !rest_is_good) {
+      return "\"" + Excerpt(text) + "\" is no " + (unit_allowed ? "size" : "number from 0 on");
+    }
+    text = std::to_string(value) + std::string(stop, end);
+    return "";
+  };
+  return CLI::Validator(read, "");
+}
+
+Result<Store> OpenStore(const std::string& path, const Options& options) {
+  Result<Store> store = Store::Open(path, options);
+  if (!store.ok()) return ExplainOpen(path, store.status());
+  return store;
+}
+
 Result<Store> OpenForReading(const std::string& path) {
   Options options;
   options.read_only = true;
   // Reads what it needs from the files; there is nothing hot yet.
   options.max_memory_bytes = 64 << 20;
   options.hot_tail_bytes = 1 << 20;
-  return Store::Open(path, options);
+  return OpenStore(path, options);
 }
 
 Options WritingOptions() {
@@ -79,8 +113,33 @@ Options WritingOptions() {
   return options;
 }
 
-Result<Store> OpenForWriting(const std::string& path) {
-  return Store::Open(path, WritingOptions());
+Result<Store> OpenForWriting(const std::string& path) { return OpenStore(path, WritingOptions()); }
+
+Status ExplainOpen(const std::string& path, const Status& status) {
+  if (status.code() == StatusCode::kInvalidArgument) {
+    return Status(StatusCode::kCorruption, std::string(status.message()));
+  }
+  if (status.code() != StatusCode::kNotFound) return status;
+  // A file of a store may be missing, too.
+  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  const auto manifest = engine::ReadManifest(*world.files, path);
+  if (manifest.status().code() != StatusCode::kNotFound) return status;
+  return Status(StatusCode::kNotFound,
+                "no store at " + path + " (cairn create " + path + " makes one)");
+}
+
+Status NameOption(const Status& status, std::string_view word, std::string_view option) {
+  std::string message(status.message());
+  const size_t at = message.find(word);
+  if (at == std::string::npos) return status;
+  return Status(status.code(), message.replace(at, word.size(), option));
+}
+
+Status CheckNewName(const std::string& name) {
+  if (!name.starts_with('#')) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "\"" + Excerpt(name) + "\" cannot be a name: # and a number stand for the branch " +
+                    "of that id");
 }
 
 Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns) {

@@ -75,14 +75,36 @@ struct BranchArguments {
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments);
 void AddDurabilityOption(CLI::App* command, Durability* durability);
 
+// For transform(): takes decimal digits, followed by a unit if that is allowed, and nothing else.
+// CLI11 alone would read -1 and 2^64 as 2^64 - 1, and 010 as eight.
+CLI::Validator DecimalNumber(bool unit_allowed = false);
+
+// `value`: an unsigned integer, or an optional one.
+template <typename Value>
+CLI::Option* AddNumberOption(CLI::App* command, const std::string& name, Value* value,
+                             const std::string& text) {
+  return command->add_option(name, *value, text)->transform(DecimalNumber());
+}
+
 // --- Stores and branches
 
+// Store::Open of a store that must be there; its errors speak of the command line (ExplainOpen).
+Result<Store> OpenStore(const std::string& path, const Options& options);
 // Takes no lock and changes nothing, so it is safe beside a process that writes.
 Result<Store> OpenForReading(const std::string& path);
 // With little memory and few spare segments: a command writes little and is gone soon.
 Result<Store> OpenForWriting(const std::string& path);
 Options WritingOptions();
 
+// Why the store at `path` does not open, for who gave a path and no Options: kNotFound tells how to
+// make a store. kInvalidArgument is damage, for commands pass no options that may be wrong: files
+// that do not belong together.
+Status ExplainOpen(const std::string& path, const Status& status);
+// The library's `word` for something in the message is an option of the command: `option`.
+Status NameOption(const Status& status, std::string_view word, std::string_view option);
+
+// kInvalidArgument if FindBranch would not find a branch of that name.
+Status CheckNewName(const std::string& name);
 // kInvalidArgument for "#" without a number behind it.
 Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns);
 

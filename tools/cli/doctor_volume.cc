@@ -15,6 +15,7 @@
 #include "base/io/path.h"
 #include "cairn/store.h"
 #include "engine/commit/manifest.h"
+#include "tools/cli/command.h"
 #include "tools/cli/doctor.h"
 #include "tools/cli/output.h"
 
@@ -211,9 +212,7 @@ void CheckStore(io::World& world, const std::string& directory,
     }
     return;
   }
-  Options options;
-  options.read_only = true;
-  const auto store = Store::Open(directory, options);
+  const auto store = OpenForReading(directory);
   if (!store.ok()) {
     findings->push_back({Verdict::kFail, "store",
                          store.status().ToString() + "; cairn repair shows what can be saved"});

@@ -59,7 +59,9 @@ class SegmentWalk {
   // The segment's header cannot be read: its first group that is left tells which epoch this is.
   // False when there is nothing to walk.
   Result<bool> FindEpoch(const Status& why, uint64_t newest_epoch) {
-    if (why.code() != StatusCode::kCorruption && why.code() != StatusCode::kUnsupportedFormat) {
+    const bool foreign = why.code() == StatusCode::kInvalidArgument;  // Of another store.
+    if (why.code() != StatusCode::kCorruption && why.code() != StatusCode::kUnsupportedFormat &&
+        !foreign) {
       return why;
     }
     if (why.code() == StatusCode::kCorruption) {

@@ -58,7 +58,7 @@ Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
     const size_t slash = arguments.cursor.find('/');
     if (slash == std::string::npos) {
       return Status(StatusCode::kInvalidArgument,
-                    "--cursor \"" + arguments.cursor + "\" did not come from cairn ls");
+                    "--cursor \"" + Excerpt(arguments.cursor) + "\" did not come from cairn ls");
     }
     ns = UnescapeCursor(std::string_view(arguments.cursor).substr(0, slash));
     within = UnescapeCursor(std::string_view(arguments.cursor).substr(slash + 1));
@@ -278,7 +278,7 @@ void AddLookCommands(CLI::App& app, Session& session) {
       },
       "Only this namespace (\"\" is the default one)");
   command->add_option("--prefix", ls->prefix, "Only names that begin with this");
-  command->add_option("--limit", ls->limit, "How many at most")
+  AddNumberOption(command, "--limit", &ls->limit, "How many at most")
       ->check(CLI::Range(size_t{1}, size_t{1} << 40))
       ->capture_default_str();
   command->add_option("--cursor", ls->cursor, "Go on where an earlier listing ended");
@@ -300,8 +300,9 @@ void AddLookCommands(CLI::App& app, Session& session) {
                        "  cairn cat state chat-42 --begin 100 --end 200 --json",
                        cat, RunCat);
   AddBranchArguments(command, cat.get());
-  command->add_option("--begin", cat->begin, "First position")->capture_default_str();
-  command->add_option("--end", cat->end, "Position behind the last; the branch's length if absent");
+  AddNumberOption(command, "--begin", &cat->begin, "First position")->capture_default_str();
+  AddNumberOption(command, "--end", &cat->end,
+                  "Position behind the last; the branch's length if absent");
 
   const auto models = std::make_shared<ModelsArguments>();
   command = AddCommand(app, session, "models", "List the registered models",

@@ -149,6 +149,18 @@ std::string Printable(std::string_view text) {
   return result;
 }
 
+std::string Excerpt(std::string_view text) {
+  constexpr size_t kCharacters = 80;
+  size_t characters = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool begins_one = (text[i] & 0xc0) != 0x80;
+    // Text that is no UTF-8 may have none that begins a character.
+    if ((begins_one && ++characters > kCharacters) || i == 4 * kCharacters)
+      return std::string(text.substr(0, i)) + "...";
+  }
+  return std::string(text);
+}
+
 std::string Hex(std::span<const std::byte> bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;

@@ -32,6 +32,9 @@ Json ToJson(const AppMetadata& metadata);
 
 // Control characters as \xNN.
 std::string Printable(std::string_view text);
+// At most 80 characters of it, then "..." if it is longer: what is wrong with a text that may be of
+// any length is shown by how it begins.
+std::string Excerpt(std::string_view text);
 std::string Hex(std::span<const std::byte> bytes);
 std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
 std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970

@@ -85,7 +85,7 @@ Result<Kept> LookAtKept(const std::string& path) {
   Options options = WritingOptions();
   options.read_only = true;
   options.salvage = true;
-  CAIRN_ASSIGN_OR_RETURN(const Store store, Store::Open(path, options));
+  CAIRN_ASSIGN_OR_RETURN(const Store store, OpenStore(path, options));
   Kept kept;
   kept.last_sequence = store.Metrics().last_sequence;
   CAIRN_ASSIGN_OR_RETURN(kept.branches, AllBranches(store));
@@ -144,7 +144,7 @@ Status WriteSomething(Store* store, const std::vector<BranchInfo>& branches) {
 Status MakeFinal(const std::string& path, const Kept& kept) {
   Options options = WritingOptions();
   options.salvage = true;
-  CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options));
   const Status written = WriteSomething(&store, kept.branches);
   const Status closed = store.Close();
   CAIRN_RETURN_IF_ERROR(written);

@@ -28,7 +28,9 @@ Result<int> RunCreate(const CreateArguments& arguments, bool json) {
   options.create_if_missing = true;
   options.error_if_exists = true;
   options.segment_bytes = arguments.segment_bytes;
-  CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(arguments.store, options));
+  Result<Store> made = Store::Open(arguments.store, options);
+  if (!made.ok()) return NameOption(made.status(), "options.segment_bytes", "--segment-bytes");
+  Store& store = *made;
   const std::string sync_method = store.sync_method();
   CAIRN_RETURN_IF_ERROR(store.Close());
   if (json) {
@@ -239,6 +241,7 @@ void AddStoreCommands(CLI::App& app, Session& session) {
       ->add_option("--segment-bytes", create->segment_bytes,
                    "Size of a log segment, from 256KiB to 1GiB; fixed for ever")
       ->transform(CLI::AsSizeValue(false))
+      ->transform(DecimalNumber(/*unit_allowed=*/true))  // Comes before the one above.
       ->default_str("64MiB");
 
   const auto stat = std::make_shared<StatArguments>();

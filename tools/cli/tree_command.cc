@@ -72,7 +72,8 @@ void AddTreeCommand(CLI::App& app, Session& session) {
   AddStoreArgument(command, &tree->store);
   command->add_option("BRANCH", tree->branch, "Only the tree that this branch (or #ID) is in");
   command->add_option("--ns", tree->ns, "Namespace of BRANCH; without one, only branches of it");
-  command->add_option("--width", tree->draw.width, "Columns to fit into; the terminal's if absent")
+  AddNumberOption(command, "--width", &tree->draw.width,
+                  "Columns to fit into; the terminal's if absent")
       ->check(CLI::Range(size_t{20}, size_t{10'000}));
   command->add_flag("--ascii", tree->draw.ascii, "Draw with ASCII characters");
 }

@@ -27,6 +27,8 @@ class Dumper final : public LogVisitor {
       : arguments_(arguments), store_(store), json_(json) {}
 
   bool damaged() const { return damaged_; }
+  // Whether the log has a segment that is to be shown.
+  bool any_wanted() const { return any_wanted_; }
 
   void OnSegment(const wal::SegmentReader& reader, const wal::SegmentHeader& header) override {
     if (!Wanted(header.segment)) return;
@@ -99,8 +101,10 @@ class Dumper final : public LogVisitor {
   }
 
  private:
-  bool Wanted(uint64_t segment) const {
-    return !arguments_.segment.has_value() || *arguments_.segment == segment;
+  bool Wanted(uint64_t segment) {
+    const bool wanted = !arguments_.segment.has_value() || *arguments_.segment == segment;
+    any_wanted_ = any_wanted_ || wanted;
+    return wanted;
   }
 
   void PrintRecord(const wal::RecordView& view) {
@@ -131,15 +135,22 @@ class Dumper final : public LogVisitor {
   const StoreId store_;
   const bool json_;
   bool damaged_ = false;
+  bool any_wanted_ = false;
 };
 
 Result<int> RunDump(const DumpArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   std::string note;
-  CAIRN_ASSIGN_OR_RETURN(const LogPlace place, FindLog(world, arguments.store, &note));
+  const Result<LogPlace> found = FindLog(world, arguments.store, &note);
+  if (!found.ok()) return ExplainOpen(arguments.store, found.status());
+  const LogPlace& place = *found;
   if (!note.empty()) std::fprintf(stderr, "cairn: dump-wal: %s\n", Printable(note).c_str());
   Dumper dumper(arguments, place.store, json);
   CAIRN_RETURN_IF_ERROR(WalkLog(world, place, &dumper));
+  if (arguments.segment.has_value() && !dumper.any_wanted()) {
+    return Status(StatusCode::kNotFound, "the log of " + arguments.store + " has no segment " +
+                                             std::to_string(*arguments.segment));
+  }
   return dumper.damaged() || !note.empty() ? kExitDamage : kExitOk;
 }
 
@@ -158,9 +169,9 @@ void AddWalDumpCommand(CLI::App& app, Session& session) {
       "  cairn dump-wal state --verify --json | jq 'select(.damage)'",
       dump, RunDump);
   AddStoreArgument(command, &dump->store);
-  command->add_option("--segment", dump->segment, "Only this segment, by its number");
-  command->add_option("--from", dump->from, "Only records from this sequence on");
-  command->add_option("--to", dump->to, "Only records up to this sequence");
+  AddNumberOption(command, "--segment", &dump->segment, "Only this segment, by its number");
+  AddNumberOption(command, "--from", &dump->from, "Only records from this sequence on");
+  AddNumberOption(command, "--to", &dump->to, "Only records up to this sequence");
   command->add_flag("--tokens", dump->record.tokens, "Show token ids");
   command->add_flag("--verify", dump->record.verify, "Check the payload, too");
 }

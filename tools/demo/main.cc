@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -59,9 +60,12 @@ class StoreDirectory {
   bool ours_ = false;
 };
 
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
 int Fail(const Status& status) {
   std::fprintf(stderr, "cairn-demo: %s\n", status.ToString().c_str());
-  return 1;
+  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
 int Run(Settings settings, bool json) {
@@ -101,7 +105,9 @@ int Main(int argc, char** argv) {
   app.add_option("--dir", settings.dir,
                  "Directory for the store, new or empty; it stays. Default: one in the current\n"
                  "directory that is removed");
-  app.add_option("--seed", settings.seed, "Key of the sampler")->capture_default_str();
+  app.add_option("--seed", settings.seed, "Key of the sampler")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 63))
+      ->capture_default_str();
   app.add_option("--tokens", settings.tokens, "Tokens to generate before forking")
       ->check(CLI::Range(kTokensMin, 1 << 20))
       ->capture_default_str();
@@ -114,10 +120,19 @@ int Main(int argc, char** argv) {
   app.add_option("--tokenizer", settings.tokenizer, "llama2.c tokenizer")->capture_default_str();
   const std::map<std::string, Backend> backends = {
       {"auto", Backend::kAuto}, {"uring", Backend::kUring}, {"threads", Backend::kThreads}};
-  app.add_option("--backend", settings.backend, "auto, uring or threads")
-      ->transform(CLI::CheckedTransformer(backends));
+  app.add_option_function<std::string>(
+         "--backend", [&](const std::string& name) { settings.backend = backends.at(name); },
+         "What the store does its I/O with")
+      ->check(CLI::IsMember(&backends))
+      ->default_str("auto");
   app.add_flag("--json", json, "Print one JSON object; progress goes to standard error");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help.
+    std::fprintf(stderr, "cairn-demo: %s\nTry: cairn-demo --help\n", error.what());
+    return kExitUsage;
+  }
   return Run(settings, json);
 }
 
@@ -129,6 +144,6 @@ int main(int argc, char** argv) {
     return cairn::demo::Main(argc, argv);
   } catch (const std::exception& exception) {  // Memory, above all.
     std::fprintf(stderr, "cairn-demo: %s\n", exception.what());
-    return 1;
+    return cairn::demo::kExitFailed;
   }
 }
