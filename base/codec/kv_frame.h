@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV frames: one page slice [rows][channels] of KV elements, packed without loss. Rows are tokens,
+// channels the elements of one (layer, plane, head) or of several heads side by side. Rows by the
+// hundred and channels by the 64 suit the coder best; any shape works.
+//
+//   raw     the bytes as they are
+//   const   all elements, or all rows, are equal: one of them
+//   kv64    16-bit floats: 64 interleaved range coders (rANS) code the exponents, sign and mantissa
+//           stay as they are. Two flags: a reference exponent per channel, and signs coded as
+//           "differs from the row before". Both pay on K after rotary encoding, neither on V.
+//
+// The encoder estimates what the flags are worth from a few rows, and falls back to raw, so that a
+// frame never exceeds kFrameHeaderBytes plus the raw bytes. Layout, proofs of size and sources:
+// base/codec/FORMAT.md.
+//
+// Pure functions, safe to call from any thread; nothing is allocated. Spans need no alignment and
+// must not overlap. All paths write the same bytes and read each other's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "cairn/model.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+struct FrameShape {
+  uint32_t rows = 0;      // 1 or more.
+  uint32_t channels = 0;  // Elements in a row, 1 or more.
+  Dtype dtype = Dtype::kOpaque;
+
+  uint64_t raw_bytes() const { return uint64_t{rows} * channels * DtypeBytes(dtype); }
+  bool operator==(const FrameShape&) const = default;
+};
+
+inline constexpr size_t kFrameHeaderBytes = 16;
+inline constexpr uint64_t kMaxFrameRawBytes = uint64_t{1} << 30;
+
+// On disk; never change.
+enum class FrameCodec : uint8_t { kRaw = 0, kConst = 1, kKv64 = 2 };
+inline constexpr uint8_t kFrameChannelBase = 1;  // kv64: one reference exponent per channel.
+inline constexpr uint8_t kFrameFoldedSigns = 2;  // kv64: sign XOR the sign of the row before.
+
+struct FrameHeader {
+  FrameCodec codec = FrameCodec::kRaw;
+  uint8_t flags = 0;
+  FrameShape shape{};
+  uint32_t payload_bytes = 0;  // Of what follows the header.
+};
+
+// Which code runs. Asking for one that the processor lacks is a programmer's error.
+enum class CodecPath : uint8_t { kScalar, kAvx512 };
+bool CodecPathSupported(CodecPath path);
+CodecPath BestCodecPath();
+const char* CodecPathName(CodecPath path);  // "scalar" or "avx512".
+
+struct FrameOptions {
+  // What kv64 does; nothing: whatever the estimate says.
+  std::optional<uint8_t> flags{};
+  CodecPath path = BestCodecPath();
+};
+
+// The room that EncodeFrame needs and never exceeds. `shape` must have 1 to kMaxFrameRawBytes
+// bytes.
+size_t MaxFrameBytes(const FrameShape& shape);
+
+// Packs raw.size() == shape.raw_bytes() bytes into `out`, of MaxFrameBytes(shape) bytes or more;
+// returns the length of the frame. Bytes of `out` behind it are clobbered.
+size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
+                   std::span<std::byte> out, const FrameOptions& options = {});
+
+// kCorruption when the bytes cannot be a frame's header, kUnsupportedFormat for a codec id or
+// version that this library does not know.
+Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame);
+
+// Unpacks a frame of exactly this shape into out.size() == shape.raw_bytes() bytes. Safe on any
+// bytes: nothing outside the spans is touched, and a failure names what is wrong. After a failure
+// `out` holds anything. Damage to bytes that are stored as they are cannot be seen here; the
+// checksum of whoever keeps the frame tells.
+Status DecodeFrame(const FrameShape& shape, std::span<const std::byte> frame,
+                   std::span<std::byte> out, CodecPath path = BestCodecPath());
+
+}  // namespace cairn
