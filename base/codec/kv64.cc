@@ -35,7 +35,11 @@ uint8_t* WriteModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const St
 StripeModel ReadModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const uint8_t* from) {
   StripeModel model;
   const size_t references = ModelBytes(stripe, flags, kind) - SymbolCount(kind);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) model.reference[lane] = from[lane % references];
+  // Idle lanes get one too, it does not matter which; packed rows have a power of two of channels.
+  std::memcpy(model.reference.data(), from, references);
+  for (size_t done = references; done < kLanes; done += references) {
+    std::memcpy(model.reference.data() + done, from, std::min(references, kLanes - done));
+  }
   std::memcpy(model.frequency.data(), from + references, SymbolCount(kind));
   return model;
 }
@@ -95,11 +99,13 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
 
   // The decoder ends in these states: they carry bytes for nothing.
   EncodeState state{.stream = end, .escapes = escapes};
-  state.high.fill(kLowState >> 8);
+  for (CoderSet& set : state.sets) set.high.fill(kLowState >> 8);
   const Stripe last = StripeAt(shape, stripes - 1);
-  const uint8_t* last_line = raw + last.first_byte + (last.lines - 1) * last.line_stride;
-  for (uint32_t lane = 0; lane < last.last_lanes; ++lane) {
-    state.low[lane] = LowPartOf(kind, LoadElement(last_line + 2 * lane));
+  for (uint32_t line = last.lines - std::min(last.lines, kSets); line < last.lines; ++line) {
+    const uint8_t* elements = raw + last.first_byte + line * last.line_stride;
+    for (uint32_t lane = 0; lane < last.LanesOf(line); ++lane) {
+      state.sets[line % kSets].low[lane] = LowPartOf(kind, LoadElement(elements + 2 * lane));
+    }
   }
 
   // The decoder runs forwards, so all runs backwards here; models and raw planes know their places.
@@ -117,8 +123,10 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
   }
   if (state.stream - state.escapes < static_cast<ptrdiff_t>(kStateBytes)) return 0;
   state.stream -= kStateBytes;
-  std::memcpy(state.stream, state.low.data(), kLanes);
-  std::memcpy(state.stream + kLanes, state.high.data(), kLanes);
+  for (uint32_t i = 0; i < kSets; ++i) {
+    std::memcpy(state.stream + 2 * kLanes * i, state.sets[i].low.data(), kLanes);
+    std::memcpy(state.stream + 2 * kLanes * i + kLanes, state.sets[i].high.data(), kLanes);
+  }
 
   const auto escape_count = static_cast<uint32_t>(state.escapes - escapes);
   std::memcpy(out.data(), &escape_count, kEscapeCountBytes);
@@ -147,13 +155,16 @@ Status DecodeKv64(const FrameShape& shape, uint8_t flags, std::span<const uint8_
   DecodeState state;
   state.escapes_begin = raw_at + layout.raw_plane;
   state.escapes = state.escapes_begin + escape_count;
-  std::memcpy(state.low.data(), state.escapes, kLanes);
-  std::memcpy(state.high.data(), state.escapes + kLanes, kLanes);
   state.stream = state.escapes + kStateBytes;
   state.stream_end = payload.data() + payload.size();
-  // From states of kLowState or more, each step makes such states again.
-  if (std::find(state.high.begin(), state.high.end(), 0) != state.high.end()) {
-    return Damaged("a coder starts below its lowest state");
+  for (uint32_t i = 0; i < kSets; ++i) {
+    CoderSet& set = state.sets[i];
+    std::memcpy(set.low.data(), state.escapes + 2 * kLanes * i, kLanes);
+    std::memcpy(set.high.data(), state.escapes + 2 * kLanes * i + kLanes, kLanes);
+    // From states of kLowState or more, each step makes such states again.
+    if (std::memchr(set.high.data(), 0, kLanes) != nullptr) {
+      return Damaged("a coder starts below its lowest state");
+    }
   }
 
   for (uint32_t i = 0; i < StripeCount(shape); ++i) {
@@ -181,11 +192,17 @@ Status DecodeKv64(const FrameShape& shape, uint8_t flags, std::span<const uint8_
   if (state.escapes != state.escapes_begin) {
     return Damaged(std::to_string(state.escapes - state.escapes_begin) + " escapes are left");
   }
-  const uint32_t carried = StripeAt(shape, StripeCount(shape) - 1).last_lanes;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint8_t largest = lane >= carried ? 0 : !kind.fp16 && kind.folded ? 0x7f : 0xff;
-    if (state.high[lane] != kLowState >> 8 || state.low[lane] > largest) {
-      return Damaged("coder " + std::to_string(lane) + " does not end in its initial state");
+  const Stripe last = StripeAt(shape, StripeCount(shape) - 1);
+  for (uint32_t line = 0; line < kSets; ++line) {
+    // Of the two last lines; a set that had no line ends as it began.
+    const CoderSet& set = state.sets[(last.lines + line) % kSets];
+    const uint32_t from_end = kSets - line;
+    const uint32_t lanes = from_end > last.lines ? 0 : last.LanesOf(last.lines - from_end);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const uint8_t largest = lane >= lanes ? 0 : !kind.fp16 && kind.folded ? 0x7f : 0xff;
+      if (set.high[lane] != kLowState >> 8 || set.low[lane] > largest) {
+        return Damaged("coder " + std::to_string(lane) + " does not end in its initial state");
+      }
     }
   }
   return Status::Ok();

@@ -4,10 +4,12 @@
 // base/codec/FORMAT.md. Use base/codec/kv_frame.h from elsewhere.
 //
 // A frame of 16-bit elements is cut into stripes of up to 64 channels, a stripe into lines of one
-// row each; line by line, lane i codes the i-th element. When 64 is a multiple of the channels, all
-// rows are one stripe and a line takes several of them, so that no lane idles.
+// row each; coder i of 64 takes the i-th element of each line. When 64 is a multiple of the
+// channels, all rows are one stripe and a line takes several of them, so that no lane idles. There
+// are two sets of coders, for even and for odd lines: a processor works on both at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -31,7 +33,8 @@ inline constexpr uint32_t kMaxSymbols = 2 * kDistances;
 inline constexpr uint32_t kSlots = 256;
 // States are 16 bits wide and at least this, renormalised by bytes.
 inline constexpr uint32_t kLowState = 256;
-inline constexpr size_t kStateBytes = 2 * kLanes;
+inline constexpr uint32_t kSets = 2;
+inline constexpr size_t kStateBytes = kSets * 2 * kLanes;
 
 struct Kv64Kind {
   bool fp16 = false;  // Else bf16.
@@ -58,11 +61,24 @@ struct Stripe {
   uint32_t lanes = 0;
   uint32_t last_lanes = 0;
   uint32_t channels = 0;  // Lane i belongs to channel i % channels.
-  // The byte-by-byte part of the last line travels in the initial states of the encoder.
+  // The byte-by-byte parts of the last lines, one for each set, travel in the initial states of the
+  // encoder.
   bool carries = false;
 
-  size_t RawBytes(Kv64Kind kind) const {
-    return (lines - 1) * RawLineBytes(kind, lanes, false) + RawLineBytes(kind, last_lanes, carries);
+  uint32_t LanesOf(uint32_t line) const { return line + 1 == lines ? last_lanes : lanes; }
+  bool Carried(uint32_t line) const { return carries && line + kSets >= lines; }
+  // Where the raw bits of a line begin; those of line `lines` would begin behind the last.
+  size_t RawOffset(Kv64Kind kind, uint32_t line) const {
+    const uint32_t stored = carries ? lines - std::min(lines, kSets) : lines - 1;
+    size_t offset = std::min(line, stored) * RawLineBytes(kind, lanes, false);
+    for (uint32_t i = stored; i < line; ++i) offset += RawLineBytes(kind, LanesOf(i), Carried(i));
+    return offset;
+  }
+  size_t RawBytes(Kv64Kind kind) const { return RawOffset(kind, lines); }
+  // The first so many lines take all lanes and are not carried.
+  uint32_t PlainLines() const {
+    if (lanes < kLanes) return 0;
+    return carries ? lines - std::min(lines, kSets) : last_lanes < lanes ? lines - 1 : lines;
   }
 };
 
@@ -80,14 +96,17 @@ struct Sampling {
   uint32_t first = 0, step = 1, count = 0;
 };
 
-// The states of 64 coders, low and high bytes apart, and their bytes.
-struct EncodeState {
+// The states of 64 coders, low and high bytes apart.
+struct CoderSet {
   alignas(64) std::array<uint8_t, kLanes> low{}, high{};
+};
+struct EncodeState {
+  std::array<CoderSet, kSets> sets{};
   uint8_t* stream = nullptr;   // Grows downwards; points at its first byte.
   uint8_t* escapes = nullptr;  // Grows upwards; points behind its last byte.
 };
 struct DecodeState {
-  alignas(64) std::array<uint8_t, kLanes> low{}, high{};
+  std::array<CoderSet, kSets> sets{};
   const uint8_t* stream = nullptr;  // Read upwards to stream_end.
   const uint8_t* stream_end = nullptr;
   const uint8_t* escapes_begin = nullptr;
@@ -113,8 +132,8 @@ struct Kv64Loops {
 extern const Kv64Loops kScalarLoops;
 extern const Kv64Loops kAvx512Loops;  // Needs AVX-512 F, BW, VL, DQ, VBMI, VBMI2 and BMI2.
 
-// One line adds at most 64 bytes to each; the wider paths store whole registers.
-inline constexpr ptrdiff_t kEncodeSlack = 2 * kLanes;
+// What two lines may add to stream and escapes; wider paths store whole registers.
+inline constexpr ptrdiff_t kEncodeSlack = 4 * kLanes;
 
 // How frames are modelled (kv64_model.cc). Integers only: the same bytes on every machine.
 //

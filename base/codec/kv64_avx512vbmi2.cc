@@ -104,27 +104,42 @@ void SumLines(const uint8_t* elements, const Stripe& stripe, const Sampling& sam
   }
 }
 
+// Lanes count apart in bytes, for `kHalf` distances at a time so that the counters stay in
+// registers.
 template <bool kFp16>
 void CountLines(const uint8_t* elements, const Stripe& stripe, const Sampling& sampling,
                 const uint8_t* reference, uint32_t* counts) {
+  constexpr uint32_t kHalf = kDistances / 2;
   const __m512i references = Bytes(reference);
+  const __m512i one = _mm512_set1_epi8(1);
   const uint64_t active = Low(stripe.lanes);
-  for (uint32_t i = 0; i < sampling.count; ++i) {
-    const size_t line = sampling.first + size_t{i} * sampling.step;
-    const uint8_t* at = elements + line * stripe.line_stride;
-    const LowHigh bytes = LoadLine<false>(at, stripe.lanes);
-    uint64_t flips = _mm512_movepi8_mask(bytes.high);
-    if (line > 0) {
-      flips ^= _mm512_movepi8_mask(LoadLine<false>(at - stripe.line_stride, stripe.lanes).high);
+  for (uint32_t begin = 0; begin < kDistances; begin += kHalf) {
+    __m512i seen[kHalf], flipped[kHalf];
+    for (uint32_t d = 0; d < kHalf; ++d) seen[d] = flipped[d] = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < sampling.count; ++i) {
+      const size_t line = sampling.first + size_t{i} * sampling.step;
+      const uint8_t* at = elements + line * stripe.line_stride;
+      const LowHigh bytes = LoadLine<false>(at, stripe.lanes);
+      uint64_t flips = _mm512_movepi8_mask(bytes.high);
+      if (line > 0) {
+        flips ^= _mm512_movepi8_mask(LoadLine<false>(at - stripe.line_stride, stripe.lanes).high);
+      }
+      const __m512i distances = Distances(references, Exponents<kFp16>(bytes));
+      for (uint32_t d = 0; d < kHalf; ++d) {
+        const uint64_t here = _mm512_mask_cmpeq_epi8_mask(
+            active, distances, _mm512_set1_epi8(static_cast<char>(begin + d)));
+        seen[d] = _mm512_mask_add_epi8(seen[d], here, seen[d], one);
+        flipped[d] = _mm512_mask_add_epi8(flipped[d], here & flips, flipped[d], one);
+      }
     }
-    const __m512i distances = Distances(references, Exponents<kFp16>(bytes));
-    for (uint32_t d = 0; d < kDistances; ++d) {
-      const uint64_t here =
-          _mm512_mask_cmpeq_epi8_mask(active, distances, _mm512_set1_epi8(static_cast<char>(d)));
-      const auto all = static_cast<uint32_t>(_mm_popcnt_u64(here));
-      const auto flipped = static_cast<uint32_t>(_mm_popcnt_u64(here & flips));
-      counts[d] += all - flipped;
-      counts[d + kDistances] += flipped;
+    const auto sum = [](__m512i bytes) {
+      return static_cast<uint32_t>(
+          _mm512_reduce_add_epi64(_mm512_sad_epu8(bytes, _mm512_setzero_si512())));
+    };
+    for (uint32_t d = 0; d < kHalf; ++d) {
+      const uint32_t differ = sum(flipped[d]);
+      counts[begin + d] += sum(seen[d]) - differ;
+      counts[begin + d + kDistances] += differ;
     }
   }
 }
@@ -209,10 +224,25 @@ CAIRN_INLINE __m512i Even(__m512i bytes) {
 }
 CAIRN_INLINE __m512i Odd(__m512i bytes) { return _mm512_srli_epi16(bytes, 8); }
 
+// The states of 64 coders.
+struct Coders {
+  __m512i low, high;
+
+  explicit Coders(const CoderSet& set) : low(Bytes(set.low.data())), high(Bytes(set.high.data())) {}
+  void Save(CoderSet* set) const {
+    _mm512_storeu_si512(set->low.data(), low);
+    _mm512_storeu_si512(set->high.data(), high);
+  }
+  template <bool kFull>
+  CAIRN_INLINE void Set(uint64_t active, __m512i new_low, __m512i new_high) {
+    low = kFull ? new_low : _mm512_mask_mov_epi8(low, active, new_low);
+    high = kFull ? new_high : _mm512_mask_mov_epi8(high, active, new_high);
+  }
+};
+
 template <bool kFp16, bool kFolded>
 struct Encoder {
   __m512i frequency, first, inverse, coded_as, reference;
-  __m512i low, high;
   uint8_t *stream, *escapes;
 
   Encoder(const StripeModel& model, const EncodeState& state) {
@@ -232,15 +262,11 @@ struct Encoder {
     inverse = Bytes(inverses.data());
     coded_as = LoadTable<false>(coded.data());
     reference = Bytes(model.reference.data());
-    low = Bytes(state.low.data());
-    high = Bytes(state.high.data());
     stream = state.stream;
     escapes = state.escapes;
   }
 
   void Save(EncodeState* state) const {
-    _mm512_storeu_si512(state->low.data(), low);
-    _mm512_storeu_si512(state->high.data(), high);
     state->stream = stream;
     state->escapes = escapes;
   }
@@ -256,8 +282,8 @@ struct Encoder {
   }
 
   template <bool kFull>
-  CAIRN_INLINE void Line(const uint8_t* at, const uint8_t* before, uint32_t lanes, bool carried,
-                         uint8_t* raw_to) {
+  CAIRN_INLINE void Line(Coders& coders, const uint8_t* at, const uint8_t* before, uint32_t lanes,
+                         bool carried, uint8_t* raw_to) {
     const uint64_t active = kFull ? ~uint64_t{0} : Low(lanes);
     const LowHigh line = LoadLine<kFull>(at, lanes);
     __m512i raw_low = line.low;
@@ -286,12 +312,12 @@ struct Encoder {
     }
 
     const __m512i f = LookUp<kFolded>(frequency, symbols);
-    const uint64_t full = _mm512_mask_cmpge_epu8_mask(active, high, f);
+    const uint64_t full = _mm512_mask_cmpge_epu8_mask(active, coders.high, f);
     const auto emitted = static_cast<uint32_t>(_mm_popcnt_u64(full));
     stream -= emitted;
-    _mm512_mask_storeu_epi8(stream, Low(emitted), _mm512_maskz_compress_epi8(full, low));
-    const __m512i x_low = _mm512_mask_mov_epi8(low, full, high);
-    const __m512i x_high = _mm512_maskz_mov_epi8(~full, high);
+    _mm512_mask_storeu_epi8(stream, Low(emitted), _mm512_maskz_compress_epi8(full, coders.low));
+    const __m512i x_low = _mm512_mask_mov_epi8(coders.low, full, coders.high);
+    const __m512i x_high = _mm512_maskz_mov_epi8(~full, coders.high);
 
     __m512i even_quotient, even_rest, odd_quotient, odd_rest;
     Divide(LowBytes(x_low, x_high), Even(f), _mm512_permutexvar_epi16(symbols, inverse),
@@ -301,43 +327,44 @@ struct Encoder {
     const __m512i new_low =
         _mm512_add_epi8(LowBytes(even_rest, odd_rest), LookUp<kFolded>(first, symbols));
     const __m512i new_high = LowBytes(even_quotient, odd_quotient);
-    if constexpr (kFull) {
-      low = new_low;
-      high = new_high;
-    } else {
-      low = _mm512_mask_mov_epi8(low, active, new_low);
-      high = _mm512_mask_mov_epi8(high, active, new_high);
-    }
+    coders.Set<kFull>(active, new_low, new_high);
   }
 };
 
 template <bool kFp16, bool kFolded>
 bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                   uint8_t* raw_plane, EncodeState* state) {
+  constexpr Kv64Kind kind{kFp16, kFolded};
   Encoder<kFp16, kFolded> encoder(model, *state);
+  Coders even(state->sets[0]), odd(state->sets[1]);
   const size_t stride = stripe.line_stride;
-  const size_t raw_bytes = RawLineBytes({kFp16, kFolded}, stripe.lanes, false);
-  for (uint32_t line = stripe.lines; line-- > 0;) {
+  const uint32_t plain = stripe.PlainLines() & ~1u;
+  for (uint32_t line = stripe.lines; line-- > plain;) {
     if (encoder.stream - encoder.escapes < kEncodeSlack) return false;
-    const bool is_last = line + 1 == stripe.lines;
-    const uint32_t lanes = is_last ? stripe.last_lanes : stripe.lanes;
     const uint8_t* at = elements + line * stride;
     const uint8_t* before = line > 0 ? at - stride : nullptr;
-    uint8_t* raw_to = raw_plane + line * raw_bytes;
-    if (lanes == kLanes && !is_last) {
-      encoder.template Line<true>(at, before, kLanes, false, raw_to);
-    } else {
-      encoder.template Line<false>(at, before, lanes, is_last && stripe.carries, raw_to);
-    }
+    encoder.template Line<false>(line % 2 == 0 ? even : odd, at, before, stripe.LanesOf(line),
+                                 stripe.Carried(line), raw_plane + stripe.RawOffset(kind, line));
+  }
+  const size_t raw_bytes = RawLineBytes(kind, kLanes, false);
+  for (uint32_t line = plain; line > 0; line -= 2) {
+    if (encoder.stream - encoder.escapes < kEncodeSlack) return false;
+    const uint8_t* at = elements + line * stride;
+    uint8_t* raw = raw_plane + line * raw_bytes;
+    encoder.template Line<true>(odd, at - stride, at - 2 * stride, kLanes, false, raw - raw_bytes);
+    encoder.template Line<true>(even, at - 2 * stride, line > 2 ? at - 3 * stride : nullptr, kLanes,
+                                false, raw - 2 * raw_bytes);
   }
   encoder.Save(state);
+  even.Save(&state->sets[0]);
+  odd.Save(&state->sets[1]);
   return true;
 }
 
 template <bool kFp16, bool kFolded>
 struct Decoder {
   __m512i slots0, slots1, slots2, slots3, frequency, first, reference;
-  __m512i low, high, signs;
+  __m512i signs;
   const uint8_t *stream, *stream_end, *escapes, *escapes_begin;
 
   Decoder(const StripeModel& model, const DecodeState& state) {
@@ -355,8 +382,6 @@ struct Decoder {
     frequency = LoadTable<kFolded>(model.frequency.data());
     first = LoadTable<kFolded>(firsts.data());
     reference = Bytes(model.reference.data());
-    low = Bytes(state.low.data());
-    high = Bytes(state.high.data());
     signs = _mm512_setzero_si512();
     stream = state.stream;
     stream_end = state.stream_end;
@@ -365,22 +390,23 @@ struct Decoder {
   }
 
   void Save(DecodeState* state) const {
-    _mm512_storeu_si512(state->low.data(), low);
-    _mm512_storeu_si512(state->high.data(), high);
     state->stream = stream;
     state->escapes = escapes;
   }
 
   template <bool kFull>
-  CAIRN_INLINE DecodeFault Line(const uint8_t* raw, uint32_t lanes, bool carried, uint8_t* to) {
+  CAIRN_INLINE DecodeFault Line(Coders& coders, const uint8_t* raw, uint32_t lanes, bool carried,
+                                uint8_t* to) {
     const uint64_t active = kFull ? ~uint64_t{0} : Low(lanes);
+    const __m512i low = coders.low;
     const __m512i symbols = _mm512_mask_blend_epi8(_mm512_movepi8_mask(low),
                                                    _mm512_permutex2var_epi8(slots0, low, slots1),
                                                    _mm512_permutex2var_epi8(slots2, low, slots3));
     const __m512i f = LookUp<kFolded>(frequency, symbols);
     const __m512i offset = _mm512_sub_epi8(low, LookUp<kFolded>(first, symbols));
-    const __m512i even = _mm512_add_epi16(_mm512_mullo_epi16(Even(f), Even(high)), Even(offset));
-    const __m512i odd = _mm512_add_epi16(_mm512_mullo_epi16(Odd(f), Odd(high)), Odd(offset));
+    const __m512i even =
+        _mm512_add_epi16(_mm512_mullo_epi16(Even(f), Even(coders.high)), Even(offset));
+    const __m512i odd = _mm512_add_epi16(_mm512_mullo_epi16(Odd(f), Odd(coders.high)), Odd(offset));
     const __m512i x_low = LowBytes(even, odd);
     const __m512i x_high = HighBytes(even, odd);
     const uint64_t refill = _mm512_mask_testn_epi8_mask(active, x_high, x_high);
@@ -393,13 +419,7 @@ struct Decoder {
     stream += taken;
     const __m512i new_low = _mm512_mask_expand_epi8(x_low, refill, next);
     const __m512i new_high = _mm512_mask_mov_epi8(x_high, refill, x_low);
-    if constexpr (kFull) {
-      low = new_low;
-      high = new_high;
-    } else {
-      low = _mm512_mask_mov_epi8(low, active, new_low);
-      high = _mm512_mask_mov_epi8(high, active, new_high);
-    }
+    coders.Set<kFull>(active, new_low, new_high);
 
     const __m512i distances =
         kFolded ? _mm512_and_si512(symbols, _mm512_set1_epi8(kDistances - 1)) : symbols;
@@ -419,7 +439,7 @@ struct Decoder {
           _mm512_slli_epi16(_mm512_and_si512(symbols, _mm512_set1_epi8(kDistances)), 3);
       signs = _mm512_xor_si512(signs, flips);
     }
-    const __m512i raw_low = carried ? low : LoadLow<kFp16, kFolded, kFull>(raw, lanes);
+    const __m512i raw_low = carried ? coders.low : LoadLow<kFp16, kFolded, kFull>(raw, lanes);
     StoreLine<kFull>(Compose<kFull>(exponents, raw_low, raw, lanes, carried), to, lanes);
     return DecodeFault::kNone;
   }
@@ -456,21 +476,29 @@ struct Decoder {
 template <bool kFp16, bool kFolded>
 DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                          const uint8_t* raw_plane, DecodeState* state) {
+  constexpr Kv64Kind kind{kFp16, kFolded};
   Decoder<kFp16, kFolded> decoder(model, *state);
+  Coders even(state->sets[0]), odd(state->sets[1]);
   const size_t stride = stripe.line_stride;
-  const size_t raw_bytes = RawLineBytes({kFp16, kFolded}, stripe.lanes, false);
-  for (uint32_t line = 0; line < stripe.lines; ++line) {
-    const bool is_last = line + 1 == stripe.lines;
-    const uint32_t lanes = is_last ? stripe.last_lanes : stripe.lanes;
+  const uint32_t plain = stripe.PlainLines() & ~1u;
+  const size_t raw_bytes = RawLineBytes(kind, kLanes, false);
+  for (uint32_t line = 0; line < plain; line += 2) {
     const uint8_t* raw = raw_plane + line * raw_bytes;
     uint8_t* to = elements + line * stride;
-    const DecodeFault fault =
-        lanes == kLanes && !is_last
-            ? decoder.template Line<true>(raw, kLanes, false, to)
-            : decoder.template Line<false>(raw, lanes, is_last && stripe.carries, to);
+    DecodeFault fault = decoder.template Line<true>(even, raw, kLanes, false, to);
+    if (fault != DecodeFault::kNone) return fault;
+    fault = decoder.template Line<true>(odd, raw + raw_bytes, kLanes, false, to + stride);
+    if (fault != DecodeFault::kNone) return fault;
+  }
+  for (uint32_t line = plain; line < stripe.lines; ++line) {
+    const DecodeFault fault = decoder.template Line<false>(
+        line % 2 == 0 ? even : odd, raw_plane + stripe.RawOffset(kind, line), stripe.LanesOf(line),
+        stripe.Carried(line), elements + line * stride);
     if (fault != DecodeFault::kNone) return fault;
   }
   decoder.Save(state);
+  even.Save(&state->sets[0]);
+  odd.Save(&state->sets[1]);
   return DecodeFault::kNone;
 }
 

@@ -11,11 +11,14 @@ namespace {
 
 // Sampling costs less than coding and misjudges frequencies by well under a thousandth of the size.
 constexpr uint32_t kModelLines = 64;
-constexpr uint32_t kChoiceLines = 24;
+constexpr uint32_t kChoiceLines = 16;
 constexpr uint32_t kChoiceStripes = 2;
 // The reference lies this far above the mean: distances 0 to 14 then reach from 5 above the mean to
 // 9 below. Magnitudes have a short tail upwards and a long one towards zero.
 constexpr uint32_t kAboveMean = 5;
+// Folding has to save this much per element, in 1/65536 bits: frequencies in 256ths fit 32 symbols
+// worse than 16, and a small sample flatters the larger alphabet.
+constexpr uint64_t kFoldingCost = 65536 / 20;
 // A distance seen less often than once in so many takes the escape: an escape costs about 16 bits,
 // and the smallest frequency, a 256th of all slots, costs every other symbol its share.
 constexpr uint64_t kRare = 2500;
@@ -57,34 +60,47 @@ Sampling SampleLines(const Stripe& stripe, uint32_t count, bool second) {
 
 using Counts = std::array<uint32_t, kMaxSymbols>;
 
-std::array<uint8_t, kLanes> References(const Stripe& stripe, Kv64Kind kind, bool channel_base,
-                                       const uint8_t* elements, const Kv64Loops& loops) {
-  const Sampling sampling = SampleLines(stripe, kModelLines, false);
-  std::array<uint16_t, kLanes> lane_sums{};
-  loops.sum_exponents(kind, elements, stripe, sampling, lane_sums.data());
+using LaneSums = std::array<uint16_t, kLanes>;
+using References = std::array<uint8_t, kLanes>;
+
+LaneSums SumExponents(const Stripe& stripe, Kv64Kind kind, const uint8_t* elements,
+                      const Kv64Loops& loops) {
+  LaneSums sums{};
+  loops.sum_exponents(kind, elements, stripe, SampleLines(stripe, kModelLines, false), sums.data());
+  return sums;
+}
+
+// One for each channel, or the same for all. Idle lanes have none.
+References MakeReferences(const Stripe& stripe, bool channel_base, const LaneSums& lane_sums) {
+  const uint32_t lines = SampleLines(stripe, kModelLines, false).count;
   const uint32_t channels = channel_base ? stripe.channels : 1;
-  std::array<uint32_t, kLanes> sums{}, seen{};
-  for (uint32_t lane = 0; lane < stripe.lanes; ++lane) {
-    sums[lane % channels] += lane_sums[lane];
-    seen[lane % channels] += sampling.count;
-  }
-  std::array<uint8_t, kLanes> references{};
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint32_t c = lane % channels;
-    if (seen[c] == 0) continue;  // Idle lanes, or a frame of less than a row's channels.
-    references[lane] =
-        static_cast<uint8_t>(std::min(255u, (sums[c] + seen[c] / 2) / seen[c] + kAboveMean));
+  References references{};
+  for (uint32_t c = 0; c < channels; ++c) {
+    uint32_t sum = 0, seen = 0;
+    for (uint32_t lane = c; lane < stripe.lanes; lane += channels) {
+      sum += lane_sums[lane];
+      seen += lines;
+    }
+    const auto reference =
+        static_cast<uint8_t>(std::min(255u, (sum + seen / 2) / seen + kAboveMean));
+    for (uint32_t lane = c; lane < stripe.lanes; lane += channels) references[lane] = reference;
   }
   return references;
 }
 
 Counts CountSymbols(const Stripe& stripe, Kv64Kind kind, uint32_t lines,
-                    const std::array<uint8_t, kLanes>& references, const uint8_t* elements,
-                    const Kv64Loops& loops) {
+                    const References& references, const uint8_t* elements, const Kv64Loops& loops) {
   Counts counts{};
   loops.count_symbols(kind, elements, stripe, SampleLines(stripe, lines, true), references.data(),
                       counts.data());
   return counts;
+}
+
+// Of any count, to 8 bits.
+uint64_t RoughLog2(uint64_t value) {
+  const int excess = std::max(0, static_cast<int>(std::bit_width(value)) - 8);
+  const uint64_t rounded = (value + (uint64_t{1} << excess >> 1)) >> excess;  // At most 256.
+  return kLog2[rounded] + (static_cast<uint64_t>(excess) << 16);
 }
 
 // The sum of -log2(share) over all counted, in 1/65536 bits.
@@ -93,9 +109,10 @@ uint64_t Entropy(const uint32_t* counts, size_t size) {
   for (size_t i = 0; i < size; ++i) {
     if (counts[i] == 0) continue;
     total += counts[i];
-    logs += uint64_t{counts[i]} * Log2Fixed(counts[i]);
+    logs += counts[i] * RoughLog2(counts[i]);
   }
-  return total * Log2Fixed(total) - logs;
+  const uint64_t whole = total * RoughLog2(total);
+  return whole > logs ? whole - logs : 0;
 }
 
 // Turns counts into frequencies that sum to kSlots: rounds, then moves single slots where that
@@ -137,7 +154,8 @@ void Normalise(const Counts& counts, size_t symbols, std::array<uint8_t, kMaxSym
 StripeModel MakeModel(const Stripe& stripe, Kv64Kind kind, bool channel_base,
                       const uint8_t* elements, const Kv64Loops& loops) {
   StripeModel model;
-  model.reference = References(stripe, kind, channel_base, elements, loops);
+  model.reference =
+      MakeReferences(stripe, channel_base, SumExponents(stripe, kind, elements, loops));
   Counts counts = CountSymbols(stripe, kind, kModelLines, model.reference, elements, loops);
   uint64_t total = 0;
   for (const uint32_t count : counts) total += count;
@@ -179,15 +197,16 @@ uint8_t ChooseFlags(const FrameShape& shape, const uint8_t* raw, const Kv64Loops
     const uint8_t* elements = raw + stripe.first_byte;
     const uint64_t sampled = uint64_t{SampleLines(stripe, kChoiceLines, true).count} * stripe.lanes;
     const uint64_t all = uint64_t{stripe.lines} * stripe.lanes;
+    const LaneSums sums = SumExponents(stripe, kind, elements, loops);
     for (const uint8_t base : {uint8_t{0}, kFrameChannelBase}) {
-      const auto references = References(stripe, kind, base != 0, elements, loops);
+      const References references = MakeReferences(stripe, base != 0, sums);
       Counts counts = CountSymbols(stripe, kind, kChoiceLines, references, elements, loops);
-      const uint64_t header_bits = 8 * uint64_t{base != 0 ? stripe.channels : 1};
-      const uint64_t header = (header_bits << 16) * sampled / all;
-      const uint64_t table = (uint64_t{8 * kDistances} << 16) * sampled / all;
-      cost[base | kFrameFoldedSigns] += Entropy(counts.data(), kMaxSymbols) + header + table;
+      const uint64_t bits = 8 * sampled * (base != 0 ? stripe.channels : 1);
+      const uint64_t header = (bits << 16) / all;
+      cost[base | kFrameFoldedSigns] +=
+          Entropy(counts.data(), kMaxSymbols) + header + sampled * kFoldingCost;
       for (uint32_t d = 0; d < kDistances; ++d) counts[d] += counts[d + kDistances];
-      cost[base] += Entropy(counts.data(), kDistances) + (sampled << 16) + header;
+      cost[base] += Entropy(counts.data(), kDistances) + header + (sampled << 16);
     }
   }
   return static_cast<uint8_t>(std::min_element(cost.begin(), cost.end()) - cost.begin());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kv64 for any processor. The wide path follows it statement by statement.
+#include <algorithm>
 #include <array>
 
 #include "base/codec/kv64.h"
@@ -50,18 +51,24 @@ struct RawLine {
 // 7-bit values, 8 to a group: all but the last `groups` lie in the low bits of a byte each, those
 // are spread over the high bits.
 void PackSevens(const uint8_t* values, size_t groups, uint8_t* to) {
+  uint64_t spread = 0;
+  for (size_t i = 0; i < groups; ++i) spread |= uint64_t{values[7 * groups + i]} << 7 * i;
   for (size_t i = 0; i < 7 * groups; ++i) {
-    const int bit = values[7 * groups + i / 7] >> (i % 7) & 1;
-    to[i] = static_cast<uint8_t>(values[i] | bit << 7);
+    to[i] = static_cast<uint8_t>(values[i] | (spread >> i & 1) << 7);
   }
 }
 
 void UnpackSevens(const uint8_t* from, size_t groups, uint8_t* values) {
-  for (size_t i = 0; i < groups; ++i) values[7 * groups + i] = 0;
-  for (size_t i = 0; i < 7 * groups; ++i) {
-    values[i] = from[i] & 0x7f;
-    values[7 * groups + i / 7] |= static_cast<uint8_t>((from[i] >> 7) << (i % 7));
+  uint64_t spread = 0;
+  for (size_t i = 0; i < groups; ++i) {
+    // The high bits of 7 bytes side by side: the products of the multiplication do not overlap.
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, from + 7 * i, 7);
+    const uint64_t tops = (bytes >> 7 & 0x0101010101010101) * 0x0102040810204080 >> 56;
+    spread |= tops << 7 * i;
   }
+  for (size_t i = 0; i < 7 * groups; ++i) values[i] = from[i] & 0x7f;
+  for (size_t i = 0; i < groups; ++i) values[7 * groups + i] = spread >> 7 * i & 0x7f;
 }
 
 void StoreRaw(Kv64Kind kind, const RawLine& raw, uint32_t lanes, bool carried, uint8_t* to) {
@@ -112,17 +119,17 @@ struct EncodeTable {
   }
 };
 
-// Encodes `line`; false when there is no room.
 template <bool kFp16, bool kFolded>
 bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                   uint8_t* raw_plane, EncodeState* state) {
   constexpr Kv64Kind kind{kFp16, kFolded};
   const EncodeTable table(model);
-  const size_t raw_line_bytes = RawLineBytes(kind, stripe.lanes, false);
+  const uint32_t plain = stripe.PlainLines() & ~1u;
   for (uint32_t line = stripe.lines; line-- > 0;) {
-    if (state->stream - state->escapes < kEncodeSlack) return false;
-    const bool is_last = line + 1 == stripe.lines;
-    const uint32_t lanes = is_last ? stripe.last_lanes : stripe.lanes;
+    // Where the wide path looks, which takes two plain lines at a time.
+    const bool look = line >= plain || line % 2 == 1;
+    if (look && state->stream - state->escapes < kEncodeSlack) return false;
+    const uint32_t lanes = stripe.LanesOf(line);
     const uint8_t* at = elements + line * stripe.line_stride;
     RawLine raw;
     std::array<uint8_t, kLanes> symbols;
@@ -141,105 +148,122 @@ bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeMod
       if (kFolded && line > 0) sign ^= SignOf(LoadElement(at - stripe.line_stride + 2 * lane));
       symbols[lane] = static_cast<uint8_t>(distance + (kFolded ? kDistances * sign : 0));
     }
-    StoreRaw(kind, raw, lanes, is_last && stripe.carries, raw_plane + line * raw_line_bytes);
+    StoreRaw(kind, raw, lanes, stripe.Carried(line), raw_plane + stripe.RawOffset(kind, line));
 
+    CoderSet& set = state->sets[line % kSets];
     // The bytes of a line stand in the order of its lanes.
     for (uint32_t lane = lanes; lane-- > 0;) {
       const uint32_t symbol = symbols[lane];
       const uint32_t frequency = model.frequency[symbol];
-      uint32_t x = state->low[lane] | uint32_t{state->high[lane]} << 8;
+      uint32_t x = set.low[lane] | uint32_t{set.high[lane]} << 8;
       if (x >= frequency << 8) {
         *--state->stream = static_cast<uint8_t>(x);
         x >>= 8;
       }
       const uint32_t quotient =
           frequency == 1 ? x : static_cast<uint32_t>(uint64_t{x} * table.inverse[symbol] >> 32);
-      state->low[lane] = static_cast<uint8_t>(x - quotient * frequency + table.first[symbol]);
-      state->high[lane] = static_cast<uint8_t>(quotient);
+      set.low[lane] = static_cast<uint8_t>(x - quotient * frequency + table.first[symbol]);
+      set.high[lane] = static_cast<uint8_t>(quotient);
     }
   }
   return true;
 }
 
-struct Slot {
-  uint8_t symbol, frequency, offset;  // The slot's place among those of its symbol.
-};
+// What a slot stands for, in one word: symbol, frequency, and the slot's place among the symbol's.
+constexpr uint32_t MakeSlot(uint32_t symbol, uint32_t frequency, uint32_t place) {
+  return symbol | frequency << 8 | place << 16;
+}
 
 template <bool kFp16, bool kFolded>
 DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                          const uint8_t* raw_plane, DecodeState* state) {
   constexpr Kv64Kind kind{kFp16, kFolded};
-  std::array<Slot, kSlots> slots;
+  std::array<uint32_t, kSlots> slots;
   for (uint32_t s = 0, slot = 0; s < kMaxSymbols; ++s) {
     for (uint32_t i = 0; i < model.frequency[s]; ++i) {
-      slots[slot++] = {static_cast<uint8_t>(s), model.frequency[s], static_cast<uint8_t>(i)};
+      slots[slot++] = MakeSlot(s, model.frequency[s], i);
     }
   }
-  std::array<uint32_t, kLanes> states;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    states[lane] = state->low[lane] | uint32_t{state->high[lane]} << 8;
+  std::array<std::array<uint32_t, kLanes>, kSets> states;
+  for (uint32_t i = 0; i < kSets; ++i) {
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      states[i][lane] = state->sets[i].low[lane] | uint32_t{state->sets[i].high[lane]} << 8;
+    }
   }
-  const size_t raw_line_bytes = RawLineBytes(kind, stripe.lanes, false);
-  std::array<uint8_t, kLanes> signs{};
+  std::array<uint8_t, kLanes> signs{}, symbols{}, exponents{};
+  std::array<uint16_t, kLanes> line_elements;
   RawLine raw;
   const uint8_t* stream = state->stream;
   for (uint32_t line = 0; line < stripe.lines; ++line) {
-    const bool is_last = line + 1 == stripe.lines;
-    const uint32_t lanes = is_last ? stripe.last_lanes : stripe.lanes;
-    std::array<uint8_t, kLanes> symbols;
-    uint32_t escapes = 0;
+    const uint32_t lanes = stripe.LanesOf(line);
+    uint32_t* const x_of = states[line % kSets].data();
     // A line takes at most one byte a lane. Without a branch on the data while so many are left.
-    const bool near_end = state->stream_end - stream < static_cast<ptrdiff_t>(kLanes);
-    for (uint32_t lane = 0; lane < lanes; ++lane) {
-      const Slot& slot = slots[states[lane] & 0xff];
-      uint32_t x = slot.frequency * (states[lane] >> 8) + slot.offset;
-      const bool refill = x < kLowState;
-      if (near_end) {
-        if (refill && stream == state->stream_end) return DecodeFault::kStreamEnds;
-        if (refill) x = x << 8 | *stream;
-      } else {
-        x = refill ? x << 8 | *stream : x;
-      }
-      stream += refill;
-      states[lane] = x;
-      symbols[lane] = slot.symbol;
-      escapes += slot.symbol % kDistances == kEscape;
-    }
-    if (static_cast<ptrdiff_t>(escapes) > state->escapes - state->escapes_begin) {
-      return DecodeFault::kEscapesEnd;
-    }
-    state->escapes -= escapes;
-
-    const bool carried = is_last && stripe.carries;
-    if (carried) {
+    if (state->stream_end - stream >= static_cast<ptrdiff_t>(kLanes)) {
       for (uint32_t lane = 0; lane < lanes; ++lane) {
-        raw.low[lane] = static_cast<uint8_t>(states[lane]);
+        const uint32_t slot = slots[x_of[lane] & 0xff];
+        const uint32_t x = (slot >> 8 & 0xff) * (x_of[lane] >> 8) + (slot >> 16);
+        const uint32_t refilled = x << 8 | *stream;
+        const bool refill = x < kLowState;
+        x_of[lane] = refill ? refilled : x;
+        stream += refill;
+        symbols[lane] = static_cast<uint8_t>(slot);
+      }
+    } else {
+      for (uint32_t lane = 0; lane < lanes; ++lane) {
+        const uint32_t slot = slots[x_of[lane] & 0xff];
+        uint32_t x = (slot >> 8 & 0xff) * (x_of[lane] >> 8) + (slot >> 16);
+        if (x < kLowState) {
+          if (stream == state->stream_end) return DecodeFault::kStreamEnds;
+          x = x << 8 | *stream++;
+        }
+        x_of[lane] = x;
+        symbols[lane] = static_cast<uint8_t>(slot);
       }
     }
-    LoadRaw(kind, raw_plane + line * raw_line_bytes, lanes, carried, &raw);
-    const uint8_t* escape = state->escapes;
-    uint8_t* to = elements + line * stripe.line_stride;
-    for (uint32_t lane = 0; lane < lanes; ++lane) {
-      const uint32_t distance = symbols[lane] % kDistances;
-      auto exponent = static_cast<uint8_t>(model.reference[lane] - distance);
-      if (escapes > 0 && distance == kEscape) exponent = *escape++;
-      signs[lane] ^= symbols[lane] / kDistances;
+
+    // Loops over all lanes, idle ones included, are the ones that compilers make vectors of.
+    uint8_t escapes = 0;
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const uint8_t distance = symbols[lane] & (kDistances - 1);
+      exponents[lane] = static_cast<uint8_t>(model.reference[lane] - distance);
+      escapes |= static_cast<uint8_t>(distance == kEscape);
+      signs[lane] ^= static_cast<uint8_t>(symbols[lane] >> 4);
+    }
+    static_assert(kDistances == 1 << 4);
+    if (escapes != 0) {
+      const auto is_escape = [](uint8_t symbol) { return symbol % kDistances == kEscape; };
+      const auto count = std::count_if(symbols.begin(), symbols.begin() + lanes, is_escape);
+      if (count > state->escapes - state->escapes_begin) return DecodeFault::kEscapesEnd;
+      state->escapes -= count;
+      for (uint32_t lane = 0, taken = 0; lane < lanes; ++lane) {
+        if (is_escape(symbols[lane])) exponents[lane] = state->escapes[taken++];
+      }
+    }
+
+    const bool carried = stripe.Carried(line);
+    for (uint32_t lane = 0; carried && lane < lanes; ++lane) {
+      raw.low[lane] = static_cast<uint8_t>(x_of[lane]);
+    }
+    LoadRaw(kind, raw_plane + stripe.RawOffset(kind, line), lanes, carried, &raw);
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const uint32_t exponent = exponents[lane], low = raw.low[lane];
       uint32_t element;
       if (kFp16) {
-        const uint32_t sign = kFolded ? signs[lane] : raw.planes[2] >> lane & 1;
-        element = raw.low[lane] | (raw.planes[0] >> lane & 1) << 8 |
-                  (raw.planes[1] >> lane & 1) << 9 | (exponent & 31u) << 10 | sign << 15;
+        const auto bit = [&](size_t p) { return static_cast<uint32_t>(raw.planes[p] >> lane & 1); };
+        element = low | bit(0) << 8 | bit(1) << 9 | (exponent & 31) << 10 |
+                  (kFolded ? signs[lane] : bit(2)) << 15;
       } else {
-        const uint32_t sign = kFolded ? signs[lane] : raw.low[lane] >> 7;
-        element = (raw.low[lane] & 0x7fu) | uint32_t{exponent} << 7 | sign << 15;
+        element = (low & 0x7f) | exponent << 7 | (kFolded ? signs[lane] : low >> 7) << 15;
       }
-      const auto stored = static_cast<uint16_t>(element);
-      std::memcpy(to + 2 * lane, &stored, sizeof(stored));
+      line_elements[lane] = static_cast<uint16_t>(element);
     }
+    std::memcpy(elements + line * stripe.line_stride, line_elements.data(), 2 * lanes);
   }
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    state->low[lane] = static_cast<uint8_t>(states[lane]);
-    state->high[lane] = static_cast<uint8_t>(states[lane] >> 8);
+  for (uint32_t i = 0; i < kSets; ++i) {
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      state->sets[i].low[lane] = static_cast<uint8_t>(states[i][lane]);
+      state->sets[i].high[lane] = static_cast<uint8_t>(states[i][lane] >> 8);
+    }
   }
   state->stream = stream;
   return DecodeFault::kNone;
