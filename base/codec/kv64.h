@@ -117,10 +117,10 @@ enum class DecodeFault { kNone, kStreamEnds, kEscapesEnd };
 
 // The loops, once for each kind of processor. `elements` is the first element of the stripe.
 struct Kv64Loops {
-  // Adds the exponents of the sampled lines to sums[lane]; at most 257 lines fit.
+  // Of at most 255 sampled lines: sums[lane], the sum of its exponents.
   void (*sum_exponents)(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
                         const Sampling& sampling, uint16_t* sums);
-  // Counts symbols as if all had a frequency: counts[distance + 16 * sign differs].
+  // Adds the symbols of at most 255 sampled lines to counts[], as if all had a frequency.
   void (*count_symbols)(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
                         const Sampling& sampling, const uint8_t* reference, uint32_t* counts);
   // Codes a stripe, last line first. False when stream and escapes are about to meet.

@@ -88,58 +88,58 @@ CAIRN_INLINE __m512i Distances(__m512i reference, __m512i exponents) {
 template <bool kFp16>
 void SumLines(const uint8_t* elements, const Stripe& stripe, const Sampling& sampling,
               uint16_t* sums) {
-  __m512i even = _mm512_setzero_si512(), odd = even;
+  constexpr uint32_t kMantissaBits = kFp16 ? 10 : 7;
+  const __m512i mask = _mm512_set1_epi16(kFp16 ? 31 : 255);
+  const uint64_t active = Low(stripe.lanes);
+  const auto exponents = [&](const uint8_t* at, uint64_t half) {
+    const __m512i words = _mm512_maskz_loadu_epi16(static_cast<__mmask32>(half), at);
+    return _mm512_and_si512(_mm512_srli_epi16(words, kMantissaBits), mask);
+  };
+  __m512i a = _mm512_setzero_si512(), b = a;
   for (uint32_t i = 0; i < sampling.count; ++i) {
     const size_t line = sampling.first + size_t{i} * sampling.step;
-    const LowHigh bytes = LoadLine<false>(elements + line * stripe.line_stride, stripe.lanes);
-    const __m512i exponents = Exponents<kFp16>(bytes);
-    even = _mm512_add_epi16(even, _mm512_and_si512(exponents, _mm512_set1_epi16(0xff)));
-    odd = _mm512_add_epi16(odd, _mm512_srli_epi16(exponents, 8));
+    const uint8_t* at = elements + line * stripe.line_stride;
+    a = _mm512_add_epi16(a, exponents(at, active));
+    b = _mm512_add_epi16(b, exponents(at + 64, active >> 32));
   }
-  alignas(64) std::array<std::array<uint16_t, 32>, 2> words;
-  _mm512_store_si512(words[0].data(), even);
-  _mm512_store_si512(words[1].data(), odd);
-  for (uint32_t lane = 0; lane < stripe.lanes; ++lane) {
-    sums[lane] = static_cast<uint16_t>(sums[lane] + words[lane % 2][lane / 2]);
-  }
+  _mm512_storeu_si512(sums, a);
+  _mm512_storeu_si512(sums + 32, b);
 }
 
-// Lanes count apart in bytes, for `kHalf` distances at a time so that the counters stay in
-// registers.
-template <bool kFp16>
+// Lanes count apart in bytes; 16 symbols at a time, so that the counters stay in registers.
+template <bool kFp16, bool kFolded>
 void CountLines(const uint8_t* elements, const Stripe& stripe, const Sampling& sampling,
                 const uint8_t* reference, uint32_t* counts) {
-  constexpr uint32_t kHalf = kDistances / 2;
   const __m512i references = Bytes(reference);
   const __m512i one = _mm512_set1_epi8(1);
   const uint64_t active = Low(stripe.lanes);
-  for (uint32_t begin = 0; begin < kDistances; begin += kHalf) {
-    __m512i seen[kHalf], flipped[kHalf];
-    for (uint32_t d = 0; d < kHalf; ++d) seen[d] = flipped[d] = _mm512_setzero_si512();
+  for (uint32_t begin = 0; begin < (kFolded ? kMaxSymbols : kDistances); begin += kDistances) {
+    __m512i seen[kDistances];
+    for (__m512i& counter : seen) counter = _mm512_setzero_si512();
     for (uint32_t i = 0; i < sampling.count; ++i) {
       const size_t line = sampling.first + size_t{i} * sampling.step;
       const uint8_t* at = elements + line * stripe.line_stride;
       const LowHigh bytes = LoadLine<false>(at, stripe.lanes);
-      uint64_t flips = _mm512_movepi8_mask(bytes.high);
-      if (line > 0) {
-        flips ^= _mm512_movepi8_mask(LoadLine<false>(at - stripe.line_stride, stripe.lanes).high);
+      __m512i symbols = Distances(references, Exponents<kFp16>(bytes));
+      if constexpr (kFolded) {
+        __m512i flips = bytes.high;
+        if (line > 0) {
+          const __m512i before = LoadLine<false>(at - stripe.line_stride, stripe.lanes).high;
+          flips = _mm512_xor_si512(flips, before);
+        }
+        symbols = _mm512_mask_add_epi8(symbols, _mm512_movepi8_mask(flips), symbols,
+                                       _mm512_set1_epi8(kDistances));
       }
-      const __m512i distances = Distances(references, Exponents<kFp16>(bytes));
-      for (uint32_t d = 0; d < kHalf; ++d) {
-        const uint64_t here = _mm512_mask_cmpeq_epi8_mask(
-            active, distances, _mm512_set1_epi8(static_cast<char>(begin + d)));
-        seen[d] = _mm512_mask_add_epi8(seen[d], here, seen[d], one);
-        flipped[d] = _mm512_mask_add_epi8(flipped[d], here & flips, flipped[d], one);
+#pragma GCC unroll 16
+      for (uint32_t s = 0; s < kDistances; ++s) {
+        const __m512i symbol = _mm512_set1_epi8(static_cast<char>(begin + s));
+        const uint64_t here = _mm512_mask_cmpeq_epi8_mask(active, symbols, symbol);
+        seen[s] = _mm512_mask_add_epi8(seen[s], here, seen[s], one);
       }
     }
-    const auto sum = [](__m512i bytes) {
-      return static_cast<uint32_t>(
-          _mm512_reduce_add_epi64(_mm512_sad_epu8(bytes, _mm512_setzero_si512())));
-    };
-    for (uint32_t d = 0; d < kHalf; ++d) {
-      const uint32_t differ = sum(flipped[d]);
-      counts[begin + d] += sum(seen[d]) - differ;
-      counts[begin + d + kDistances] += differ;
+    for (uint32_t s = 0; s < kDistances; ++s) {
+      const __m512i sums = _mm512_sad_epu8(seen[s], _mm512_setzero_si512());
+      counts[begin + s] += static_cast<uint32_t>(_mm512_reduce_add_epi64(sums));
     }
   }
 }
@@ -509,7 +509,9 @@ void SumExponents(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
 
 void CountSymbols(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
                   const Sampling& sampling, const uint8_t* reference, uint32_t* counts) {
-  (kind.fp16 ? CountLines<true> : CountLines<false>)(elements, stripe, sampling, reference, counts);
+  const auto count = kind.fp16 ? (kind.folded ? CountLines<true, true> : CountLines<true, false>)
+                               : (kind.folded ? CountLines<false, true> : CountLines<false, false>);
+  count(elements, stripe, sampling, reference, counts);
 }
 
 bool Encode(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe, const StripeModel& model,

@@ -10,7 +10,7 @@ namespace cairn::internal {
 namespace {
 
 // Sampling costs less than coding and misjudges frequencies by well under a thousandth of the size.
-constexpr uint32_t kModelLines = 64;
+constexpr uint32_t kModelLines = 48;
 constexpr uint32_t kChoiceLines = 16;
 constexpr uint32_t kChoiceStripes = 2;
 // The reference lies this far above the mean: distances 0 to 14 then reach from 5 above the mean to
@@ -161,11 +161,7 @@ StripeModel MakeModel(const Stripe& stripe, Kv64Kind kind, bool channel_base,
   for (const uint32_t count : counts) total += count;
   for (uint32_t d = 0; d < kDistances; ++d) {
     uint32_t& same = counts[d];
-    uint32_t& flipped = counts[d + kDistances];
-    if (!kind.folded) {
-      same += flipped;
-      flipped = 0;
-    }
+    uint32_t& flipped = counts[d + kDistances];  // None without folded signs.
     if (d == kEscape) {
       same = std::max(same, 1u);
     } else if (uint64_t{same + flipped} * kRare < total || same + flipped == 0) {
@@ -187,29 +183,32 @@ StripeModel MakeModel(const Stripe& stripe, Kv64Kind kind, bool channel_base,
 }
 
 uint8_t ChooseFlags(const FrameShape& shape, const uint8_t* raw, const Kv64Loops& loops) {
-  const Kv64Kind kind{shape.dtype == Dtype::kF16, true};
+  const bool fp16 = shape.dtype == Dtype::kF16;
   const uint32_t stripes = StripeCount(shape);
   const uint32_t probes = std::min(stripes, kChoiceStripes);
-  // In 1/65536 bits of the sampled elements, indexed by flags.
-  std::array<uint64_t, 4> cost{};
+  // What the flags cost, one by one, in 1/65536 bits of the sampled elements.
+  uint64_t plain = 0, folded = 0, channel_base = 0;
   for (uint32_t probe = 0; probe < probes; ++probe) {
     const Stripe stripe = StripeAt(shape, probe * stripes / probes);
     const uint8_t* elements = raw + stripe.first_byte;
     const uint64_t sampled = uint64_t{SampleLines(stripe, kChoiceLines, true).count} * stripe.lanes;
     const uint64_t all = uint64_t{stripe.lines} * stripe.lanes;
-    const LaneSums sums = SumExponents(stripe, kind, elements, loops);
-    for (const uint8_t base : {uint8_t{0}, kFrameChannelBase}) {
-      const References references = MakeReferences(stripe, base != 0, sums);
-      Counts counts = CountSymbols(stripe, kind, kChoiceLines, references, elements, loops);
-      const uint64_t bits = 8 * sampled * (base != 0 ? stripe.channels : 1);
-      const uint64_t header = (bits << 16) / all;
-      cost[base | kFrameFoldedSigns] +=
-          Entropy(counts.data(), kMaxSymbols) + header + sampled * kFoldingCost;
-      for (uint32_t d = 0; d < kDistances; ++d) counts[d] += counts[d + kDistances];
-      cost[base] += Entropy(counts.data(), kDistances) + header + (sampled << 16);
-    }
+    const LaneSums sums = SumExponents(stripe, {fp16, false}, elements, loops);
+
+    const References flat = MakeReferences(stripe, false, sums);
+    Counts counts = CountSymbols(stripe, {fp16, true}, kChoiceLines, flat, elements, loops);
+    folded += Entropy(counts.data(), kMaxSymbols) + sampled * kFoldingCost;
+    for (uint32_t d = 0; d < kDistances; ++d) counts[d] += counts[d + kDistances];
+    plain += Entropy(counts.data(), kDistances) + (sampled << 16);
+
+    const References own = MakeReferences(stripe, true, sums);
+    counts = CountSymbols(stripe, {fp16, false}, kChoiceLines, own, elements, loops);
+    const uint64_t reference_bits = 8 * stripe.channels;
+    channel_base += Entropy(counts.data(), kDistances) + (sampled << 16) +
+                    (reference_bits * sampled << 16) / all;
   }
-  return static_cast<uint8_t>(std::min_element(cost.begin(), cost.end()) - cost.begin());
+  return static_cast<uint8_t>((channel_base < plain ? kFrameChannelBase : 0) |
+                              (folded < plain ? kFrameFoldedSigns : 0));
 }
 
 }  // namespace cairn::internal

@@ -13,6 +13,7 @@ uint32_t SignOf(uint16_t element) { return element >> 15; }
 
 void SumExponents(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
                   const Sampling& sampling, uint16_t* sums) {
+  std::fill_n(sums, kLanes, uint16_t{0});
   for (uint32_t i = 0; i < sampling.count; ++i) {
     const size_t line = sampling.first + size_t{i} * sampling.step;
     const uint8_t* at = elements + line * stripe.line_stride;
@@ -34,10 +35,12 @@ void CountSymbols(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
     const uint8_t* at = elements + line * stripe.line_stride;
     for (uint32_t lane = 0; lane < stripe.lanes; ++lane) {
       const uint16_t element = LoadElement(at + 2 * lane);
-      const uint32_t before =
-          line == 0 ? 0 : SignOf(LoadElement(at - stripe.line_stride + 2 * lane));
-      const uint32_t distance = DistanceOf(reference[lane], ExponentOf(kind, element));
-      ++counts[distance + kDistances * (SignOf(element) ^ before)];
+      uint32_t symbol = DistanceOf(reference[lane], ExponentOf(kind, element));
+      if (kind.folded) {
+        const uint8_t* before = at - stripe.line_stride + 2 * lane;
+        symbol += kDistances * (SignOf(element) ^ (line == 0 ? 0 : SignOf(LoadElement(before))));
+      }
+      ++counts[symbol];
     }
   }
 }
@@ -59,16 +62,16 @@ void PackSevens(const uint8_t* values, size_t groups, uint8_t* to) {
 }
 
 void UnpackSevens(const uint8_t* from, size_t groups, uint8_t* values) {
-  uint64_t spread = 0;
+  std::array<uint8_t, kLanes> packed{};
+  std::memcpy(packed.data(), from, 7 * groups);
+  for (size_t i = 0; i < kLanes; ++i) values[i] = packed[i] & 0x7f;
   for (size_t i = 0; i < groups; ++i) {
     // The high bits of 7 bytes side by side: the products of the multiplication do not overlap.
-    uint64_t bytes = 0;
-    std::memcpy(&bytes, from + 7 * i, 7);
-    const uint64_t tops = (bytes >> 7 & 0x0101010101010101) * 0x0102040810204080 >> 56;
-    spread |= tops << 7 * i;
+    uint64_t bytes;
+    std::memcpy(&bytes, packed.data() + 7 * i, sizeof(bytes));
+    bytes = bytes >> 7 & 0x0001010101010101;
+    values[7 * groups + i] = bytes * 0x0102040810204080 >> 56 & 0x7f;
   }
-  for (size_t i = 0; i < 7 * groups; ++i) values[i] = from[i] & 0x7f;
-  for (size_t i = 0; i < groups; ++i) values[7 * groups + i] = spread >> 7 * i & 0x7f;
 }
 
 void StoreRaw(Kv64Kind kind, const RawLine& raw, uint32_t lanes, bool carried, uint8_t* to) {
