@@ -197,15 +197,14 @@ uint8_t ChooseFlags(const FrameShape& shape, const uint8_t* raw, const Kv64Loops
 
     const References flat = MakeReferences(stripe, false, sums);
     Counts counts = CountSymbols(stripe, {fp16, true}, kChoiceLines, flat, elements, loops);
-    folded += Entropy(counts.data(), kMaxSymbols) + sampled * kFoldingCost;
+    const auto header = [&](uint64_t bytes) { return (8 * bytes * sampled << 16) / all; };
+    folded += Entropy(counts.data(), kMaxSymbols) + sampled * kFoldingCost + header(kDistances);
     for (uint32_t d = 0; d < kDistances; ++d) counts[d] += counts[d + kDistances];
     plain += Entropy(counts.data(), kDistances) + (sampled << 16);
 
     const References own = MakeReferences(stripe, true, sums);
     counts = CountSymbols(stripe, {fp16, false}, kChoiceLines, own, elements, loops);
-    const uint64_t reference_bits = 8 * stripe.channels;
-    channel_base += Entropy(counts.data(), kDistances) + (sampled << 16) +
-                    (reference_bits * sampled << 16) / all;
+    channel_base += Entropy(counts.data(), kDistances) + (sampled << 16) + header(stripe.channels);
   }
   return static_cast<uint8_t>((channel_base < plain ? kFrameChannelBase : 0) |
                               (folded < plain ? kFrameFoldedSigns : 0));
