@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: no bytes make the KV decoder read or write outside its spans; what it cannot decode it
-// names; all code paths judge alike. Method: every bit of small frames flipped, every truncation,
+// names; all code paths judge alike. Method: every byte of small frames flipped, every truncation,
 // random payloads under true headers, and one frame made for each complaint. Buffers are of exact
 // size and on the heap: under AddressSanitizer one byte beyond ends the test.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
-#include <set>
 #include <string>
 
 #include "base/codec/kv_frame.h"
@@ -39,14 +39,22 @@ Bytes Truthful(Bytes frame) {
   return frame;
 }
 
+// A guard behind the elements sees masked stores, which the sanitizer does not.
+Status DecodeGuarded(const FrameShape& shape, const Bytes& frame, CodecPath path, Bytes* out) {
+  constexpr std::byte kGuard{0xc3};
+  out->assign(shape.raw_bytes() + 128, kGuard);
+  const Status status = DecodeFrame(shape, frame, {out->data(), shape.raw_bytes()}, path);
+  EXPECT_EQ(std::count(out->end() - 128, out->end(), kGuard), 128) << CodecPathName(path);
+  return status;
+}
+
 // What all paths say; they must agree, on the elements as well.
 Status Decode(const FrameShape& shape, const Bytes& frame) {
   const Bytes exact(frame.begin(), frame.end());
-  Bytes out(shape.raw_bytes());
-  const Status status = DecodeFrame(shape, exact, out, CodecPath::kScalar);
+  Bytes out, other;
+  const Status status = DecodeGuarded(shape, exact, CodecPath::kScalar, &out);
   if (CodecPathSupported(CodecPath::kAvx512)) {
-    Bytes other(shape.raw_bytes());
-    const Status other_status = DecodeFrame(shape, exact, other, CodecPath::kAvx512);
+    const Status other_status = DecodeGuarded(shape, exact, CodecPath::kAvx512, &other);
     EXPECT_EQ(status.ToString(), other_status.ToString());
     EXPECT_TRUE(!status.ok() || out == other);
   }
@@ -68,25 +76,28 @@ const Small kSmall[] = {
     {{51, 64, Dtype::kF16}, Content::kKeys, 0},    {{41, 80, Dtype::kF16}, Content::kKeys, 3},
     {{12, 130, Dtype::kBf16}, Content::kSparse, 1}};
 
-TEST(KvFrameDamage, EveryFlippedBitIsSafe) {
-  std::set<std::string> complaints;
+TEST(KvFrameDamage, AnyFlippedByteIsSafe) {
+  bool found_by_states = false;
   for (const Small& small : kSmall) {
     Bytes frame = Encode(small.shape, MakeElements(small.shape, small.content, 1), small.flags);
     ASSERT_EQ(ReadFrameHeader(frame)->codec, FrameCodec::kKv64)
         << small.shape.rows << " rows: not what is to be tested";
-    for (size_t bit = 0; bit < 8 * frame.size(); ++bit) {
-      const auto flip = static_cast<std::byte>(1 << bit % 8);
-      frame[bit / 8] ^= flip;
-      const Status status = Decode(small.shape, frame);
-      frame[bit / 8] ^= flip;
-      if (bit < 8 * kFrameHeaderBytes && !(bit >= 8 && bit < 16)) {
-        EXPECT_FALSE(status.ok()) << "bit " << bit << " of the header";
+    for (size_t at = 0; at < frame.size(); ++at) {
+      // All bits of what steers the decoder, one of what follows.
+      for (int bit = at < 150 ? 0 : static_cast<int>(at % 8); bit < 8; bit += at < 150 ? 1 : 8) {
+        const auto flip = static_cast<std::byte>(1 << bit);
+        frame[at] ^= flip;
+        const Status status = Decode(small.shape, frame);
+        frame[at] ^= flip;
+        constexpr size_t kFlagsAt = 1;  // Some flips of these make other flags.
+        if (at < kFrameHeaderBytes && at != kFlagsAt) {
+          EXPECT_FALSE(status.ok()) << "bit " << bit << " of byte " << at;
+        }
+        found_by_states |= status.message().find("initial state") != std::string_view::npos;
       }
-      const std::string text(status.message());
-      if (text.find("does not end in its initial state") != text.npos) complaints.insert("state");
     }
   }
-  EXPECT_EQ(complaints.count("state"), 1u) << "no flip was found out by the final states";
+  EXPECT_TRUE(found_by_states) << "the final states found out no flip";
 }
 
 TEST(KvFrameDamage, EveryTruncationIsFoundOut) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -41,6 +42,7 @@ struct Case {
   std::string arguments;
   std::vector<std::string> values;
   std::vector<std::string> ratios;
+  bool opens_store = true;
 };
 
 const std::vector<std::string> kAppendValues = {"p50_us",
@@ -93,6 +95,13 @@ std::vector<Case> Cases() {
        {"to_memcpy", "to_scatter"}},
       {"fork", "--tokens 100", {"fork_us", "fork_bytes", "tokens"}, {"p50_to_short"}},
       {"rewind", "--steps 500", {"nodes", "steps"}, {"p50_to_append"}},
+      {"codec",
+       "--tokens 512",
+       {"auto_ratio", "auto_ratio_k", "auto_ratio_v", "auto_ratio_all_layers", "kv64_ratio",
+        "kv64s_ratio_k", "token_bits", "memcpy_gb_per_s", "auto_scalar_decode_gb_per_s"},
+       {"auto_scalar_encode_to_memcpy", "auto_scalar_decode_to_memcpy",
+        "kv64s_scalar_decode_to_memcpy", "cached_scalar_decode_to_memcpy"},
+       /*opens_store=*/false},
   };
 }
 
@@ -120,7 +129,9 @@ TEST_P(BenchTest, PrintsOneJsonObjectAndLeavesNothing) {
   ASSERT_TRUE(report.is_object()) << outcome.output;
   EXPECT_EQ(report.size(), 4u) << outcome.output;
   EXPECT_EQ(report["bench"], test_case.bench);
-  for (const char* key : {"cpu", "kernel", "file_system", "device", "io_backend", "sync_method"}) {
+  std::vector<std::string> keys = {"cpu", "kernel", "file_system", "device"};
+  if (test_case.opens_store) keys = Plus(keys, {"io_backend", "sync_method"});
+  for (const std::string& key : keys) {
     ASSERT_TRUE(report["machine"].contains(key)) << key;
     EXPECT_FALSE(report["machine"][key].get<std::string>().empty()) << key;
   }
@@ -137,6 +148,29 @@ TEST_P(BenchTest, PrintsOneJsonObjectAndLeavesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, BenchTest, testing::ValuesIn(Cases()));
+
+// Elements of one sign and exponent: the codec keeps the mantissas, 7 of 16 bits, and little else.
+TEST(BenchCodecTest, PacksAFile) {
+  const fs::path file = fs::path(testing::TempDir()) / "cairn-bench-test.kv";
+  std::ofstream out(file, std::ios::binary);
+  for (int i = 0; i < 2 * 1 * 300 * 64; ++i) {
+    const char element[2] = {static_cast<char>(i * 37 % 128), 0x3f};
+    out.write(element, 2);
+  }
+  out.close();
+  const std::string common = "codec --json --no-rt --seconds 0.1 --rounds 2 --kv " + file.string();
+  const Outcome outcome = RunBench(common + " --source-bytes 16777216 --shape 2,1,300,64");
+  ASSERT_EQ(outcome.exit_status, 0);
+  const json report = json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+  EXPECT_GT(report["values"]["kv64s_ratio"].get<double>(), 2);
+  EXPECT_FALSE(report["values"].contains("auto_ratio_k"));
+  for (const char* shape : {"2,1,301,64", "2,1,200,96", "0,1,300,64", "2,1,300", "2,1,300,64x"}) {
+    EXPECT_EQ(RunBench(common + " --shape " + shape + " 2>/dev/null").exit_status, 1) << shape;
+  }
+  fs::remove(file);
+  EXPECT_EQ(RunBench(common + " --shape 2,1,300,64 2>/dev/null").exit_status, 1) << "no file";
+  EXPECT_EQ(RunBench("codec --tokens 100 2>/dev/null").exit_status, 1);
+}
 
 TEST(BenchListTest, NamesEveryBenchmark) {
   const Outcome outcome = RunBench("list");

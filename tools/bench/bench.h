@@ -47,6 +47,8 @@ struct Config {
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
   uint64_t tokens = 8192;             // fork.
   uint64_t steps = 100'000;           // rewind.
+  std::string kv_file, kv_shape;      // codec; empty: KV of the own model.
+  uint32_t kv_tokens = 4096;          // codec: of the own model's text.
 };
 
 // One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
@@ -140,5 +142,6 @@ Status RunRestoreCold(const Config&, const std::string&, Report*);
 Status RunRestoreWarm(const Config&, const std::string&, Report*);
 Status RunFork(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
+Status RunCodec(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench
