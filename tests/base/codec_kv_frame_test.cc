@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstring>
 #include <string>
 
 #include "tests/base/kv_samples.h"
@@ -176,6 +178,27 @@ TEST(KvFrame, WhatDoesNotPackIsRaw) {
     const std::vector<std::byte> bytes = MakeElements(shape, Content::kRandomBits, 5);
     EXPECT_EQ(HeaderOf(shape, bytes).codec, FrameCodec::kRaw) << DtypeName(dtype);
     ExpectRoundTrip(shape, bytes, {});
+  }
+}
+
+// Frames are on disks: what the document shows must be what is written, and stay readable.
+TEST(KvFrame, ExampleOfTheFormatDocument) {
+  const FrameShape shape{64, 8, Dtype::kBf16};
+  std::vector<std::byte> raw(shape.raw_bytes());
+  for (uint32_t i = 0; i < 512; ++i) {
+    const auto element = static_cast<uint16_t>(
+        i / 64 % 2 << 15 | (127u - static_cast<uint32_t>(std::countr_zero(i + 1))) << 7 |
+        (5 * i & 127));
+    std::memcpy(raw.data() + size_t{2} * i, &element, sizeof(element));
+  }
+  const std::vector<std::byte> frame = testing::ExampleBytes("### Example");
+  ASSERT_EQ(frame.size(), 682u);
+  ExpectRoundTrip(shape, raw, 3);
+  EXPECT_EQ(Encode(shape, raw, {.flags = uint8_t{3}}), frame);
+  for (const CodecPath path : Paths()) {
+    std::vector<std::byte> back(raw.size());
+    ASSERT_TRUE(DecodeFrame(shape, frame, back, path).ok());
+    EXPECT_EQ(back, raw);
   }
 }
 

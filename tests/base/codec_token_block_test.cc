@@ -10,6 +10,8 @@
 #include <random>
 #include <string>
 
+#include "tests/base/kv_samples.h"
+
 namespace cairn {
 namespace {
 
@@ -66,14 +68,12 @@ TEST(TokenBlock, LevelIsAParameter) {
 
 // The example of base/codec/FORMAT.md.
 TEST(TokenBlock, ExampleOfTheFormatDocument) {
-  const std::vector<uint8_t> expected = {0x00, 0x02, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00,
-                                         0x0c, 0x00, 0x00, 0x00, 0x05, 0x00, 0x00, 0xf4,
-                                         0x01, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00};
-  const auto block = EncodeTokens(std::vector<uint32_t>{5, 128'000, 1});
-  ASSERT_TRUE(block.ok());
-  const std::vector<uint8_t> bytes(reinterpret_cast<const uint8_t*>(block->data()),
-                                   reinterpret_cast<const uint8_t*>(block->data() + block->size()));
-  EXPECT_EQ(bytes, expected);
+  const std::vector<std::byte> example = testing::ExampleBytes("### Example of a token block");
+  const std::vector<uint32_t> tokens = {5, 128'000, 1};
+  EXPECT_EQ(*EncodeTokens(tokens), example);
+  std::vector<uint32_t> back(3);
+  ASSERT_TRUE(DecodeTokens(example, back).ok());
+  EXPECT_EQ(back, tokens);
 }
 
 StatusCode Decode(const std::vector<std::byte>& block, size_t count, std::string* message) {

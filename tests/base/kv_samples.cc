@@ -3,7 +3,9 @@
 
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <sstream>
 
 namespace cairn::testing {
 namespace {
@@ -87,6 +89,22 @@ std::vector<std::byte> MakeElements(const FrameShape& shape, Content content, ui
         break;
     }
     std::memcpy(bytes.data() + 2 * i, &element, sizeof(element));
+  }
+  return bytes;
+}
+
+std::vector<std::byte> ExampleBytes(const std::string& heading) {
+  std::ifstream file(CAIRN_SOURCE_DIR "/base/codec/FORMAT.md");
+  std::vector<std::byte> bytes;
+  bool within = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#')) within = line == heading;
+    const size_t colon = line.find(':');
+    if (!within || colon == line.npos || line.find_first_not_of(" 0123456789") != colon) continue;
+    std::istringstream values(line.substr(colon + 1));
+    for (unsigned value; values >> std::hex >> value;) {
+      bytes.push_back(static_cast<std::byte>(value));
+    }
   }
   return bytes;
 }

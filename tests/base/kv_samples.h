@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Elements for tests of the KV codec.
+// Elements for tests of the codec, and the examples of its document.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/codec/kv_frame.h"
@@ -26,5 +27,9 @@ const char* ContentName(Content content);
 // shape.raw_bytes() bytes; the same on every machine. Elements that are not of 16 bits get random
 // bits, whatever `content` says.
 std::vector<std::byte> MakeElements(const FrameShape& shape, Content content, uint64_t seed);
+
+// The bytes that base/codec/FORMAT.md shows between `heading` and the next one: lines of an offset,
+// a colon and bytes in hex.
+std::vector<std::byte> ExampleBytes(const std::string& heading);
 
 }  // namespace cairn::testing

@@ -51,11 +51,11 @@ struct Memory {
       raw.insert(raw.end(), page.begin(), page.end());
     }
     out.resize(raw.size());
-    frames.resize(count * frame_room);
+    frames.resize(out.size() + frame_room);
   }
   std::span<const std::byte> Raw(size_t i) const { return {&raw[i * page_bytes], page_bytes}; }
   std::span<std::byte> Out(size_t i) { return {&out[i * page_bytes], page_bytes}; }
-  std::span<std::byte> Frame(size_t i) { return {&frames[i * frame_room], frame_room}; }
+  std::span<std::byte> FrameAt(size_t begin) { return {&frames[begin], frame_room}; }
 };
 
 // Frames of one coding, one behind the other, as a table holds them.
@@ -64,17 +64,17 @@ struct Frames {
   std::vector<Page> pages;
 
   Frames(Memory& memory, const FrameOptions& options) {
-    std::vector<size_t> sizes;
+    std::vector<size_t> ends;
+    size_t end = 0;
     for (size_t i = 0; i < memory.count; ++i) {
-      const size_t size = EncodeFrame(memory.shape, memory.Raw(i), memory.Frame(i), options);
-      bytes.insert(bytes.end(), memory.Frame(i).begin(),
-                   memory.Frame(i).begin() + static_cast<ptrdiff_t>(size));
-      sizes.push_back(size);
+      end += EncodeFrame(memory.shape, memory.Raw(i), memory.FrameAt(end), options);
+      ends.push_back(end);
     }
+    bytes.assign(memory.frames.begin(), memory.frames.begin() + static_cast<ptrdiff_t>(end));
     size_t begin = 0;
-    for (const size_t size : sizes) {
-      pages.emplace_back(&bytes[begin], size);
-      begin += size;
+    for (const size_t next : ends) {
+      pages.emplace_back(&bytes[begin], next - begin);
+      begin = next;
     }
   }
 };
@@ -152,8 +152,9 @@ Arm CopyArm(const std::string& name, Memory& memory) {
   });
 }
 Arm EncodeArm(const std::string& name, Memory& memory, const FrameOptions& options) {
-  return MakeArm(name, memory, [&memory, options](size_t i) {
-    EncodeFrame(memory.shape, memory.Raw(i), memory.Frame(i), options);
+  return MakeArm(name, memory, [&memory, options, end = size_t{0}](size_t i) mutable {
+    if (i == 0) end = 0;
+    end += EncodeFrame(memory.shape, memory.Raw(i), memory.FrameAt(end), options);
     return Status::Ok();
   });
 }
