@@ -154,20 +154,23 @@ bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeMod
     StoreRaw(kind, raw, lanes, stripe.Carried(line), raw_plane + stripe.RawOffset(kind, line));
 
     CoderSet& set = state->sets[line % kSets];
+    uint8_t* stream = state->stream;
     // The bytes of a line stand in the order of its lanes.
     for (uint32_t lane = lanes; lane-- > 0;) {
       const uint32_t symbol = symbols[lane];
       const uint32_t frequency = model.frequency[symbol];
       uint32_t x = set.low[lane] | uint32_t{set.high[lane]} << 8;
-      if (x >= frequency << 8) {
-        *--state->stream = static_cast<uint8_t>(x);
-        x >>= 8;
-      }
+      // Arithmetic, because a branch is a coin's toss. A byte not kept lies in free room.
+      const uint32_t emit = x >= frequency << 8;
+      stream[-1] = static_cast<uint8_t>(x);
+      stream -= emit;
+      x >>= 8 * emit;
       const uint32_t quotient =
           frequency == 1 ? x : static_cast<uint32_t>(uint64_t{x} * table.inverse[symbol] >> 32);
       set.low[lane] = static_cast<uint8_t>(x - quotient * frequency + table.first[symbol]);
       set.high[lane] = static_cast<uint8_t>(quotient);
     }
+    state->stream = stream;
   }
   return true;
 }
@@ -205,9 +208,9 @@ DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeMo
       for (uint32_t lane = 0; lane < lanes; ++lane) {
         const uint32_t slot = slots[x_of[lane] & 0xff];
         const uint32_t x = (slot >> 8 & 0xff) * (x_of[lane] >> 8) + (slot >> 16);
-        const uint32_t refilled = x << 8 | *stream;
-        const bool refill = x < kLowState;
-        x_of[lane] = refill ? refilled : x;
+        // Arithmetic, because compilers make a branch of a choice, and it is a coin's toss.
+        const uint32_t refill = x < kLowState;
+        x_of[lane] = x << 8 * refill | (*stream & (0u - refill));
         stream += refill;
         symbols[lane] = static_cast<uint8_t>(slot);
       }
