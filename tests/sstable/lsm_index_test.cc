@@ -437,13 +437,17 @@ TEST(LsmIndex, RealThreads) {
   TestTables tables = TestTables::InMemory();
   ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {}));
   std::atomic<bool> done{false};
+  std::atomic<uint64_t> merges{0};
   std::vector<std::thread> threads;
   threads.emplace_back([&] {
     for (uint64_t mark = 1; !done; ++mark) {
       ASSERT_OK(index->Freeze(mark));
       ASSERT_OK(index->Flush());
       ASSERT_OK_ASSIGN(const auto edit, index->CompactOnce());
-      if (edit) index->Release(edit->removed);
+      if (edit) {
+        index->Release(edit->removed);
+        ++merges;
+      }
       ASSERT_OK(index->DeleteReleased());
     }
   });
@@ -462,7 +466,7 @@ TEST(LsmIndex, RealThreads) {
       }
     });
   }
-  for (uint64_t i = 0; i < 20'000; ++i) {
+  for (uint64_t i = 0; i < 20'000 || merges < 3; ++i) {
     const std::string key = KeyOf(i * 7 % 500);
     i % 4 == 3 ? Delete(*index, key) : Put(*index, key, key + ValueOf(i, 20));
   }
