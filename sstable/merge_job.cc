@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sstable/merge_job.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/core/check.h"
@@ -52,6 +53,16 @@ Status WriteAll(const TableContext& context, RecordIterator& records, OlderData&
   return writer == nullptr ? Status::Ok() : FinishTable(context, *writer, tables);
 }
 
+bool KeysBefore(const std::shared_ptr<const IndexTable>& a,
+                const std::shared_ptr<const IndexTable>& b) {
+  return a->info().smallest < b->info().smallest;
+}
+
+bool NewerFirst(const std::shared_ptr<const IndexTable>& a,
+                const std::shared_ptr<const IndexTable>& b) {
+  return a->info().number > b->info().number;
+}
+
 }  // namespace
 
 LevelInfos InfosOf(const Levels& levels) {
@@ -60,6 +71,17 @@ LevelInfos InfosOf(const Levels& levels) {
     for (const auto& table : levels[level]) infos[level].push_back(&table->info());
   }
   return infos;
+}
+
+void SortLevel(size_t level, TableList& tables) {
+  std::sort(tables.begin(), tables.end(), level == 0 ? NewerFirst : KeysBefore);
+}
+
+const IndexTable* FindOverlap(const TableList& tables) {
+  for (size_t i = 1; i < tables.size(); ++i) {
+    if (tables[i]->info().smallest <= tables[i - 1]->info().largest) return tables[i].get();
+  }
+  return nullptr;
 }
 
 bool OlderData::MayHold(std::string_view key) {

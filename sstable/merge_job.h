@@ -20,6 +20,11 @@ using Levels = std::array<TableList, kLevels>;
 
 LevelInfos InfosOf(const Levels& levels);
 
+// Brings the tables of a level into its order.
+void SortLevel(size_t level, TableList& tables);
+// Of a sorted level below 0 a table that overlaps the one before it, or null.
+const IndexTable* FindOverlap(const TableList& tables);
+
 // Says whether data older than the output of a merge may have a key: whether the tombstone must be
 // kept. Asked with ascending keys.
 class OlderData {
