@@ -2,11 +2,11 @@
 //
 // Reads one index table. Immutable, and safe from any number of threads.
 //
-// What stays in memory for each open table is its file handle, its properties and its root: about
-// 30 bytes for 700 KiB of table. Partitions (the rest of the index, and the bloom filters) and data
-// blocks come through the block cache, so a store of any size has the memory that its cache has.
-// A Get of a table that may hold the key costs at most two reads of some 16 KiB, one of which is
-// shared by 12,000 neighbours.
+// What stays in memory for each open table is its file handle, its properties and its root, which
+// grows by some 30 bytes for 700 KiB of table and is one block of 4 KiB up to 64 MiB. Partitions
+// (the rest of the index, and the bloom filters) and data blocks come through the block cache, so a
+// store of any size has the memory that its cache has. A Get of a table that may hold the key costs
+// at most two reads of some 16 KiB, one of which is shared by 12,000 neighbours.
 //
 // Every block is verified against its place when it is read. All damage gives kCorruption with file
 // and offset; a file of a newer format kUnsupportedFormat.

@@ -50,11 +50,11 @@ Result<std::unique_ptr<IndexWriter>> IndexWriter::Create(const TableContext& con
 IndexWriter::~IndexWriter() {
   if (finished_ || !created_) return;
   file_.reset();
-  // What stays behind is removed as an orphan. After a failed sync of the directory the file has
-  // its final name already.
-  (void)io::RemoveIfExists(*context_.files, temporary_path_);
-  (void)io::RemoveIfExists(*context_.files, path_);
-  context_.host->ReturnSpace(taken_);
+  // After a failed sync of the directory the file has its final name already. One that cannot be
+  // removed keeps its space until it is removed as an orphan.
+  const bool removed = io::RemoveIfExists(*context_.files, temporary_path_).ok() &&
+                       io::RemoveIfExists(*context_.files, path_).ok();
+  if (removed) context_.host->ReturnSpace(taken_);
 }
 
 Status IndexWriter::Keep(Status status) {

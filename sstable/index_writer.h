@@ -12,7 +12,8 @@
 //
 // One thread at a time. Errors stick: what failed once returns the same status ever after. They are
 // kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
-// destructor of a writer that did not finish removes its file and returns the space.
+// destructor of a writer that did not finish removes its file and, if that worked, returns the
+// space.
 #pragma once
 
 #include <cstdint>

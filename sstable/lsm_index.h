@@ -22,10 +22,11 @@
 // across I/O. One flush and one merge run at a time, each on its caller's thread, beside each other
 // and beside reads and writes.
 //
-// Memory: memtable_bytes(), which the caller bounds by Freeze and Flush; for each table about 30
-// bytes for 700 KiB; the block cache; a flush or merge some 0.3 MiB plus 0.3 MiB for each input of
-// level 0 and two more. Ten million records of 60 bytes make 600 MB of tables: 26 KB resident, and
-// 15 MB of partitions that the cache holds as far as they are in use.
+// Memory: memtable_bytes(), which the caller bounds by Freeze and Flush; 4 to 8 KiB and a file
+// handle for each table of 32 MiB; the block cache; a flush or merge some 0.3 MiB plus 0.3 MiB for
+// each input of level 0 and two more. Four million records of 60 bytes, measured: 9 tables of 216
+// MB, 40 KB resident, 3 ms to open, and 6 MB of partitions that the cache holds as far as they are
+// in use.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ struct IndexEdit {
 };
 
 struct FlushResult {
-  uint64_t mark = 0;  // Given to Freeze: what was applied before it is in tables now.
+  uint64_t mark = 0;  // Of the last Freeze that is covered.
   IndexEdit edit;     // No file when every record of the memtable was a needless deletion.
 };
 
@@ -112,8 +113,9 @@ class LsmIndex {
   std::unique_ptr<RecordIterator> NewScan(ScanOptions options = {});
 
   // --- Keeping it in shape ---
-  // False when there is nothing in the memtable: then nothing before the mark needs the log. Marks
-  // only grow. kOutOfMemory leaves all as it was.
+  // Everything applied so far will be in tables when a flush has returned this mark or a later one.
+  // False when it is already: nothing before the mark needs the log. Marks only grow. kOutOfMemory
+  // leaves all as it was.
   Result<bool> Freeze(uint64_t mark);
   // Writes the oldest frozen memtable; nothing when there is none. kBusy while another flush runs.
   // After an error the memtable is still there: try again.

@@ -34,10 +34,15 @@ Result<bool> LsmIndex::Freeze(uint64_t mark) {
   std::lock_guard lock(mutex_);
   CAIRN_CHECK(mark >= last_mark_);
   last_mark_ = mark;
-  if (view_->active->empty()) return false;
   View next = *view_;
-  next.frozen.push_back({std::move(next.active), mark});
-  next.active = std::move(fresh);
+  if (!next.active->empty()) {
+    next.frozen.push_back({std::move(next.active), mark});
+    next.active = std::move(fresh);
+  } else if (!next.frozen.empty()) {
+    next.frozen.back().mark = mark;  // Nothing was applied since.
+  } else {
+    return false;
+  }
   SetViewLocked(std::move(next));
   return true;
 }
@@ -52,17 +57,17 @@ Result<std::optional<FlushResult>> LsmIndex::Flush() {
     running.emplace(mutex_, flushing_);
     before = view_;
   }
-  const Frozen& oldest = before->frozen.front();
+  const std::shared_ptr<Memtable> oldest = before->frozen.front().memtable;
   OlderData older(before->levels, 0);
-  const std::unique_ptr<RecordIterator> records = oldest.memtable->NewIterator();
+  const std::unique_ptr<RecordIterator> records = oldest->NewIterator();
   CAIRN_ASSIGN_OR_RETURN(const TableList tables,
                          WriteTables(options_.tables, *records, older, UINT64_MAX));
   CAIRN_CHECK(tables.size() <= 1);
 
-  FlushResult result{.mark = oldest.mark, .edit = {}};
   std::lock_guard lock(mutex_);
   View next = *view_;
-  CAIRN_CHECK(next.frozen.front().memtable == oldest.memtable);
+  CAIRN_CHECK(next.frozen.front().memtable == oldest);
+  FlushResult result{.mark = next.frozen.front().mark, .edit = {}};
   next.frozen.erase(next.frozen.begin());
   if (!tables.empty()) {
     auto levels = std::make_shared<Levels>(*next.levels);

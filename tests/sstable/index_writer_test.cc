@@ -90,6 +90,22 @@ TEST(IndexWriter, TheHostRefusesSpace) {
   EXPECT_EQ(tables.counters->written_bytes.load(), kTableWriteBytes);
 }
 
+TEST(IndexWriter, AFileThatCannotBeRemovedKeepsItsSpace) {
+  auto disk = std::make_shared<io::SimDisk>();
+  TestTables tables = TestTables::OnDisk(disk);
+  disk->AddFault({.when =
+                      [](const io::SimOperation& o) {
+                        return o.op == io::SimOp::kSync || o.op == io::SimOp::kRemove;
+                      },
+                  .error = EIO,
+                  .persistent = true});
+  EXPECT_FAILS(WriteTable(tables.context, 1, SomeRecords()), StatusCode::kIoError, "sync");
+  EXPECT_EQ(tables.host->taken, disk->ReadRaw(tables.Path(1) + ".tmp")->size());
+  disk->ClearFaults();
+  ASSERT_OK(RemoveIndexOrphans(*disk, "t", {}));
+  EXPECT_TRUE(disk->Files().empty());
+}
+
 TEST(IndexWriter, OneThatIsDroppedLeavesNothing) {
   TestTables tables = TestTables::InMemory();
   {

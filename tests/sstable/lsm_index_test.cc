@@ -74,8 +74,14 @@ TEST(LsmIndex, FlushesAreEdits) {
   EXPECT_EQ(flushed->edit.added[0].level, 0u);
   EXPECT_TRUE(flushed->edit.removed.empty());
   EXPECT_EQ(index->live(), flushed->edit.added);
+  // Nothing was applied since: the mark of what is frozen covers it.
+  ASSERT_OK_ASSIGN(const bool waiting, index->Freeze(8));
+  EXPECT_TRUE(waiting);
+  EXPECT_EQ(index->stats().frozen_memtables, 1u);
+  ASSERT_OK_ASSIGN(flushed, index->Flush());
+  ASSERT_TRUE(flushed);
+  EXPECT_EQ(flushed->mark, 8u);
   // A deletion of what no table holds is not written at all.
-  ASSERT_OK(index->Flush());
   Delete(*index, "nobody");
   ASSERT_OK(index->Freeze(9));
   ASSERT_OK_ASSIGN(flushed, index->Flush());
