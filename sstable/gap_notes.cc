@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sstable/gap_notes.h"
+
+#include "base/core/check.h"
+#include "sstable/constants.h"
+
+namespace cairn::sstable {
+
+GapNotes::Gaps::const_iterator GapNotes::Around(std::string_view key) const {
+  auto gap = gaps_.upper_bound(key);
+  if (gap == gaps_.begin()) return gaps_.end();
+  --gap;
+  return gap->second >= key ? gap : gaps_.end();
+}
+
+std::string GapNotes::StartOf(std::string_view from) const {
+  const auto gap = Around(from);
+  return gap == gaps_.end() ? std::string(from) : gap->second;
+}
+
+GapNotes::Ticket GapNotes::Begin(std::string_view from) {
+  searches_.push_back({.from = std::string(from), .disturbed = false, .smallest_put = {}});
+  searches_.back().smallest_put.reserve(kMaxKeyBytes);
+  return std::prev(searches_.end());
+}
+
+void GapNotes::End(Ticket search, std::string_view end) {
+  const Search ended = std::move(*search);
+  searches_.erase(search);
+  std::string from = ended.from;
+  if (ended.disturbed && ended.smallest_put < end) end = ended.smallest_put;
+  if (end <= from) return;
+  std::string until(end);
+  // One gap of all that touch [from, until).
+  if (const auto first = Around(from); first != gaps_.end()) from = first->first;
+  for (auto gap = gaps_.lower_bound(from); gap != gaps_.end() && gap->first <= until;) {
+    if (gap->second > until) until = gap->second;
+    gap = gaps_.erase(gap);
+  }
+  if (gaps_.size() == kMaxGaps) gaps_.clear();
+  gaps_.emplace(std::move(from), std::move(until));
+}
+
+void GapNotes::OnPut(std::string_view key) {
+  for (Search& search : searches_) {
+    if (key < search.from || (search.disturbed && search.smallest_put <= key)) continue;
+    CAIRN_CHECK(key.size() <= search.smallest_put.capacity());
+    search.smallest_put.assign(key);
+    search.disturbed = true;
+  }
+  const auto around = gaps_.empty() ? gaps_.cend() : Around(key);
+  if (around == gaps_.cend() || around->second == key) return;
+  std::string& end = gaps_.find(around->first)->second;
+  if (around->first == key || key.size() > end.capacity()) {
+    gaps_.erase(around);
+  } else {
+    end.assign(key);
+  }
+}
+
+}  // namespace cairn::sstable

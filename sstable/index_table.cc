@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sstable/index_table.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "sstable/bloom.h"
+#include "sstable/index_table_iterator.h"
+
+namespace cairn::sstable {
+
+IndexTable::IndexTable(const TableContext& context, uint64_t number)
+    : context_(context), path_(IndexTablePath(context.directory, number)) {
+  info_.number = number;
+}
+
+Status IndexTable::Bad(uint64_t offset, const std::string& what) const {
+  return Status(StatusCode::kCorruption, At(path_, offset) + what);
+}
+
+Status IndexTable::OutOfMemory(uint64_t bytes) const {
+  return Status(StatusCode::kOutOfMemory,
+                "no memory to read " + std::to_string(bytes) + " bytes of " + path_);
+}
+
+Result<std::shared_ptr<IndexTable>> IndexTable::Open(const TableContext& context, uint64_t number) {
+  std::shared_ptr<IndexTable> table(new IndexTable(context, number));
+  CAIRN_ASSIGN_OR_RETURN(table->file_, context.files->Open(table->path_, {.direct = true}));
+  CAIRN_RETURN_IF_ERROR(table->ReadEnd());
+  return table;
+}
+
+Status IndexTable::ReadEnd() {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file_->Size());
+  if (bytes < kTableAlignment || bytes % kTableAlignment != 0) {
+    return Bad(0, "the file has " + std::to_string(bytes) + " bytes, which no table has");
+  }
+  const uint64_t end_bytes = std::min<uint64_t>(bytes, kOpenReadBytes);
+  AlignedBuffer end = AlignedBuffer::TryAllocate(context_.allocator, static_cast<size_t>(end_bytes),
+                                                 kTableAlignment);
+  if (end.empty()) return OutOfMemory(end_bytes);
+  CAIRN_RETURN_IF_ERROR(Read(bytes - end_bytes, end.span()));
+  auto footer = ParseFooter(end.span().last(kTableAlignment), context_.store, info_.number, bytes);
+  if (!footer.ok()) {
+    return footer.status().WithContext(path_ + ": offset " +
+                                       std::to_string(bytes - kTableAlignment));
+  }
+  info_ = std::move(footer->info);
+  filter_probes_ = footer->filter_probes;
+  root_handle_ = footer->root;
+
+  root_block_ = AlignedBuffer::TryAllocate(context_.allocator, root_handle_.bytes, kTableAlignment);
+  if (root_block_.empty()) return OutOfMemory(root_handle_.bytes);
+  const uint64_t end_offset = bytes - end_bytes;
+  if (root_handle_.offset >= end_offset) {
+    std::memcpy(root_block_.data(), end.data() + (root_handle_.offset - end_offset),
+                root_handle_.bytes);
+  } else {
+    CAIRN_RETURN_IF_ERROR(Read(root_handle_.offset, root_block_.span()));
+  }
+  CAIRN_ASSIGN_OR_RETURN(root_, Check(root_block_.span(), root_handle_, BlockKind::kRoot));
+  return Status::Ok();
+}
+
+Status IndexTable::Read(uint64_t offset, std::span<std::byte> into) const {
+  CAIRN_CHECK(offset % kTableAlignment == 0 && into.size() % kTableAlignment == 0);
+  CAIRN_RETURN_IF_ERROR(file_->Read(offset, into));
+  context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
+  context_.counters->read_bytes.fetch_add(into.size(), std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+Result<BlockView> IndexTable::Check(std::span<const std::byte> block, const BlockHandle& handle,
+                                    BlockKind kind) const {
+  CAIRN_CHECK(block.size() == handle.bytes);
+  if (!CheckSeal(block, context_.store, info_.number, handle.offset)) {
+    return Bad(handle.offset, "block: the hash does not fit its contents and place");
+  }
+  return Parse(block, handle, kind);
+}
+
+Result<BlockView> IndexTable::Parse(std::span<const std::byte> block, const BlockHandle& handle,
+                                    BlockKind kind) const {
+  Result<BlockView> view = BlockView::Parse(block, kind);
+  if (view.ok()) return view;
+  return view.status().WithContext(path_ + ": offset " + std::to_string(handle.offset));
+}
+
+Result<CachedBlock> IndexTable::Load(const BlockHandle& handle, BlockKind kind,
+                                     const ReadOptions& options, BlockView* view) const {
+  const BlockPlace place{info_.number, handle.offset};
+  if (CachedBlock cached = context_.cache->Find(place); cached != nullptr) {
+    // Two entries of a damaged index may disagree on the length or kind.
+    if (cached->size() != handle.bytes) return Bad(handle.offset, "block: of two lengths");
+    CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
+    context_.counters->cache_hits.fetch_add(1, std::memory_order_relaxed);
+    return cached;
+  }
+  if (options.memory_only) {
+    return Status(StatusCode::kBusy, At(path_, handle.offset) + "not in memory");
+  }
+  AlignedBuffer block =
+      AlignedBuffer::TryAllocate(context_.allocator, handle.bytes, kTableAlignment);
+  if (block.empty()) return OutOfMemory(handle.bytes);
+  CAIRN_RETURN_IF_ERROR(Read(handle.offset, block.span()));
+  CAIRN_RETURN_IF_ERROR(Check(block.span(), handle, kind).status());
+  CachedBlock cached = context_.cache->Insert(place, std::move(block));
+  CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
+  return cached;
+}
+
+Status IndexTable::DamagedEntry(const BlockIterator& entry, uint64_t block_offset) const {
+  return Bad(block_offset, "block: the entry at byte " + std::to_string(entry.offset()) +
+                               " does not decode or is out of order");
+}
+
+Status IndexTable::HandleOf(const BlockIterator& entry, uint64_t block_offset,
+                            BlockHandle* handle) const {
+  if (!entry.value() || !DecodeHandle(*entry.value(), handle) ||
+      handle->offset + handle->bytes > root_handle_.offset) {
+    return DamagedEntry(entry, block_offset);
+  }
+  return Status::Ok();
+}
+
+Result<std::optional<FoundRecord>> IndexTable::Get(std::string_view key,
+                                                   const ReadOptions& options) const {
+  std::optional<FoundRecord> none;
+  if (key < info_.smallest || key > info_.largest) return none;
+  BlockIterator entry(root_);
+  entry.Seek(key);
+  if (entry.damaged()) return DamagedEntry(entry, root_handle_.offset);
+  if (!entry.valid()) return Bad(root_handle_.offset, "the root ends before the largest key");
+  BlockHandle handle;
+  CAIRN_RETURN_IF_ERROR(HandleOf(entry, root_handle_.offset, &handle));
+
+  BlockView view;
+  CAIRN_ASSIGN_OR_RETURN(const CachedBlock partition,
+                         Load(handle, BlockKind::kPartition, options, &view));
+  if (!FilterMayContain(view.filter(), filter_probes_, FilterHash(key))) {
+    context_.counters->filter_skips.fetch_add(1, std::memory_order_relaxed);
+    return none;
+  }
+  const uint64_t partition_offset = handle.offset;
+  entry = BlockIterator(view);
+  entry.Seek(key);
+  if (entry.damaged()) return DamagedEntry(entry, partition_offset);
+  if (!entry.valid()) return Bad(partition_offset, "the partition ends before its last key");
+  CAIRN_RETURN_IF_ERROR(HandleOf(entry, partition_offset, &handle));
+
+  CAIRN_ASSIGN_OR_RETURN(const CachedBlock data, Load(handle, BlockKind::kData, options, &view));
+  entry = BlockIterator(view);
+  entry.Seek(key);
+  if (entry.damaged()) return DamagedEntry(entry, handle.offset);
+  if (!entry.valid() || entry.key() != key) return none;
+  FoundRecord found;
+  found.tombstone = !entry.value();
+  if (entry.value()) found.value.assign(*entry.value());
+  return std::optional<FoundRecord>(std::move(found));
+}
+
+std::unique_ptr<RecordIterator> IndexTable::NewIterator(const ReadOptions& options) const {
+  return std::make_unique<IndexTableIterator>(shared_from_this(), options, /*reads_ahead=*/false);
+}
+
+std::unique_ptr<RecordIterator> IndexTable::NewMergeIterator() const {
+  return std::make_unique<IndexTableIterator>(shared_from_this(), ReadOptions{},
+                                              /*reads_ahead=*/true);
+}
+
+Status IndexTable::Verify() const {
+  IndexTableIterator records(shared_from_this(), ReadOptions{}, /*reads_ahead=*/true);
+  TableInfo counted;
+  for (records.Seek(""); records.valid(); records.Next()) {
+    const std::string_view key = records.key();
+    if (counted.records == 0) counted.smallest.assign(key);
+    if (counted.records > 0 && key <= counted.largest) {
+      return Bad(records.data_offset(), "block: does not follow the one before");
+    }
+    if (!records.FilterHolds(key)) {
+      return Bad(records.data_offset(), "block: a key that the filter does not know");
+    }
+    counted.largest.assign(key);
+    ++counted.records;
+    counted.tombstones += records.value() ? 0 : 1;
+    counted.key_bytes += key.size();
+    counted.value_bytes += records.value() ? records.value()->size() : 0;
+  }
+  CAIRN_RETURN_IF_ERROR(records.status());
+  counted.number = info_.number;
+  counted.bytes = info_.bytes;
+  counted.data_blocks = records.data_blocks();
+  counted.partitions = records.partitions();
+  if (counted != info_) {
+    return Bad(info_.bytes - kTableAlignment, "the footer does not count what the table holds");
+  }
+  return Status::Ok();
+}
+
+}  // namespace cairn::sstable

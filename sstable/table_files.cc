@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sstable/table_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <optional>
+#include <string_view>
+
+#include "base/core/check.h"
+#include "base/io/path.h"
+
+namespace cairn::sstable {
+namespace {
+
+constexpr std::string_view kIndexSuffix = ".index";
+constexpr size_t kDigits = 16;
+
+std::string FileName(uint64_t number) {
+  char digits[kDigits + 1];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(number));
+  return digits + std::string(kIndexSuffix);
+}
+
+// Of the name of a finished index table.
+std::optional<uint64_t> ParseName(std::string_view name) {
+  if (name.size() != kDigits + kIndexSuffix.size()) return std::nullopt;
+  uint64_t number = 0;
+  (void)std::from_chars(name.data(), name.data() + kDigits, number, 16);
+  if (FileName(number) != name) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string IndexTablePath(const std::string& directory, uint64_t number) {
+  return io::JoinPath(directory, FileName(number));
+}
+
+Status RemoveIndexOrphans(io::FileSystem& files, const std::string& directory,
+                          std::span<const uint64_t> live) {
+  CAIRN_ASSIGN_OR_RETURN(const auto names, files.List(directory));
+  for (const std::string& name : names) {
+    std::string_view finished = name;
+    const bool unfinished = finished.ends_with(kUnfinishedSuffix);
+    if (unfinished) finished.remove_suffix(std::string_view(kUnfinishedSuffix).size());
+    const std::optional<uint64_t> number = ParseName(finished);
+    if (!number) continue;
+    if (!unfinished && std::find(live.begin(), live.end(), *number) != live.end()) continue;
+    CAIRN_RETURN_IF_ERROR(files.Remove(io::JoinPath(directory, name)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace cairn::sstable

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The directory of tables, and what all that read and write them share.
+//   <16 hex digits>.index       an index table, complete: it got this name when it was durable
+//   <16 hex digits>.index.tmp   one being written, or left behind by a crash
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/codec/hash.h"
+#include "base/io/world.h"
+#include "cairn/allocator.h"
+#include "sstable/block_cache.h"
+#include "sstable/table_host.h"
+
+namespace cairn::sstable {
+
+inline constexpr char kUnfinishedSuffix[] = ".tmp";
+
+// What was asked of the device. All grow only.
+struct TableCounters {
+  std::atomic<uint64_t> block_reads{0};  // Requests; a merge reads several blocks with one.
+  std::atomic<uint64_t> read_bytes{0};
+  std::atomic<uint64_t> written_bytes{0};
+  std::atomic<uint64_t> cache_hits{0};
+  std::atomic<uint64_t> filter_skips{0};  // Data blocks that a filter spared.
+};
+
+// Copied freely; what the pointers name outlives every copy.
+struct TableContext {
+  io::FileSystem* files = nullptr;
+  std::string directory;
+  StoreId store;
+  Allocator allocator = Allocator::Default();
+  BlockCache* cache = nullptr;
+  TableHost* host = nullptr;  // May be null where nothing is written.
+  TableCounters* counters = nullptr;
+};
+
+std::string IndexTablePath(const std::string& directory, uint64_t number);
+
+// Deletes unfinished index tables and those whose number is not in `live` (any order). For after
+// replay, when it is certain what lives; never for a store that is read only. Other names are left
+// alone. The removals are durable with the next sync of the directory; if a crash brings a file
+// back, it is an orphan again.
+Status RemoveIndexOrphans(io::FileSystem& files, const std::string& directory,
+                          std::span<const uint64_t> live);
+
+}  // namespace cairn::sstable

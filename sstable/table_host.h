@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What writers of tables ask of the store above them. Declared here, implemented there.
+#pragma once
+
+#include <cstdint>
+
+#include "cairn/status.h"
+
+namespace cairn::sstable {
+
+// Called by the thread that flushes or merges, with no lock of this folder held. Thread-safe.
+class TableHost {
+ public:
+  virtual ~TableHost() = default;
+
+  // A number that no file of the store ever had, larger than all before. The store has made
+  // durable that it is taken, so that it is not given again after a crash.
+  virtual Result<uint64_t> NewTableNumber() = 0;
+
+  // Before `bytes` are written. May wait, to hold the writer to a rate. kNoSpace when the store's
+  // cap would be passed; that, or any other error (the store is closing), ends the job and discards
+  // its files.
+  virtual Status TakeSpace(uint64_t bytes) = 0;
+
+  // Bytes taken before belong to no file any more: it was discarded, or deleted when released.
+  virtual void ReturnSpace(uint64_t bytes) = 0;
+};
+
+}  // namespace cairn::sstable
