@@ -324,13 +324,22 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
   return status;
 }
 
-// No segment `missing`, or none that was ever used: is that the end of the log?
+// No segment `missing`, or none that was ever used: is that the end of the log? A segment is used
+// only when its directory entry and those of all before it are synced, so a later one that was used
+// proves a loss; one that was merely prepared may have survived a crash alone.
 Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
   if (HasFile(missing)) return Status::Ok();
   const std::string path = SegmentPath(options_.directory, missing);
-  if (!directory_.segments.empty() && directory_.segments.back() > missing) {
-    return Status(StatusCode::kCorruption, path + ": offset 0: the file is missing, but there is " +
-                                               SegmentFileName(directory_.segments.back()));
+  for (const uint64_t number : directory_.segments) {
+    if (number < missing) continue;
+    CAIRN_ASSIGN_OR_RETURN(const auto later,
+                           SegmentReader::Open(world_, options_.directory, number, options_.store));
+    const auto header = later->ReadHeader();
+    if (header.ok()) {
+      return Status(StatusCode::kCorruption,
+                    path + ": offset 0: the file is missing, but " + later->path() + " was used");
+    }
+    if (header.status().code() != StatusCode::kCorruption) return header.status();
   }
   if (last == nullptr) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const auto trailer, last->reader->ReadFooterTrailer(last->header.epoch));
