@@ -36,21 +36,20 @@ Result<std::unique_ptr<DurableArm>> OpenDurableArm(const std::string& path, cons
   return ours;
 }
 
-Options StoreOptions(const Config& config) {
+Options StoreOptions(const Config& config, uint32_t pool_segments) {
   Options options;
   options.segment_bytes = config.segment_bytes;
-  options.spare_segments_max = std::max(options.spare_segments_min, config.pool_segments);
+  options.spare_segments_max = std::max(options.spare_segments_min, pool_segments);
   return options;
 }
 
 // Leaves a store at `path` with a full pool. Opened again with the usual options it has these
 // spares and makes no further ones before they are nearly used up: as in a store that has run for
 // long, where the pool lives on recycled segments.
-Status MakeFullPool(const Config& config, const std::string& path, Report* report) {
-  Options options = StoreOptions(config);
+Status MakeFullPool(const std::string& path, Options options, Report* report) {
   options.spare_segments_min = options.spare_segments_max;
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options, report));
-  CAIRN_RETURN_IF_ERROR(WaitForPool(store, config.pool_segments));
+  CAIRN_RETURN_IF_ERROR(WaitForPool(store, options.spare_segments_max));
   return store.Close();
 }
 
@@ -84,10 +83,11 @@ void ReportAgainstRaw(const Arm& ours, const Arm& raw, Report* report) {
 Status MeasureWarm(const Config& config, const std::string& scratch, const KvPool& pool,
                    uint64_t tokens, RawFile& raw_file, Report* report) {
   const std::string path = scratch + "/full_pool";
-  CAIRN_RETURN_IF_ERROR(MakeFullPool(config, path, report));
-  CAIRN_ASSIGN_OR_RETURN(auto ours,
-                         OpenDurableArm(path, StoreOptions(config), pool, tokens, report));
-  CAIRN_RETURN_IF_ERROR(WaitForPool(ours->store, 0));
+  const auto warm_up = static_cast<uint32_t>(Options().hot_tail_bytes / config.segment_bytes + 2);
+  const Options options = StoreOptions(config, config.pool_segments + warm_up);
+  CAIRN_RETURN_IF_ERROR(MakeFullPool(path, options, report));
+  CAIRN_ASSIGN_OR_RETURN(auto ours, OpenDurableArm(path, options, pool, tokens, report));
+  CAIRN_RETURN_IF_ERROR(FillHotTail(ours->store, *ours->writer, options));
 
   // A record costs its bytes, its frame, and the padding of its group.
   const uint64_t per_append = ours->arm.bytes_per_op * 102 / 100 + 8192;
@@ -121,10 +121,10 @@ Status MeasureRun(const Config& config, const std::string& scratch, const std::s
                   bool full_pool, uint64_t bytes, const KvPool& pool, RawFile& raw_file,
                   Report* report) {
   const std::string path = scratch + "/" + name;
-  if (full_pool) CAIRN_RETURN_IF_ERROR(MakeFullPool(config, path, report));
+  const Options options = StoreOptions(config, config.pool_segments);
+  if (full_pool) CAIRN_RETURN_IF_ERROR(MakeFullPool(path, options, report));
   auto raws = RawAppenders(raw_file, pool, kTokensPerAppend);
-  CAIRN_ASSIGN_OR_RETURN(
-      auto ours, OpenDurableArm(path, StoreOptions(config), pool, kTokensPerAppend, report));
+  CAIRN_ASSIGN_OR_RETURN(auto ours, OpenDurableArm(path, options, pool, kTokensPerAppend, report));
   CAIRN_RETURN_IF_ERROR(WaitForPool(ours->store, 0));
   Config once = config;
   once.rounds = 1;

@@ -69,6 +69,17 @@ Result<Ticket> Writer::Append(Durability durability) {
   return ticket;
 }
 
+Status FillHotTail(Store& store, Writer& writer, const Options& options) {
+  const uint64_t begin = store.Metrics().kv_bytes_appended;
+  while (store.Metrics().kv_bytes_appended - begin < options.hot_tail_bytes) {
+    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+    CAIRN_RETURN_IF_ERROR(writer.Prepare());
+    CAIRN_RETURN_IF_ERROR(writer.AppendSync(Durability::kProcess));
+  }
+  CAIRN_RETURN_IF_ERROR(store.Flush());
+  return WaitForPool(store, 0);
+}
+
 AppendOptions AppendAt(Durability durability) {
   AppendOptions options;
   options.durability = durability;

@@ -49,6 +49,11 @@ class Writer {
   const KvView* view_ = nullptr;
 };
 
+// Appends as much as the log keeps in memory, so that what is measured next reuses memory as a
+// store does that has run for long. The first touch of a page can cost more than the append: on a
+// virtual machine that hands free memory back to its host, 2 s a GiB were seen.
+Status FillHotTail(Store& store, Writer& writer, const Options& options);
+
 AppendOptions AppendAt(Durability durability);
 BranchOptions UnnamedAt(Durability durability);
 Delta TokenDelta(std::span<const TokenId> tokens, const KvView* kv = nullptr);

@@ -125,6 +125,7 @@ Status RunSubmit(const Config& config, const std::string& scratch, Report* repor
     arms.push_back(&pair.submit);
     arms.push_back(&pair.copy);
   }
+  CAIRN_RETURN_IF_ERROR(FillHotTail(store, *pairs[0].writer, options));
   CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "submit", arms));
 
   for (size_t i = 0; i < kShapes.size(); ++i) {
