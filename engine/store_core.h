@@ -107,9 +107,10 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
-  Status CheckUsable() const;    // Open, and in the process that opened it.
-  Status CheckWritable() const;  // And neither read-only nor poisoned.
-  Status PoisonStatus() const;   // kPoisoned with the cause, or Ok.
+  Status CheckUsable() const;  // Open, and in the process that opened it.
+  // And neither read-only nor poisoned; the level is one that exists.
+  Status CheckWritable(Durability durability = Durability::kPower) const;
+  Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
   // Held by calls that use the executor, which ends in Close: that waits for them.
   class Use {
    public:
@@ -135,7 +136,8 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
     std::optional<uint64_t> version;  // Head::version; drafts.
   };
   // What a delta is checked for before any lock: shapes, emptiness, its model.
-  Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta, bool fill);
+  Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
+                                                      const AppendOptions& options, bool fill);
   Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta, const Expected& expected,
                                       engine::DeltaPayload* payload, Applied* applied,
                                       std::span<const engine::Part> parts, uint64_t unit);

@@ -66,7 +66,9 @@ struct LogOptions {
   uint32_t spare_segments_min = 2;  // Pre-written and waiting.
   uint32_t spare_segments_max = 16;
   uint64_t hot_tail_bytes = 256 << 20;
-  uint64_t chunk_bytes = 8 << 20;          // Clamped to what a segment can hold.
+  // Of the hot tail; clamped to what a segment can hold. Three groups of a 2 MiB append, or one of
+  // the largest record, with little left over.
+  uint64_t chunk_bytes = (6 << 20) + (256 << 10);
   uint64_t memory_flush_ns = 100'000'000;  // Oldest unwritten record of a group nobody waits for.
   SyncMethod sync_method = SyncMethod::kFdatasync;
   Allocator allocator = Allocator::Default();

@@ -18,8 +18,9 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
 }  // namespace
 
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
+                                                               const AppendOptions& options,
                                                                bool fill) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   std::shared_ptr<const ModelSpec> model;
   {
     std::lock_guard lock(mutex_);
@@ -205,7 +206,7 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
                                        const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
-  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, false));
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const Expected expected{options.expected_length, {}};
   Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
@@ -221,7 +222,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
                                  std::shared_ptr<void> keep, std::optional<uint64_t> version) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   const Expected expected{options.expected_length, version};
-  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, false));
+  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false));
   if (options_.delta_batch_tokens > 1 && !version.has_value()) {
     if (auto ticket = AppendJoined(id, delta, options, model)) return std::move(*ticket);
   }
@@ -257,7 +258,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   tokens_only.kv = nullptr;
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   std::shared_ptr<const ModelSpec> model;
-  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, false));
+  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false));
   CAIRN_ASSIGN_OR_RETURN(Applied applied,
                          AppendRecord(id, tokens_only, expected, *model, false, io::kNoDeadline));
   counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
@@ -306,7 +307,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   Delta delta;
   delta.kv = &kv;
-  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, true));
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const Expected expected{options.expected_length, {}};
   Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()

@@ -171,7 +171,7 @@ class BatchBuilder {
 
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
-  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   FlushAllJoined();
   const uint64_t now_ns = world_.scheduler->WallNs();

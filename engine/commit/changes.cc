@@ -12,7 +12,7 @@ using engine::Tree;
 // A change is small, so a full group buffer is waited out instead of reported.
 Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
                              wal::Log::Purpose purpose) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
   FieldWriter fields;
   while (true) {
     uint64_t sequence = 0;

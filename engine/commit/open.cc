@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
+#include "wal/constants.h"
 #include "wal/segment_files.h"
 
 namespace cairn {
@@ -45,6 +46,10 @@ Status Options::Validate() const {
     return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
   }
   if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
+  if (hot_tail_bytes < wal::kMinHotTailBytes) {
+    return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) + "; it must be at least " +
+               std::to_string(wal::kMinHotTailBytes));
+  }
   if (hot_tail_bytes > max_memory_bytes / 2) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) +
                "; at most half of max_memory_bytes may go there");
@@ -54,6 +59,9 @@ Status Options::Validate() const {
   }
   if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
     return bad("delta_batch_tokens must be in [1, 64]");
+  }
+  if (backend > Backend::kThreads || on_fatal > FatalAction::kAbort) {
+    return bad("backend and on_fatal must be one of their names");
   }
   if (allocator.allocate == nullptr || allocator.deallocate == nullptr) {
     return bad("allocator has a null function");
@@ -362,8 +370,13 @@ Status StoreCore::CheckUsable() const {
   return Status::Ok();
 }
 
-Status StoreCore::CheckWritable() const {
+Status StoreCore::CheckWritable(Durability durability) const {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (durability > Durability::kPower) {
+    return Status(StatusCode::kInvalidArgument, "durability " +
+                                                    std::to_string(static_cast<int>(durability)) +
+                                                    " is none of kMemory, kProcess, kPower");
+  }
   if (options_.read_only) {
     return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
   }

@@ -9,6 +9,7 @@
 #include "base/core/check.h"
 #include "engine/restore/scatter.h"
 #include "engine/store_core.h"
+#include "wal/format.h"
 
 namespace cairn {
 
@@ -132,7 +133,11 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
     }
     of_buffer_[buffer] = index;
     left_[buffer] = 0;
-    for (uint64_t done = 0; done < window.bytes; done += engine::kReadPieceBytes) {
+    // Equal pieces: a short one at the end costs as much as a long one.
+    const uint64_t pieces = std::max<uint64_t>(1, window.bytes / engine::kReadPieceBytes);
+    const uint64_t piece_bytes =
+        wal::AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
+    for (uint64_t done = 0; done < window.bytes; done += piece_bytes) {
       CAIRN_CHECK(!free_requests_.empty());
       io::Request* request = free_requests_.back();
       free_requests_.pop_back();
@@ -140,7 +145,7 @@ class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
       request->kind = io::Request::Kind::kRead;
       request->file = file_.get();
       request->data = buffers_[buffer].data() + done;
-      request->length = std::min(engine::kReadPieceBytes, window.bytes - done);
+      request->length = std::min(piece_bytes, window.bytes - done);
       request->offset = window.offset + done;
       request->owner = reinterpret_cast<void*>(buffer);
       ++left_[buffer];

@@ -179,11 +179,33 @@ TEST(OptionsTest, EachBadValueIsNamed) {
   fails([](Options& o) { o.spare_segments_max = 0; }, "spare_segments");
   fails([](Options& o) { o.max_memory_bytes = 1 << 20; }, "max_memory_bytes");
   fails([](Options& o) { o.hot_tail_bytes = o.max_memory_bytes; }, "hot_tail_bytes");
+  fails([](Options& o) { o.hot_tail_bytes = 0; }, "hot_tail_bytes");
+  fails([](Options& o) { o.backend = Backend{77}; }, "backend");
+  fails([](Options& o) { o.on_fatal = FatalAction{9}; }, "on_fatal");
   fails([](Options& o) { o.submit_copy_max_bytes = 64 << 20; }, "submit_copy_max_bytes");
   fails([](Options& o) { o.delta_batch_tokens = 0; }, "delta_batch_tokens");
   fails([](Options& o) { o.delta_batch_tokens = 65; }, "delta_batch_tokens");
   fails([](Options& o) { o.allocator.allocate = nullptr; }, "allocator");
   fails([](Options& o) { o.read_only = true; }, "read_only");
+}
+
+TEST(OptionsTest, ALevelOfDurabilityThatDoesNotExistIsRefused) {
+  const ModelSpec model = TinyModel();
+  const Durability none{9};
+  ASSERT_OK_ASSIGN(Store store, Store::Open(":memory:", {}));
+  EXPECT_FAILS(store.RegisterModel(model, none), StatusCode::kInvalidArgument, "durability 9");
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  EXPECT_FAILS(store.CreateBranch(id, {.durability = none}), StatusCode::kInvalidArgument,
+               "durability 9");
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {}));
+  const std::vector<TokenId> tokens = {1};
+  EXPECT_FAILS(chat.AppendSync({.tokens = tokens}, {.durability = none}),
+               StatusCode::kInvalidArgument, "durability 9");
+  EXPECT_FAILS(chat.Drop(none), StatusCode::kInvalidArgument, "durability 9");
+  WriteBatch batch;
+  batch.Drop(chat);
+  EXPECT_FAILS(store.Write(batch, {.durability = none}), StatusCode::kInvalidArgument,
+               "durability 9");
 }
 
 TEST(MemoryStoreTest, LivesAndDiesWithItsObject) {

@@ -70,8 +70,8 @@ Result<Ticket> Writer::Append(Durability durability) {
 }
 
 Status FillHotTail(Store& store, Writer& writer, const Options& options) {
-  const uint64_t begin = store.Metrics().kv_bytes_appended;
-  while (store.Metrics().kv_bytes_appended - begin < options.hot_tail_bytes) {
+  const uint64_t begin = store.Metrics().log_bytes_written;
+  while (store.Metrics().log_bytes_written - begin < options.hot_tail_bytes) {
     if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
     CAIRN_RETURN_IF_ERROR(writer.Prepare());
     CAIRN_RETURN_IF_ERROR(writer.AppendSync(Durability::kProcess));
