@@ -8,9 +8,12 @@ set(cairn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 install(TARGETS cairn EXPORT cairnTargets)
 install(DIRECTORY api/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT cairnTargets NAMESPACE cairn:: DESTINATION ${cairn_package_dir})
-if(CAIRN_TOOL_TARGETS)
-  install(TARGETS ${CAIRN_TOOL_TARGETS})
-endif()
+# What an operator uses; the demo and the example live in the checkout.
+foreach(tool cairn-cli cairn-bench)
+  if(TARGET ${tool})
+    install(TARGETS ${tool})
+  endif()
+endforeach()
 
 configure_package_config_file(cmake/cairnConfig.cmake.in ${PROJECT_BINARY_DIR}/cairnConfig.cmake
   INSTALL_DESTINATION ${cairn_package_dir})

@@ -33,6 +33,8 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+constexpr int kExitUsage = 2;
+
 int Fail(const std::string& message) {
   std::fprintf(stderr, "cairn-llama: %s\n", message.c_str());
   return 1;
@@ -158,7 +160,11 @@ int Main(int argc, char** argv) {
   perplexity->add_option("--file", arguments.file, "The text")->capture_default_str();
   perplexity->add_option("--context", arguments.context, "Positions in a window, else the model's")
       ->check(CLI::Range(2, 1 << 20));
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;  // --help is a parse error of code 0
+  }
 
   std::string error;
   const std::optional<Model> model = LoadModel(arguments.checkpoint, arguments.tokenizer, &error);
