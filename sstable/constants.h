@@ -53,6 +53,15 @@ static_assert(kTableWriteBytes % kTableAlignment == 0);
 inline constexpr size_t kReadAheadBytes = 256 << 10;
 static_assert(kReadAheadBytes >= 4 * kIndexBlockBytes);
 
+// A snapshot table is written in this unit, one buffer being filled while the others are written:
+// at 512 KiB a device is at its best, and two in flight keep it busy while the third is packed.
+inline constexpr size_t kSnapshotWriteBytes = 512 << 10;
+inline constexpr size_t kSnapshotWriteBuffers = 3;
+static_assert(kSnapshotWriteBytes % kTableAlignment == 0);
+
+// A frame is read, checked and unpacked whole; beyond this nothing would be left to do at once.
+inline constexpr size_t kMaxStoredBytes = 16 << 20;
+
 // The end of a table that Open reads at once. It holds the root of all but the largest tables: one
 // entry of some 30 bytes for about 700 KiB of data, so 32 KiB are enough for 700 MiB.
 inline constexpr size_t kOpenReadBytes = 32 << 10;

@@ -16,7 +16,7 @@
 //   - may release the log up to the mark of a flush,
 //   - calls Release with the files that a merge made needless, which are deleted when no reader
 //     holds them any more. Until Release no file is ever deleted.
-// After a crash Open gets the files that the log names; others are orphans (RemoveIndexOrphans).
+// After a crash Open gets the files that the log names; others are orphans (RemoveTableOrphans).
 //
 // Thread-safe. A short lock is held for the memtable's insertions and for taking a view; none
 // across I/O. One flush and one merge run at a time, each on its caller's thread, beside each other

@@ -14,30 +14,37 @@ namespace cairn::sstable {
 namespace {
 
 constexpr std::string_view kIndexSuffix = ".index";
+constexpr std::string_view kSnapshotSuffix = ".snapshot";
 constexpr size_t kDigits = 16;
 
-std::string FileName(uint64_t number) {
+std::string FileName(uint64_t number, std::string_view suffix) {
   char digits[kDigits + 1];
   std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(number));
-  return digits + std::string(kIndexSuffix);
+  return digits + std::string(suffix);
 }
 
-// Of the name of a finished index table.
+// Of the name of a finished table.
 std::optional<uint64_t> ParseName(std::string_view name) {
-  if (name.size() != kDigits + kIndexSuffix.size()) return std::nullopt;
-  uint64_t number = 0;
-  (void)std::from_chars(name.data(), name.data() + kDigits, number, 16);
-  if (FileName(number) != name) return std::nullopt;
-  return number;
+  for (const std::string_view suffix : {kIndexSuffix, kSnapshotSuffix}) {
+    if (name.size() != kDigits + suffix.size()) continue;
+    uint64_t number = 0;
+    (void)std::from_chars(name.data(), name.data() + kDigits, number, 16);
+    if (FileName(number, suffix) == name) return number;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 std::string IndexTablePath(const std::string& directory, uint64_t number) {
-  return io::JoinPath(directory, FileName(number));
+  return io::JoinPath(directory, FileName(number, kIndexSuffix));
 }
 
-Status RemoveIndexOrphans(io::FileSystem& files, const std::string& directory,
+std::string SnapshotTablePath(const std::string& directory, uint64_t number) {
+  return io::JoinPath(directory, FileName(number, kSnapshotSuffix));
+}
+
+Status RemoveTableOrphans(io::FileSystem& files, const std::string& directory,
                           std::span<const uint64_t> live) {
   CAIRN_ASSIGN_OR_RETURN(const auto names, files.List(directory));
   for (const std::string& name : names) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The directory of tables, and what all that read and write them share.
-//   <16 hex digits>.index       an index table, complete: it got this name when it was durable
-//   <16 hex digits>.index.tmp   one being written, or left behind by a crash
+//   <16 hex digits>.index      an index table, complete: it got this name when it was durable
+//   <16 hex digits>.snapshot   a snapshot table, complete
+//   *.tmp                      one being written, or left behind by a crash
+// All kinds share one sequence of numbers.
 #pragma once
 
 #include <atomic>
@@ -41,12 +43,13 @@ struct TableContext {
 };
 
 std::string IndexTablePath(const std::string& directory, uint64_t number);
+std::string SnapshotTablePath(const std::string& directory, uint64_t number);
 
-// Deletes unfinished index tables and those whose number is not in `live` (any order). For after
-// replay, when it is certain what lives; never for a store that is read only. Other names are left
-// alone. The removals are durable with the next sync of the directory; if a crash brings a file
-// back, it is an orphan again.
-Status RemoveIndexOrphans(io::FileSystem& files, const std::string& directory,
+// Deletes unfinished tables and those whose number is not in `live` (any order). For after replay,
+// when it is certain what lives; never for a store that is read only. Other names are left alone.
+// The removals are durable with the next sync of the directory; if a crash brings a file back, it
+// is an orphan again.
+Status RemoveTableOrphans(io::FileSystem& files, const std::string& directory,
                           std::span<const uint64_t> live);
 
 }  // namespace cairn::sstable

@@ -2,8 +2,8 @@
 //
 // MANIFEST-n, the checkpoint: which store this is, where its log starts, which files live, and the
 // counters. It never knows more than the log, and a log that ends before last_sequence has lost
-// something. A manifest that is damaged cannot be made anew: the store is refused by its name. OPTIONS, a
-// text file for people, holds what was measured and chosen at creation.
+// something. A manifest that is damaged cannot be made anew: the store is refused by its name.
+// OPTIONS, a text file for people, holds what was measured and chosen at creation.
 //
 // File:  magic "CairnMan" | format version u32 | table bytes u32 | field table | hash u64
 // The hash covers everything before it. It is not sealed with a place: the store's id is inside.

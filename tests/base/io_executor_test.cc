@@ -62,12 +62,17 @@ TEST_P(IoExecutor, RunsJobsOfJobsBeforeItEnds) {
 TEST_P(IoExecutor, NeverRunsMoreJobsAtOnceThanThreads) {
   std::atomic<int> now{0}, most{0};
   Latch done(*scheduler_, 40);
+  Latch four_at_once(*scheduler_, 4);  // Which a busy machine would not bring about by itself.
   Executor executor(*scheduler_, "test", 4);
   for (int i = 0; i < 40; ++i) {
-    executor.Post([&] {
+    executor.Post([&, i] {
       const int mine = ++now;
       int seen = most.load();
       while (seen < mine && !most.compare_exchange_weak(seen, mine)) {
+      }
+      if (i < 4) {
+        four_at_once.CountDown();
+        EXPECT_TRUE(four_at_once.Wait());
       }
       scheduler_->Sleep(1'000'000);
       --now;

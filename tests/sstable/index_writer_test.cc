@@ -102,7 +102,7 @@ TEST(IndexWriter, AFileThatCannotBeRemovedKeepsItsSpace) {
   EXPECT_FAILS(WriteTable(tables.context, 1, SomeRecords()), StatusCode::kIoError, "sync");
   EXPECT_EQ(tables.host->taken, disk->ReadRaw(tables.Path(1) + ".tmp")->size());
   disk->ClearFaults();
-  ASSERT_OK(RemoveIndexOrphans(*disk, "t", {}));
+  ASSERT_OK(RemoveTableOrphans(*disk, "t", {}));
   EXPECT_TRUE(disk->Files().empty());
 }
 
@@ -144,9 +144,9 @@ void ExpectWholeOrUnfinished(std::shared_ptr<io::SimDisk> disk, const Records& r
   ASSERT_TRUE(found || !finished);
   // The opener, by a log that does not name the table and by one that does.
   const uint64_t number = 1;
-  ASSERT_OK(RemoveIndexOrphans(*disk, "t", {&number, 1}));
+  ASSERT_OK(RemoveTableOrphans(*disk, "t", {&number, 1}));
   EXPECT_EQ(disk->Files().size(), found ? 1u : 0u);
-  ASSERT_OK(RemoveIndexOrphans(*disk, "t", {}));
+  ASSERT_OK(RemoveTableOrphans(*disk, "t", {}));
   EXPECT_TRUE(disk->Files().empty());
 }
 
@@ -201,7 +201,7 @@ TEST(IndexWriter, OrphansAreRemovedAndOthersAreNot) {
     ASSERT_OK(disk->Open(name, {.write = true, .create = true}));
   }
   const std::vector<uint64_t> live{3, 1};
-  ASSERT_OK(RemoveIndexOrphans(*disk, "t", live));
+  ASSERT_OK(RemoveTableOrphans(*disk, "t", live));
   const std::vector<std::string> left{"t/0000000000000001.index",
                                       "t/0000000000000001.index.bak",
                                       "t/0000000000000003.index",
@@ -211,8 +211,8 @@ TEST(IndexWriter, OrphansAreRemovedAndOthersAreNot) {
                                       "t/notes.tmp"};
   EXPECT_EQ(disk->Files(), left);
   disk->AddFault({.when = nullptr, .at_index = disk->operations(), .error = EIO});
-  EXPECT_FAILS(RemoveIndexOrphans(*disk, "t", {}), StatusCode::kIoError, "0001.index");
-  EXPECT_FAILS(RemoveIndexOrphans(*disk, "nowhere", {}), StatusCode::kNotFound);
+  EXPECT_FAILS(RemoveTableOrphans(*disk, "t", {}), StatusCode::kIoError, "0001.index");
+  EXPECT_FAILS(RemoveTableOrphans(*disk, "nowhere", {}), StatusCode::kNotFound);
 }
 
 }  // namespace

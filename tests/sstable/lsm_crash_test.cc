@@ -159,7 +159,7 @@ class Scenario {
       std::vector<uint64_t> live;
       for (const LiveTable& table : log_.live) live.push_back(table.number);
       const size_t before = tables.files->List("t")->size();
-      Status cleaned = RemoveIndexOrphans(*tables.files, "t", live);
+      Status cleaned = RemoveTableOrphans(*tables.files, "t", live);
       const size_t after = tables.files->List("t")->size();
       orphans += before - after;
       if (!cleaned.ok() || after != live.size()) violations.push_back("orphans are left");

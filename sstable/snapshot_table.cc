@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sstable/snapshot_table.h"
+
+#include <algorithm>
+
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+
+namespace cairn::sstable {
+
+SnapshotTable::SnapshotTable(const TableContext& context, std::unique_ptr<io::File> file,
+                             std::string path, const ParsedSnapshotFooter& footer)
+    : context_(context), file_(std::move(file)), path_(std::move(path)), footer_(footer) {}
+
+Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& context,
+                                                           uint64_t number) {
+  const std::string path = SnapshotTablePath(context.directory, number);
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                         context.files->Open(path, {.direct = true}));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file->Size());
+  if (bytes < 2 * kTableAlignment || bytes % kTableAlignment != 0) {
+    return Status(StatusCode::kCorruption, path + ": a snapshot table of " + std::to_string(bytes) +
+                                               " bytes, which none has");
+  }
+  const AlignedBuffer block =
+      AlignedBuffer::TryAllocate(context.allocator, kTableAlignment, kTableAlignment);
+  if (block.empty()) return Status(StatusCode::kOutOfMemory, "no memory to open " + path);
+  const uint64_t at = bytes - kTableAlignment;
+  CAIRN_RETURN_IF_ERROR(file->Read(at, block.span()));
+  auto footer = ParseSnapshotFooter(block.span(), context.store, number, bytes);
+  if (!footer.ok()) {
+    return Status(footer.status().code(), At(path, at) + std::string(footer.status().message()));
+  }
+  return std::unique_ptr<SnapshotTable>(new SnapshotTable(context, std::move(file), path, *footer));
+}
+
+Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
+  return Status(StatusCode::kCorruption, At(path_, offset) + what);
+}
+
+// Any stretch of the file, by way of aligned memory.
+Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) const {
+  const uint64_t begin = offset / kTableAlignment * kTableAlignment;
+  const uint64_t end = AlignUp(offset + into.size(), kTableAlignment);
+  CAIRN_CHECK(end <= footer_.info.bytes);
+  const AlignedBuffer memory =
+      AlignedBuffer::TryAllocate(context_.allocator, end - begin, kTableAlignment);
+  if (memory.empty()) return Status(StatusCode::kOutOfMemory, "no memory to read " + path_);
+  CAIRN_RETURN_IF_ERROR(file_->Read(begin, memory.span()));
+  context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
+  context_.counters->read_bytes.fetch_add(end - begin, std::memory_order_relaxed);
+  std::memcpy(into.data(), memory.data() + (offset - begin), into.size());
+  return Status::Ok();
+}
+
+Status SnapshotTable::LoadFragments() {
+  std::vector<FragmentEntry> fragments(footer_.info.fragments);
+  const auto bytes = std::as_writable_bytes(std::span(fragments));
+  const uint64_t offset = footer_.fragments_offset;
+  CAIRN_RETURN_IF_ERROR(ReadBytes(offset, bytes));
+  if (PlacedHash(bytes, context_.store, footer_.info.number, offset) != footer_.fragments_hash) {
+    return Damaged(offset, "the list of fragments does not have its checksum");
+  }
+  // A right checksum over wrong contents is a bug of the writer; it is caught all the same.
+  uint64_t frames = 0;
+  for (size_t i = 0; i < fragments.size(); ++i) {
+    const FragmentEntry& entry = fragments[i];
+    const bool ordered = i == 0 || KeyOf(fragments[i - 1]) < KeyOf(entry);
+    if (!ordered || entry.first_frame != frames || !IsPossible(entry, footer_.info.frames)) {
+      return Damaged(offset + i * sizeof(entry), "an impossible fragment");
+    }
+    frames += entry.frames();
+  }
+  if (frames != footer_.info.frames) return Damaged(offset, "frames that belong to no fragment");
+  fragments_ = std::move(fragments);
+  return Status::Ok();
+}
+
+Result<std::span<const FragmentEntry>> SnapshotTable::Fragments() {
+  std::lock_guard lock(mutex_);
+  if (!loaded_) {
+    CAIRN_RETURN_IF_ERROR(LoadFragments());
+    loaded_ = true;
+  }
+  return std::span<const FragmentEntry>(fragments_);
+}
+
+Result<std::optional<FragmentEntry>> SnapshotTable::Find(uint64_t node, uint32_t lane,
+                                                         uint64_t position) {
+  CAIRN_ASSIGN_OR_RETURN(const std::span<const FragmentEntry> fragments, Fragments());
+  const FragmentKey wanted{node, lane, position};
+  const auto found =
+      std::partition_point(fragments.begin(), fragments.end(), [&](const FragmentEntry& entry) {
+        return FragmentKey{entry.node, entry.lane, entry.end() - 1} < wanted;
+      });
+  if (found == fragments.end() || found->node != node || found->lane != lane) {
+    return std::optional<FragmentEntry>();
+  }
+  return std::optional(*found);
+}
+
+Result<std::vector<FrameEntry>> SnapshotTable::Frames(const FragmentEntry& fragment) const {
+  CAIRN_CHECK(IsPossible(fragment, footer_.info.frames));
+  std::vector<FrameEntry> frames(static_cast<size_t>(fragment.frames()));
+  const auto bytes = std::as_writable_bytes(std::span(frames));
+  const uint64_t offset = footer_.frames_offset + fragment.first_frame * sizeof(FrameEntry);
+  CAIRN_RETURN_IF_ERROR(ReadBytes(offset, bytes));
+  if (PlacedHash(bytes, context_.store, footer_.info.number, offset) != fragment.frames_hash) {
+    return Damaged(offset, "the frames of a fragment do not have their checksum");
+  }
+  for (const FrameEntry& frame : frames) {
+    if (frame.offset % kFrameAlignment != 0 || frame.offset > footer_.frames_offset ||
+        frame.stored_bytes == 0 || frame.raw_bytes == 0 ||
+        frame.stored_bytes > footer_.frames_offset - frame.offset) {
+      return Damaged(offset, "a frame that cannot be where it is said to be");
+    }
+  }
+  return frames;
+}
+
+Status SnapshotTable::Verify(const FrameEntry& frame, std::span<const std::byte> stored) const {
+  CAIRN_CHECK(stored.size() == frame.stored_bytes);
+  if (PlacedHash(stored, context_.store, footer_.info.number, frame.offset) == frame.hash) {
+    return Status::Ok();
+  }
+  return Damaged(frame.offset, "a frame of " + std::to_string(frame.stored_bytes) +
+                                   " bytes does not have its checksum");
+}
+
+Status SnapshotTable::VerifyAll() {
+  CAIRN_ASSIGN_OR_RETURN(const std::span<const FragmentEntry> fragments, Fragments());
+  std::vector<std::byte> stored;
+  for (const FragmentEntry& fragment : fragments) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<FrameEntry> frames, Frames(fragment));
+    for (const FrameEntry& frame : frames) {
+      stored.resize(frame.stored_bytes);
+      CAIRN_RETURN_IF_ERROR(ReadBytes(frame.offset, stored));
+      CAIRN_RETURN_IF_ERROR(Verify(frame, stored));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace cairn::sstable

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads one snapshot table. Open reads the footer alone; the list of fragments (64 bytes each) is
+// read by the first call that needs it and kept; the frames of a fragment (24 bytes each) are read
+// when asked for and belong to the caller, who reads the frames themselves, coalesced and in flight
+// as it likes, through file().
+//
+// Thread-safe. kCorruption names file and offset.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "sstable/snapshot_format.h"
+#include "sstable/table_files.h"
+
+namespace cairn::sstable {
+
+class SnapshotTable {
+ public:
+  // kNotFound, kCorruption, kUnsupportedFormat, kIoError, kOutOfMemory.
+  static Result<std::unique_ptr<SnapshotTable>> Open(const TableContext& context, uint64_t number);
+
+  const SnapshotInfo& info() const { return footer_.info; }
+  io::File& file() const { return *file_; }
+
+  // The fragment that holds `position`, or the next behind it on this lane, or none.
+  Result<std::optional<FragmentEntry>> Find(uint64_t node, uint32_t lane, uint64_t position);
+  // All of them, in order; valid as long as the table.
+  Result<std::span<const FragmentEntry>> Fragments();
+  // Slice by slice, in each page by page.
+  Result<std::vector<FrameEntry>> Frames(const FragmentEntry& fragment) const;
+
+  // Whether `stored` is what was written as this frame.
+  Status Verify(const FrameEntry& frame, std::span<const std::byte> stored) const;
+  // Reads and verifies every byte that means something. Of several damages it names the first.
+  Status VerifyAll();
+
+ private:
+  SnapshotTable(const TableContext& context, std::unique_ptr<io::File> file, std::string path,
+                const ParsedSnapshotFooter& footer);
+  Status Damaged(uint64_t offset, const std::string& what) const;
+  Status ReadBytes(uint64_t offset, std::span<std::byte> into) const;
+  Status LoadFragments();
+
+  const TableContext context_;
+  const std::unique_ptr<io::File> file_;
+  const std::string path_;
+  const ParsedSnapshotFooter footer_;
+
+  std::mutex mutex_;  // Held while the list is read: whoever comes meanwhile needs it as well.
+  bool loaded_ = false;
+  std::vector<FragmentEntry> fragments_;
+};
+
+}  // namespace cairn::sstable

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes one snapshot table, front to back. What the frames hold, and how they are packed
+// (base/codec/kv_frame.h), is the caller's affair.
+//
+//   writer->BeginFragment({.node = 7, .lane = 1, .begin = 0, .count = 1024, .page_rows = 256,
+//                          .slices = 512});
+//   for each slice, for each page: writer->AddFrame(packed, raw_bytes);
+//   ... further fragments, ascending by (node, lane, begin) ...
+//   writer->Finish();
+//
+// The file is called *.tmp until everything in it is synced; then it is renamed and the directory
+// synced. A crash before that leaves an unfinished file that nobody takes for a table, or a
+// finished one that no log record names: an orphan. Finish returns when the table survives every
+// crash.
+//
+// The device writes one buffer while the next is filled. Memory: kSnapshotWriteBuffers buffers of
+// kSnapshotWriteBytes, 24 bytes for each frame and 64 for each fragment.
+//
+// One thread at a time. Errors stick: what failed once returns the same status ever after. They are
+// kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
+// destructor of a writer that did not finish removes its file and returns the space.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+#include "sstable/snapshot_format.h"
+#include "sstable/table_files.h"
+
+namespace cairn::sstable {
+
+struct FragmentSpec {
+  uint64_t node = 0;
+  uint32_t lane = 0;
+  uint64_t begin = 0;
+  uint32_t count = 0;
+  uint32_t page_rows = 0;
+  uint32_t slices = 0;
+};
+
+class SnapshotWriter {
+ public:
+  static Result<std::unique_ptr<SnapshotWriter>> Create(const TableContext& context,
+                                                        SnapshotKind kind, uint64_t number);
+  ~SnapshotWriter();
+  SnapshotWriter(const SnapshotWriter&) = delete;
+  SnapshotWriter& operator=(const SnapshotWriter&) = delete;
+
+  // REQUIRES: the fragment before has all its frames and comes before this one; nothing is 0 but
+  // lane and begin.
+  void BeginFragment(const FragmentSpec& spec);
+  // The next frame of the fragment; copied. REQUIRES: 1 to kMaxStoredBytes stored bytes.
+  Status AddFrame(std::span<const std::byte> stored, uint32_t raw_bytes);
+  // REQUIRES: at least one fragment, the last one whole. Nothing may be added afterwards.
+  Result<SnapshotInfo> Finish();
+
+  uint64_t bytes() const { return end_; }  // So far, without the directory.
+
+ private:
+  struct Buffer {
+    AlignedBuffer memory;
+    io::Request request;
+    bool in_flight = false;
+  };
+
+  SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number);
+  Status Keep(Status status);
+  Status AppendBytes(std::span<const std::byte> bytes);
+  Status Pad(uint32_t alignment);
+  Status SubmitBuffer();
+  Status Reap();
+  Status WriteRest();
+  Status Publish();
+
+  const TableContext context_;
+  const std::string path_;
+  const std::string temporary_path_;
+  ParsedSnapshotFooter footer_;
+  Status status_;
+  std::unique_ptr<io::File> file_;
+  bool created_ = false;
+  bool finished_ = false;
+
+  std::array<Buffer, kSnapshotWriteBuffers> buffers_;
+  size_t filling_ = 0;    // Index of the buffer that takes bytes.
+  size_t buffered_ = 0;   // Bytes in it.
+  uint64_t written_ = 0;  // Bytes of the file that were submitted.
+  uint64_t end_ = 0;      // written_ and what is buffered.
+  uint64_t taken_ = 0;    // From the host.
+
+  std::vector<FragmentEntry> fragments_;
+  std::vector<FrameEntry> frames_;
+  std::unique_ptr<io::Queue> queue_;  // Last: it waits for what uses file and buffers.
+};
+
+}  // namespace cairn::sstable

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: a snapshot table gives back what was written into it, or says which file and offset is
+// damaged; a writer that fails or loses its power leaves no file that passes for a table.
+// Method: small tables on the simulated disk; every byte flipped, every operation failed, the power
+// cut before every operation.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "base/io/sim_disk.h"
+#include "base/io/sim_random.h"
+#include "sstable/snapshot_table.h"
+#include "sstable/snapshot_writer.h"
+
+namespace cairn::sstable {
+namespace {
+
+constexpr StoreId kStore{{1, 2, 3, 4}};
+
+class Host final : public TableHost {
+ public:
+  Result<uint64_t> NewTableNumber() override { return ++number_; }
+  Status TakeSpace(uint64_t bytes) override {
+    if (taken + bytes > limit) return Status(StatusCode::kNoSpace, "the cap");
+    taken += bytes;
+    return Status::Ok();
+  }
+  void ReturnSpace(uint64_t bytes) override { taken -= bytes; }
+
+  uint64_t taken = 0;
+  uint64_t limit = UINT64_MAX;
+
+ private:
+  uint64_t number_ = 0;
+};
+
+struct Machine {
+  explicit Machine(std::unique_ptr<io::SimDisk> on = std::make_unique<io::SimDisk>())
+      : disk(std::move(on)) {
+    context.files = disk.get();
+    context.directory = "tables";
+    context.store = kStore;
+    context.host = &host;
+    context.counters = &counters;
+  }
+  std::unique_ptr<io::SimDisk> disk;
+  Host host;
+  TableCounters counters;
+  TableContext context;
+};
+
+std::vector<std::byte> BytesOf(uint64_t seed, size_t count) {
+  io::SimRandom random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Next());
+  return bytes;
+}
+
+// A fragment and the bytes of its frames.
+struct Fragment {
+  FragmentSpec spec;
+  std::vector<std::vector<std::byte>> frames;
+};
+
+Fragment MakeFragment(uint64_t seed, const FragmentSpec& spec, size_t frame_bytes) {
+  Fragment fragment{spec, {}};
+  const uint64_t pages = (spec.count + spec.page_rows - 1) / spec.page_rows;
+  for (uint64_t i = 0; i < spec.slices * pages; ++i) {
+    fragment.frames.push_back(BytesOf(seed * 1000 + i, 1 + (frame_bytes + i * 37) % 5000));
+  }
+  return fragment;
+}
+
+std::vector<Fragment> SomeFragments() {
+  return {
+      MakeFragment(1, {.node = 3, .lane = 0, .begin = 0, .count = 10, .page_rows = 16, .slices = 1},
+                   40),
+      MakeFragment(2, {.node = 3, .lane = 1, .begin = 0, .count = 10, .page_rows = 4, .slices = 6},
+                   700),
+      MakeFragment(3, {.node = 3, .lane = 1, .begin = 20, .count = 4, .page_rows = 4, .slices = 6},
+                   100),
+      MakeFragment(4, {.node = 9, .lane = 1, .begin = 5, .count = 1, .page_rows = 256, .slices = 2},
+                   4000),
+  };
+}
+
+Result<SnapshotInfo> Write(const TableContext& context, uint64_t number,
+                           const std::vector<Fragment>& fragments) {
+  CAIRN_ASSIGN_OR_RETURN(auto writer,
+                         SnapshotWriter::Create(context, SnapshotKind::kPages, number));
+  for (const Fragment& fragment : fragments) {
+    writer->BeginFragment(fragment.spec);
+    for (const auto& frame : fragment.frames) {
+      CAIRN_RETURN_IF_ERROR(writer->AddFrame(frame, static_cast<uint32_t>(frame.size() * 2)));
+    }
+  }
+  return writer->Finish();
+}
+
+// Reads a table back through its interface and compares; the first difference, or Ok.
+Status Compare(const TableContext& context, uint64_t number,
+               const std::vector<Fragment>& fragments) {
+  CAIRN_ASSIGN_OR_RETURN(auto table, SnapshotTable::Open(context, number));
+  const auto wrong = [](const std::string& what) {
+    return Status(StatusCode::kInvalidState, "wrong data served: " + what);
+  };
+  CAIRN_ASSIGN_OR_RETURN(const auto entries, table->Fragments());
+  if (entries.size() != fragments.size()) return wrong("fragments");
+  for (const Fragment& fragment : fragments) {
+    const FragmentSpec& spec = fragment.spec;
+    CAIRN_ASSIGN_OR_RETURN(const auto found,
+                           table->Find(spec.node, spec.lane, spec.begin + spec.count - 1));
+    if (!found || found->begin != spec.begin || found->count != spec.count ||
+        found->page_rows != spec.page_rows || found->slices != spec.slices) {
+      return wrong("a fragment");
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto frames, table->Frames(*found));
+    if (frames.size() != fragment.frames.size()) return wrong("frames");
+    for (size_t i = 0; i < frames.size(); ++i) {
+      if (frames[i].stored_bytes != fragment.frames[i].size()) return wrong("a length");
+      if (frames[i].raw_bytes != 2 * fragment.frames[i].size()) return wrong("a raw length");
+      CAIRN_ASSIGN_OR_RETURN(
+          auto whole,
+          io::ReadWholeFile(*context.files, SnapshotTablePath(context.directory, number), 1 << 30));
+      const auto stored = std::span(whole).subspan(frames[i].offset, frames[i].stored_bytes);
+      CAIRN_RETURN_IF_ERROR(table->Verify(frames[i], stored));
+      if (!std::equal(stored.begin(), stored.end(), fragment.frames[i].begin())) {
+        return wrong("a frame");
+      }
+    }
+  }
+  return table->VerifyAll();
+}
+
+class SnapshotTableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(machine_.disk->CreateDirectory("tables").ok());
+    ASSERT_TRUE(machine_.disk->SyncDirectory("").ok());
+  }
+  std::string path_ = SnapshotTablePath("tables", 5);
+  Machine machine_;
+};
+
+TEST_F(SnapshotTableTest, GivesBackWhatWasWritten) {
+  const auto fragments = SomeFragments();
+  const auto info = Write(machine_.context, 5, fragments);
+  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  EXPECT_EQ(4u, info->fragments);
+  EXPECT_EQ(1u + 18 + 6 + 2, info->frames);
+  EXPECT_EQ(2 * info->stored_bytes, info->raw_bytes);
+  EXPECT_EQ(info->bytes, machine_.host.taken);
+  const Status same = Compare(machine_.context, 5, fragments);
+  EXPECT_TRUE(same.ok()) << same.ToString();
+  auto table = SnapshotTable::Open(machine_.context, 5);
+  ASSERT_TRUE(table.ok());
+  EXPECT_EQ(*info, (*table)->info());
+  EXPECT_EQ(StatusCode::kNotFound, SnapshotTable::Open(machine_.context, 6).status().code());
+}
+
+TEST_F(SnapshotTableTest, FindsByPositionOrTheNextBehind) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+  auto table = SnapshotTable::Open(machine_.context, 5);
+  ASSERT_TRUE(table.ok());
+  const auto begin_of = [&](uint64_t node, uint32_t lane, uint64_t position) -> int64_t {
+    const auto found = (*table)->Find(node, lane, position);
+    EXPECT_TRUE(found.ok());
+    return *found ? static_cast<int64_t>((*found)->begin) : -1;
+  };
+  EXPECT_EQ(0, begin_of(3, 1, 0));
+  EXPECT_EQ(0, begin_of(3, 1, 9));
+  EXPECT_EQ(20, begin_of(3, 1, 10));
+  EXPECT_EQ(20, begin_of(3, 1, 23));
+  EXPECT_EQ(-1, begin_of(3, 1, 24));
+  EXPECT_EQ(-1, begin_of(3, 2, 0));
+  EXPECT_EQ(5, begin_of(9, 1, 0));
+  EXPECT_EQ(-1, begin_of(4, 1, 0));
+  EXPECT_EQ(-1, begin_of(10, 0, 0));
+  const auto last = (*table)->Find(3, 1, 9);
+  EXPECT_EQ(4u, (*last)->rows(0));
+  EXPECT_EQ(2u, (*last)->rows(2));
+}
+
+TEST_F(SnapshotTableTest, OpeningReadsTheFooterAlone) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+  machine_.disk->set_trace(true);
+  auto table = SnapshotTable::Open(machine_.context, 5);
+  ASSERT_TRUE(table.ok());
+  size_t reads = 0;
+  for (const std::string& line : machine_.disk->trace()) reads += line.starts_with("read ");
+  EXPECT_EQ(1u, reads);
+}
+
+TEST_F(SnapshotTableTest, LargerThanTheWriteBuffers) {
+  std::vector<Fragment> fragments;
+  for (uint64_t node = 1; node <= 3; ++node) {
+    FragmentSpec spec{
+        .node = node, .lane = 1, .begin = 0, .count = 512, .page_rows = 64, .slices = 64};
+    fragments.push_back(MakeFragment(node, spec, 4000));
+  }
+  const auto info = Write(machine_.context, 5, fragments);
+  ASSERT_TRUE(info.ok());
+  EXPECT_GT(info->bytes, 4 * kSnapshotWriteBytes);
+  auto table = SnapshotTable::Open(machine_.context, 5);
+  ASSERT_TRUE(table.ok());
+  EXPECT_TRUE((*table)->VerifyAll().ok());
+  EXPECT_EQ(info->bytes, machine_.disk->Info(path_)->bytes);
+}
+
+// Every byte of the file: what is served is right, or the damage is named.
+TEST_F(SnapshotTableTest, EveryByteFlipped) {
+  const std::vector<Fragment> fragments = {MakeFragment(
+      1, {.node = 1, .lane = 1, .begin = 0, .count = 3, .page_rows = 2, .slices = 2}, 30)};
+  ASSERT_TRUE(Write(machine_.context, 5, fragments).ok());
+  const uint64_t bytes = machine_.disk->Info(path_)->bytes;
+  uint64_t seen = 0;
+  for (uint64_t at = 0; at < bytes; ++at) {
+    ASSERT_TRUE(machine_.disk->FlipBit(path_, at, at % 8).ok());
+    const Status status = Compare(machine_.context, 5, fragments);
+    if (!status.ok()) {
+      ++seen;
+      EXPECT_TRUE(status.code() == StatusCode::kCorruption) << at << ": " << status.ToString();
+      EXPECT_NE(std::string::npos, status.ToString().find(path_)) << status.ToString();
+      EXPECT_NE(std::string::npos, status.ToString().find("offset")) << status.ToString();
+    }
+    ASSERT_TRUE(machine_.disk->FlipBit(path_, at, at % 8).ok());
+  }
+  EXPECT_GT(seen, kTableAlignment) << "the footer at least is checked as a whole";
+  EXPECT_TRUE(Compare(machine_.context, 5, fragments).ok());
+}
+
+TEST_F(SnapshotTableTest, CutShortOrMovedOrNewer) {
+  const auto fragments = SomeFragments();
+  ASSERT_TRUE(Write(machine_.context, 5, fragments).ok());
+  const auto original = *machine_.disk->ReadRaw(path_);
+  for (uint64_t bytes = 0; bytes < original.size(); bytes += 512) {
+    ASSERT_TRUE(machine_.disk->TruncateRaw(path_, bytes).ok());
+    EXPECT_EQ(StatusCode::kCorruption, Compare(machine_.context, 5, fragments).code()) << bytes;
+    ASSERT_TRUE(machine_.disk->WriteRaw(path_, 0, original).ok());
+  }
+  // The right bytes under another number or in another store.
+  ASSERT_TRUE(machine_.disk->Rename(path_, SnapshotTablePath("tables", 6)).ok());
+  EXPECT_EQ(StatusCode::kCorruption, Compare(machine_.context, 6, fragments).code());
+  ASSERT_TRUE(machine_.disk->Rename(SnapshotTablePath("tables", 6), path_).ok());
+  TableContext other = machine_.context;
+  other.store.bytes[0] ^= 1;
+  EXPECT_EQ(StatusCode::kCorruption, Compare(other, 5, fragments).code());
+
+  std::string block(kTableAlignment, '\0');
+  const uint64_t at = original.size() - kTableAlignment;
+  std::memcpy(block.data(), original.data() + at, block.size());
+  const uint32_t newer = kSnapshotFormatVersion + 1;
+  std::memcpy(block.data() + offsetof(SnapshotFooter, format_version), &newer, sizeof(newer));
+  SealBlock(block, kStore, 5, at);
+  ASSERT_TRUE(machine_.disk->WriteRaw(path_, at, std::as_bytes(std::span(block))).ok());
+  const Status refused = SnapshotTable::Open(machine_.context, 5).status();
+  EXPECT_EQ(StatusCode::kUnsupportedFormat, refused.code());
+  EXPECT_NE(std::string::npos, refused.ToString().find(path_));
+}
+
+TEST_F(SnapshotTableTest, EveryOperationFailed) {
+  const auto fragments = SomeFragments();
+  const uint64_t before = machine_.disk->operations();
+  ASSERT_TRUE(Write(machine_.context, 5, fragments).ok());
+  const uint64_t operations = machine_.disk->operations() - before;
+  ASSERT_GT(operations, 4u);
+  for (uint64_t i = 0; i < operations; ++i) {
+    for (const int error : {EIO, ENOSPC}) {
+      Machine machine;
+      ASSERT_TRUE(machine.disk->CreateDirectory("tables").ok());
+      machine.disk->AddFault(
+          {.when = {}, .at_index = machine.disk->operations() + i, .error = error});
+      const auto written = Write(machine.context, 5, fragments);
+      ASSERT_FALSE(written.ok()) << i;
+      EXPECT_EQ(error == EIO ? StatusCode::kIoError : StatusCode::kNoSpace, written.status().code())
+          << written.status().ToString();
+      EXPECT_EQ(0u, machine.host.taken) << "space is returned";
+      EXPECT_TRUE(machine.disk->Files().empty()) << machine.disk->Files().front();
+    }
+  }
+}
+
+TEST_F(SnapshotTableTest, TheCapOfTheHost) {
+  machine_.host.limit = 3 * kTableAlignment;
+  const auto written = Write(machine_.context, 5, SomeFragments());
+  EXPECT_EQ(StatusCode::kNoSpace, written.status().code());
+  EXPECT_EQ(0u, machine_.host.taken);
+  EXPECT_TRUE(machine_.disk->Files().empty());
+}
+
+// Before each operation the power goes, with every choice of what survives.
+TEST_F(SnapshotTableTest, ThePowerGoes) {
+  const auto fragments = SomeFragments();
+  std::vector<std::unique_ptr<io::SimDisk>> found;
+  machine_.disk->set_on_operation([&](const io::SimOperation&) {
+    found.push_back(machine_.disk->CrashClone(io::CrashChoice::LoseAll()));
+    found.push_back(machine_.disk->CrashClone(io::CrashChoice::KeepAll()));
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      found.push_back(machine_.disk->CrashClone(io::CrashChoice::Seeded(seed)));
+    }
+  });
+  ASSERT_TRUE(Write(machine_.context, 5, fragments).ok());
+  machine_.disk->set_on_operation(nullptr);
+  size_t tables = 0;
+  for (auto& disk : found) {
+    Machine machine(std::move(disk));
+    for (const std::string& name : machine.disk->Files()) {
+      if (name != path_) continue;
+      ++tables;
+      const Status status = Compare(machine.context, 5, fragments);
+      EXPECT_TRUE(status.ok()) << "it has its name, so it is whole: " << status.ToString();
+    }
+    ASSERT_TRUE(RemoveTableOrphans(*machine.disk, "tables", {}).ok());
+    EXPECT_TRUE(machine.disk->Files().empty());
+  }
+  EXPECT_GT(tables, 0u);
+  // Finished: nothing can take it any more.
+  Machine machine(machine_.disk->CrashClone(io::CrashChoice::LoseAll()));
+  EXPECT_TRUE(Compare(machine.context, 5, fragments).ok());
+  const uint64_t live[] = {5};
+  ASSERT_TRUE(RemoveTableOrphans(*machine.disk, "tables", live).ok());
+  EXPECT_EQ(1u, machine.disk->Files().size());
+}
+
+// The example of sstable/FORMAT.md, line by line.
+TEST_F(SnapshotTableTest, TheExampleOfTheFormatDocument) {
+  for (size_t i = 0; i < 16; ++i) machine_.context.store.bytes[i] = static_cast<uint8_t>(i);
+  auto writer = SnapshotWriter::Create(machine_.context, SnapshotKind::kPages, 5);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->BeginFragment(
+      {.node = 7, .lane = 1, .begin = 0, .count = 2, .page_rows = 2, .slices = 1});
+  const std::byte frame[] = {std::byte{0xaa}, std::byte{0xbb}, std::byte{0xcc}};
+  ASSERT_TRUE((*writer)->AddFrame(frame, 8).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const auto bytes = *machine_.disk->ReadRaw(path_);
+
+  std::ifstream document(std::string(CAIRN_SOURCE_DIR) + "/sstable/FORMAT.md");
+  std::string text(std::istreambuf_iterator<char>(document), {});
+  text = text.substr(text.find("# Snapshot tables"));
+  text = text.substr(text.find("### Example"));
+  std::vector<std::byte> described(bytes.size());
+  size_t lines = 0;
+  std::istringstream rest(text.substr(0, text.find("### Why not")));
+  for (std::string line; std::getline(rest, line);) {
+    unsigned long long at = 0;
+    std::istringstream words(line);
+    if (line.size() < 7 || line.compare(5, 2, "  ") != 0 || !(words >> std::hex >> at)) continue;
+    ++lines;
+    for (size_t i = 0; i < 16; ++i) {
+      unsigned byte = 0;
+      ASSERT_TRUE(words >> std::hex >> byte) << line;
+      described.at(at + i) = static_cast<std::byte>(byte);
+    }
+  }
+  EXPECT_EQ(14u, lines);
+  EXPECT_TRUE(bytes == described);
+}
+
+}  // namespace
+}  // namespace cairn::sstable
