@@ -85,6 +85,9 @@ Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOpt
 Status Store::Flush() {
   return Guarded(core_, [](StoreCore& core) { return core.Flush(); });
 }
+Status Store::Compact() {
+  return Guarded(core_, [](StoreCore& core) { return core.Compact(); });
+}
 Result<CompletionQueue> Store::NewCompletionQueue() {
   return Guarded(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }

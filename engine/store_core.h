@@ -8,7 +8,8 @@
 // I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
 // The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
-// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, lookup.cc, verify.cc.
+// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, space/space.cc,
+// lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -32,12 +33,17 @@
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
 #include "engine/commit/timer.h"
+#include "engine/restore/pins.h"
+#include "engine/restore/tables.h"
+#include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
 #include "wal/log.h"
 
 namespace cairn {
 
-class StoreCore final : public wal::LogObserver, public std::enable_shared_from_this<StoreCore> {
+class StoreCore final : public wal::LogObserver,
+                        public sstable::TableHost,
+                        public std::enable_shared_from_this<StoreCore> {
  public:
   static Result<std::shared_ptr<StoreCore>> Open(const std::string& path, const Options& options);
   StoreCore(io::World world, std::string path, Options options);
@@ -56,6 +62,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   std::vector<std::string> Namespaces();
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
+  Status Compact();
   Result<CompletionQueue> NewCompletionQueue();
   Result<VerifyReport> Verify(VerifyLevel level);
   StoreMetrics Metrics();
@@ -96,13 +103,20 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   void OnPoison(const Status& cause, uint64_t acknowledged) override;
   void OnEvent(const std::string& line) override;
 
+  // --- sstable::TableHost, for the thread of space/space.cc
+  Result<uint64_t> NewTableNumber() override;
+  Status TakeSpace(uint64_t bytes) override;
+  void ReturnSpace(uint64_t bytes) override;
+
  private:
-  friend class RestoreJob;
+  friend class RestoreRun;
+  friend class StoreSealReader;
 
   // --- commit/open.cc
   Status OpenFiles();
   Status CreateFiles();
   Status CheckDirectoryIsFree();
+  Status NoStoreHere(const std::string& why);
   Status Replay(wal::RecoveryOptions recovery, engine::Tree* tree, wal::RecoveredLog* recovered);
   Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
@@ -191,9 +205,24 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Result<Branch> FinishBranch(Result<engine::Op> op);
 
   // --- restore/restore.cc
+  Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
+                                LayerProgress* progress, const TicketState* ticket);
+  Status FindFrames(const engine::RestorePlan& plan, const RestoreRequest& request,
+                    std::vector<engine::OpenPiece>* open, std::vector<engine::FrameJob>* frames);
+  Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
   AlignedBuffer TakeReadBuffer(uint64_t bytes);
   void ReturnReadBuffer(AlignedBuffer buffer);
+
+  // --- space/space.cc
+  Status OpenTables();
+  Status SealUpTo(uint64_t segment);
+  Status SealInto(std::span<engine::Tree::SealSource> sources, engine::SealReader* reader);
+  Status DeleteTable(uint64_t number, uint64_t bytes);
+  Status DeleteDeadTables();
+  void KickSpace();
+  void RunSpace();
+  void StopSpace();
 
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
@@ -236,18 +265,33 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   struct Counters {
     std::atomic<uint64_t> tokens{0}, kv_bytes{0}, appends{0}, forks{0}, rewinds{0}, drops{0},
         restores{0}, restored_bytes{0}, restored_hot_bytes{0}, restores_failed{0}, busy{0},
-        cancelled{0}, kv_shed{0};
+        cancelled{0}, kv_shed{0}, seals{0}, sealed_bytes{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 
+  engine::Pins pins_;
+  engine::TableSet tables_{engine::kOpenTables};
+
   std::mutex read_buffers_mutex_;
   std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
+
+  // The space thread's own, but for the atomic ones.
+  sstable::TableCounters table_counters_;
+  uint64_t next_table_ = 1;
+  std::atomic<bool> space_stop_{false};
+  std::atomic<uint32_t> space_word_{0};
+  std::atomic<uint64_t> compactions_wanted_{0};
+  std::atomic<uint32_t> compactions_word_{0};
+  std::mutex space_mutex_;  // Guards the two below.
+  uint64_t compactions_done_ = 0;
+  Status compaction_status_;
 
   // Last, so that they stop first.
   uint32_t executor_threads_ = 1;
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<engine::Timer> timer_;
   std::unique_ptr<io::Executor> executor_;
+  std::unique_ptr<io::Thread> space_thread_;
 };
 
 }  // namespace cairn

@@ -19,6 +19,9 @@ struct Found {
 
 Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (level > VerifyLevel::kAll) {
+    return Status(StatusCode::kInvalidArgument, "level is neither kHeaders nor kAll");
+  }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
   VerifyReport report;
   std::vector<Found> records;
@@ -73,6 +76,27 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
       if (Status status = record->VerifyStrip(bytes, strip, manifest_.store); !status.ok()) {
         damage(status);
       }
+    }
+  }
+  std::vector<uint64_t> tables;
+  std::unique_ptr<engine::Pins::Pin> pin;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      if (use.live_bytes > 0) tables.push_back(number);
+    }
+    pin = pins_.Take(UINT64_MAX, tables);
+  }
+  for (const uint64_t number : tables) {
+    const auto table = tables_.Open(number);
+    Status status = table.status();
+    if (table.ok()) {
+      report.bytes += (*table)->info().stored_bytes;
+      status = (*table)->VerifyAll();
+    }
+    if (!status.ok()) {
+      report.damages.push_back({sstable::SnapshotTablePath(engine::kTableDirectory, number),
+                                status.ToString(), recovered->last_sequence});
     }
   }
   return report;

@@ -564,13 +564,15 @@ Status LogImpl::WaitForRoom(uint64_t deadline_ns) {
 
 // When the forming group, which nobody asked for, must go by itself; kNoDeadline without one.
 uint64_t LogImpl::NextTimer(uint64_t now) {
-  if (forming_ == nullptr || forming_->led || forming_->last_sequence() <= write_wanted_) {
-    return io::kNoDeadline;
+  // The oldest group that nobody asked for; one that holds a large record is closed from the start.
+  for (const Group* group : queue_) {
+    if (group->led || group->record_count == 0 || group->last_sequence() <= write_wanted_) continue;
+    const uint64_t due = group->opened_ns + options_.memory_flush_ns;
+    if (due > now) return due;
+    write_wanted_ = group->last_sequence();
+    return now;
   }
-  const uint64_t due = forming_->opened_ns + options_.memory_flush_ns;
-  if (due > now) return due;
-  write_wanted_ = forming_->last_sequence();
-  return now;
+  return io::kNoDeadline;
 }
 
 void LogImpl::RunLogThread() {

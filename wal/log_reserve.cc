@@ -82,7 +82,14 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       if (log_thread_idle_) wakes.Add(log_word_);
       if (gathering_ && group.record_count >= gather_want_) wakes.Add(gather_word_);
     } else {
-      if (placed.status().code() == StatusCode::kBusy) ++counters_.busy;
+      if (placed.status().code() == StatusCode::kBusy) {
+        ++counters_.busy;
+        // Room is made by writing what stands in line, also what nobody asked for.
+        for (const Group* group : queue_) {
+          if (group == forming_) break;
+          write_wanted_ = std::max(write_wanted_, group->last_sequence());
+        }
+      }
       HandOn(wakes);
     }
     lock.unlock();

@@ -10,6 +10,9 @@ namespace cairn {
 
 namespace {
 
+// What a process can address on x86-64 with four levels of page tables.
+constexpr uint64_t kAddressSpaceBytes = uint64_t{1} << 47;
+
 class Checker {
  public:
   Checker(const ModelSpec& model, KvUse use) : model_(model), use_(use) {}
@@ -196,7 +199,7 @@ class Checker {
       }
       uint64_t reach = 0;
       if (__builtin_mul_overflow(stride, dimension.count - 1, &reach) ||
-          __builtin_add_overflow(span, reach, &span)) {
+          __builtin_add_overflow(span, reach, &span) || span > kAddressSpaceBytes) {
         return Bad(where_ + ": " + dimension.name + " " + std::to_string(dimension.stride) +
                    " leaves the address space");
       }

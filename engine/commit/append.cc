@@ -21,6 +21,9 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
                                                                const AppendOptions& options,
                                                                bool fill) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
+  if (options.overload > Overload::kShedKv) {
+    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
+  }
   std::shared_ptr<const ModelSpec> model;
   {
     std::lock_guard lock(mutex_);
@@ -42,6 +45,9 @@ Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fi
   }
   if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
     return Status(StatusCode::kInvalidArgument, "nothing to fill");
+  }
+  if (delta.sampler != nullptr && delta.sampler->generator > GeneratorKind::kNamed) {
+    return Status(StatusCode::kInvalidArgument, "sampler.generator is none that exists");
   }
   if (delta.kv == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));

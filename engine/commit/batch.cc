@@ -21,8 +21,7 @@ int WriteBatch::Fork(Target from, uint64_t position, BranchOptions options) {
   const int index = Create(ModelId{}, std::move(options));
   Op& op = ops_.back();
   op.kind = Op::Kind::kFork;
-  op.branch = from.branch;
-  op.created = from.created;
+  op.target = from;
   op.position = position;
   return index;
 }
@@ -30,8 +29,7 @@ int WriteBatch::Fork(Target from, uint64_t position, BranchOptions options) {
 void WriteBatch::Append(Target to, const Delta& delta, std::optional<uint64_t> expected_length) {
   Op op;
   op.kind = Op::Kind::kAppend;
-  op.branch = to.branch;
-  op.created = to.created;
+  op.target = to;
   op.delta = delta;
   op.expected_length = expected_length;
   ops_.push_back(std::move(op));
@@ -40,8 +38,7 @@ void WriteBatch::Append(Target to, const Delta& delta, std::optional<uint64_t> e
 void WriteBatch::Rewind(Target branch, uint64_t length) {
   Op op;
   op.kind = Op::Kind::kRewind;
-  op.branch = branch.branch;
-  op.created = branch.created;
+  op.target = branch;
   op.position = length;
   ops_.push_back(std::move(op));
 }
@@ -49,8 +46,7 @@ void WriteBatch::Rewind(Target branch, uint64_t length) {
 void WriteBatch::Rename(Target branch, std::string name) {
   Op op;
   op.kind = Op::Kind::kRename;
-  op.branch = branch.branch;
-  op.created = branch.created;
+  op.target = branch;
   op.options.name = std::move(name);
   ops_.push_back(std::move(op));
 }
@@ -58,8 +54,7 @@ void WriteBatch::Rename(Target branch, std::string name) {
 void WriteBatch::Drop(Target branch) {
   Op op;
   op.kind = Op::Kind::kDrop;
-  op.branch = branch.branch;
-  op.created = branch.created;
+  op.target = branch;
   ops_.push_back(std::move(op));
 }
 
@@ -68,8 +63,9 @@ namespace {
 // Turns the batch's ops into resolved ones, applying each before the next is decided.
 class BatchBuilder {
  public:
-  BatchBuilder(engine::Tree* tree, engine::Transaction* transaction, uint64_t now_ns)
-      : tree_(tree), transaction_(transaction), now_ns_(now_ns) {}
+  BatchBuilder(const StoreCore* store, engine::Tree* tree, engine::Transaction* transaction,
+               uint64_t now_ns)
+      : store_(store), tree_(tree), transaction_(transaction), now_ns_(now_ns) {}
 
   Status Add(const WriteBatch::Op& op) {
     CAIRN_ASSIGN_OR_RETURN(engine::Op resolved, ResolveOne(op));
@@ -92,12 +88,22 @@ class BatchBuilder {
 
  private:
   Result<uint64_t> Target(const WriteBatch::Op& op) const {
-    if (op.created < 0) return static_cast<uint64_t>(op.branch);
-    if (static_cast<size_t>(op.created) >= created_.size()) {
+    const WriteBatch::Target& target = op.target;
+    if (target.created < 0 && target.store == nullptr) {
       return Status(StatusCode::kInvalidArgument,
-                    "created branch " + std::to_string(op.created) + " is not made yet");
+                    "branch index " + std::to_string(target.created) + " was never returned");
     }
-    return created_[static_cast<size_t>(op.created)];
+    if (target.created < 0 && target.store != store_) {
+      return Status(StatusCode::kInvalidArgument,
+                    "branch #" + std::to_string(static_cast<uint64_t>(target.branch)) +
+                        " belongs to another store");
+    }
+    if (target.created < 0) return static_cast<uint64_t>(target.branch);
+    if (static_cast<size_t>(target.created) >= created_.size()) {
+      return Status(StatusCode::kInvalidArgument,
+                    "created branch " + std::to_string(target.created) + " is not made yet");
+    }
+    return created_[static_cast<size_t>(target.created)];
   }
 
   Result<engine::Op> ResolveOne(const WriteBatch::Op& op) {
@@ -156,6 +162,7 @@ class BatchBuilder {
         std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end()));
   }
 
+  const StoreCore* const store_;
   engine::Tree* tree_;
   engine::Transaction* transaction_;
   const uint64_t now_ns_;
@@ -182,12 +189,13 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   {
     std::unique_lock lock(mutex_);
     engine::Transaction transaction(&tree_);
-    BatchBuilder builder(&tree_, &transaction, now_ns);
+    BatchBuilder builder(this, &tree_, &transaction, now_ns);
     std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.
     for (size_t i = 0; i < batch.ops().size(); ++i) {
-      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(batch.ops()[i].branch));
+      const engine::Head* head =
+          tree_.FindHead(static_cast<uint64_t>(batch.ops()[i].target.branch));
       if (head != nullptr) before[i] = head->lengths[engine::kTokenLane];
-      if (gathering_.contains(batch.ops()[i].branch)) {
+      if (gathering_.contains(batch.ops()[i].target.branch)) {
         return Status(StatusCode::kBusy, "a large append of a branch is being gathered");
       }
       Status status = builder.Add(batch.ops()[i]);
@@ -220,7 +228,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     }
     log_->Publish(slot, all_hashes);
     for (size_t i = 0; i < batch.ops().size(); ++i) {
-      const BranchId id = batch.ops()[i].branch;
+      const BranchId id = batch.ops()[i].target.branch;
       const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
       if (head != nullptr) {
         NoteLength(id, before[i], head->lengths[engine::kTokenLane], applied.sequence);

@@ -3,6 +3,7 @@
 // The numbers of the engine, each with its reason.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace cairn::engine {
@@ -22,6 +23,28 @@ inline constexpr uint32_t kReadWindows = 8;
 // Records closer than this are read together: the gap costs less than another request.
 inline constexpr uint64_t kReadGapBytes = 64u << 10;
 
+// Pages of token ids, where zstd has seen enough (base/codec/FORMAT.md), and the largest frame.
+inline constexpr uint32_t kTokensPerPage = 4096;
+inline constexpr uint64_t kFrameBytesMax = 8u << 20;
+// A page is the unit of sparse reads; this many bytes where the extent is not given by the model.
+inline constexpr uint64_t kPageBytes = 512u << 10;
+inline constexpr uint32_t kExtentTokensMin = 64, kExtentTokensMax = 4096;
+
+// Snapshot tables that are kept open, each with a file handle and 64 bytes a fragment.
+inline constexpr size_t kOpenTables = 256;
+
+// Where a table's number comes from: ranges, each made durable with a checkpoint before its first
+// is used.
+inline constexpr uint64_t kTableNumbersAtOnce = 1024;
+inline constexpr char kTableDirectory[] = "tables";
+
+// Sealing reads and packs so much KV at once; a table takes sources until it has so much of it, as
+// much as two default segments. Small enough that half a dead table is no great loss.
+inline constexpr uint64_t kSealSourceBytes = 32u << 20;
+inline constexpr uint64_t kTableRawBytes = 128u << 20;
+// Ranges in one seal record: about 100 KiB of fields, so that it fits every segment.
+inline constexpr size_t kSealedRangesAtOnce = 2048;
+
 // Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
 inline constexpr uint64_t kSmallFilesBytes = 32u << 10;
 
@@ -36,6 +59,9 @@ inline constexpr uint32_t kLengthsTrackedMax = 64;
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
 
 inline constexpr uint32_t kDeltaBatchTokensMax = 64;
+
+// More than any machine has cores; beyond it is a mistake in the unit.
+inline constexpr uint32_t kExecutorThreadsMax = 1024;
 
 static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);

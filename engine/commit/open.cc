@@ -19,7 +19,8 @@ constexpr const char* kLockFile = "LOCK";
 
 bool IsOurs(const std::string& name) {
   return name.starts_with("MANIFEST-") || name == "OPTIONS" || name == kLockFile ||
-         name == kLogDirectory || name == "probe.tmp" || name == "OPTIONS.tmp";
+         name == kLogDirectory || name == engine::kTableDirectory || name == "probe.tmp" ||
+         name == "OPTIONS.tmp";
 }
 
 Result<io::World> ChooseWorld(const std::string& path, const Options& options, std::string* why) {
@@ -60,6 +61,10 @@ Status Options::Validate() const {
   if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
+  if (executor_threads > engine::kExecutorThreadsMax) {
+    return bad("executor_threads is " + std::to_string(executor_threads) + "; at most " +
+               std::to_string(engine::kExecutorThreadsMax));
+  }
   if (backend > Backend::kThreads || on_fatal > FatalAction::kAbort) {
     return bad("backend and on_fatal must be one of their names");
   }
@@ -97,6 +102,11 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
   core->open_.store(true, std::memory_order_release);
+  if (!options.read_only) {
+    core->space_thread_ = core->world_.scheduler->StartThread(
+        "cairn-space", [space = core.get()] { space->RunSpace(); });
+    if (core->space_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for space");
+  }
   return core;
 }
 
@@ -120,6 +130,23 @@ Status StoreCore::CheckDirectoryIsFree() {
   return Status::Ok();
 }
 
+// Without a manifest there is no store; but a log that was written says that there was one.
+Status StoreCore::NoStoreHere(const std::string& why) {
+  io::FileSystem& files = *world_.files;
+  const std::string log = io::JoinPath(path_, kLogDirectory);
+  const auto names = files.List(log);
+  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+    const std::string& name = (*names)[i];
+    if (!wal::IsLogFileName(name)) continue;
+    CAIRN_ASSIGN_OR_RETURN(const bool written, wal::HoldsRecords(files, io::JoinPath(log, name)));
+    if (!written) continue;
+    return Status(StatusCode::kCorruption,
+                  path_ + ": the log of a store is here (" + name +
+                      "), but no MANIFEST: it was removed or is another directory's");
+  }
+  return why.empty() ? Status::Ok() : Status(StatusCode::kNotFound, path_ + why);
+}
+
 // The manifest comes last: it is what makes a directory a store. A crash before leaves none, and
 // the next Open begins again.
 Status StoreCore::CreateFiles() {
@@ -127,13 +154,6 @@ Status StoreCore::CreateFiles() {
   const std::string log = io::JoinPath(path_, kLogDirectory);
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(files, log));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stale, files.List(log));
-  for (const std::string& name : stale) {
-    CAIRN_ASSIGN_OR_RETURN(const bool written, wal::HoldsRecords(files, io::JoinPath(log, name)));
-    if (!written) continue;
-    return Status(StatusCode::kCorruption,
-                  path_ + ": the log of a store is here (" + name +
-                      "), but no MANIFEST: it was removed or is another directory's");
-  }
   for (const std::string& name : stale) {
     CAIRN_RETURN_IF_ERROR(files.Remove(io::JoinPath(log, name)));
   }
@@ -148,6 +168,7 @@ Status StoreCore::CreateFiles() {
   manifest_.segment_bytes = options_.segment_bytes;
   manifest_.created_at_ns = world_.scheduler->WallNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
+  CAIRN_RETURN_IF_ERROR(OpenTables());
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
   return files.SyncDirectory(io::ParentPath(path_));
 }
@@ -170,9 +191,8 @@ Status StoreCore::OpenFiles() {
     // Nothing of ours is put into a directory that belongs to something else.
     if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
       CAIRN_RETURN_IF_ERROR(CheckDirectoryIsFree());
-      if (!options_.create_if_missing) {
-        return Status(StatusCode::kNotFound, path_ + ": no store here (create_if_missing is off)");
-      }
+      CAIRN_RETURN_IF_ERROR(NoStoreHere(
+          options_.create_if_missing ? "" : ": no store here (create_if_missing is off)"));
     }
     CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, kLockFile)));
   }
@@ -195,6 +215,7 @@ Status StoreCore::OpenFiles() {
       if (!recovered.repaired) recovery_note_ = std::string(whole.message());
     }
     CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
+    CAIRN_RETURN_IF_ERROR(OpenTables());
     // What was salvaged is all that later openings may ask for.
     const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
     return cut && !options_.read_only ? WriteCheckpoint() : Status::Ok();
@@ -202,6 +223,7 @@ Status StoreCore::OpenFiles() {
   if (manifest.status().code() == StatusCode::kNotFound && !options_.read_only) {
     return CreateFiles();
   }
+  if (manifest.status().code() == StatusCode::kNotFound) return NoStoreHere(": no store here");
   return manifest.status();
 }
 
@@ -326,8 +348,10 @@ Status StoreCore::Close() {
     static_cast<void>(timer_.release());
     static_cast<void>(executor_.release());
     static_cast<void>(lock_.release());
+    static_cast<void>(space_thread_.release());
     return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
   }
+  StopSpace();
   timer_->Stop();
   FlushAllJoined();
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {

@@ -11,9 +11,6 @@ namespace cairn::engine {
 
 namespace {
 
-uint64_t AlignDown(uint64_t value) { return value / io::kBlockBytes * io::kBlockBytes; }
-uint64_t AlignUp(uint64_t value) { return AlignDown(value + io::kBlockBytes - 1); }
-
 // One job a record; a record that holds several of the lanes wanted is read once.
 std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
   std::stable_sort(jobs.begin(), jobs.end(),
@@ -31,11 +28,16 @@ std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
 }
 
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
-             std::vector<RecordJob>* jobs) {
+             std::vector<RecordJob>* jobs, std::vector<SealedPiece>* sealed) {
   for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
+    const Place& place = piece.extent.place;
+    if (place.table != 0) {
+      sealed->push_back({place.table, piece.node, lane, piece.begin, piece.end});
+      continue;
+    }
     RecordJob job;
-    job.location = piece.extent.location;
-    job.read_bytes = lane == kTokenLane ? piece.extent.prefix_bytes : piece.extent.location.bytes;
+    job.location = place.log;
+    job.read_bytes = lane == kTokenLane ? piece.extent.prefix_bytes : place.log.bytes;
     job.pieces.push_back({lane, piece.extent.op_index, piece.extent.begin, piece.begin, piece.end});
     jobs->push_back(std::move(job));
   }
@@ -61,14 +63,14 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
                     "room for " + std::to_string(request.tokens.size()) + " token ids, " +
                         std::to_string(plan.end - plan.begin) + " are wanted");
     }
-    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &jobs);
+    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &jobs, &plan.sealed);
   }
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     for (const GroupView& view : request.into->groups) {
       const uint32_t lane = 1 + view.group;
       const uint64_t end = std::min({plan.end, head.lengths[lane], view.position + view.count});
-      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &jobs);
+      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &jobs, &plan.sealed);
       plan.kv_ends.push_back(std::max(end, std::min(plan.begin, head.lengths[lane])));
     }
   }
@@ -76,22 +78,66 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
   return plan;
 }
 
-std::vector<ReadWindow> PlanWindows(std::span<const RecordJob> jobs) {
+Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
+                               std::shared_ptr<sstable::SnapshotTable> table) {
+  const auto missing = [&](const std::string& what) {
+    return Status(StatusCode::kCorruption,
+                  sstable::SnapshotTablePath(kTableDirectory, piece.table) + ": node " +
+                      std::to_string(piece.node) + ", lane " + std::to_string(piece.lane) +
+                      ", positions [" + std::to_string(piece.begin) + ", " +
+                      std::to_string(piece.end) + "): " + what + "; restorable up to position " +
+                      std::to_string(piece.begin));
+  };
+  CAIRN_ASSIGN_OR_RETURN(const auto found, table->Find(piece.node, piece.lane, piece.begin));
+  if (!found.has_value() || found->node != piece.node || found->lane != piece.lane ||
+      found->begin > piece.begin || found->end() < piece.end) {
+    return missing("no fragment holds them");
+  }
+  FragmentLayout layout(model, piece.lane);
+  if (found->slices != layout.slices() || found->page_rows != layout.page_rows()) {
+    return missing("the fragment is cut as for another model");
+  }
+  return OpenPiece{piece, std::move(table), *found, std::move(layout)};
+}
+
+Status AddFrames(const OpenPiece& open, size_t index, uint32_t layer_begin, uint32_t layer_end,
+                 std::vector<FrameJob>* frames) {
+  const sstable::FragmentEntry& fragment = open.fragment;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<sstable::FrameEntry> entries,
+                         open.table->Frames(fragment));
+  const auto page_of = [&](uint64_t position) {
+    return static_cast<uint32_t>((position - fragment.begin) / fragment.page_rows);
+  };
+  const uint32_t first_page = page_of(open.piece.begin), last_page = page_of(open.piece.end - 1);
+  uint32_t first_slice = 0, end_slice = 1;
+  if (open.piece.lane != kTokenLane && fragment.slices > 1) {
+    first_slice = layer_begin * open.layout.slices_per_layer();
+    end_slice = std::min(fragment.slices, layer_end * open.layout.slices_per_layer());
+  }
+  for (uint32_t slice = first_slice; slice < end_slice; ++slice) {
+    for (uint32_t page = first_page; page <= last_page; ++page) {
+      frames->push_back({index, slice, page, entries[size_t{slice} * fragment.pages + page]});
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs) {
   std::vector<ReadWindow> windows;
   for (size_t i = 0; i < jobs.size(); ++i) {
-    const uint64_t begin = AlignDown(jobs[i].location.offset);
-    const uint64_t end = AlignUp(jobs[i].location.offset + jobs[i].read_bytes);
+    const uint64_t begin = jobs[i].offset / io::kBlockBytes * io::kBlockBytes;
+    const uint64_t end = AlignToBlock(jobs[i].offset + jobs[i].bytes);
     if (!windows.empty()) {
       ReadWindow& last = windows.back();
       const uint64_t last_end = last.offset + last.bytes;
-      if (last.segment == jobs[i].location.segment && begin <= last_end + kReadGapBytes &&
-          end - last.offset <= kReadWindowBytes) {
+      if (jobs[last.first_job].SameFile(jobs[i]) && begin >= last.offset &&
+          begin <= last_end + kReadGapBytes && end - last.offset <= kReadWindowBytes) {
         last.bytes = std::max(last_end, end) - last.offset;
         ++last.job_count;
         continue;
       }
     }
-    windows.push_back({jobs[i].location.segment, begin, end - begin, i, 1});
+    windows.push_back({begin, end - begin, i, 1});
   }
   return windows;
 }

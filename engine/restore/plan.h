@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore must read: records of the log, each with the pieces wanted of it, in log order.
+// What a restore must read: records of the log and frames of snapshot tables.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/io/world.h"
+#include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree.h"
+#include "sstable/snapshot_table.h"
 
 namespace cairn::engine {
 
@@ -24,22 +27,70 @@ struct RecordJob {
   std::vector<RecordPiece> pieces;
 };
 
+// Positions wanted of one fragment.
+struct SealedPiece {
+  uint64_t table = 0;
+  uint64_t node = 0;
+  uint32_t lane = 0;
+  uint64_t begin = 0, end = 0;
+};
+
 struct RestorePlan {
   std::shared_ptr<const ModelSpec> model;
-  uint64_t begin = 0, end = 0;    // Tokens.
-  std::vector<uint64_t> kv_ends;  // One a GroupView.
-  std::vector<RecordJob> jobs;    // Sorted by location.
+  uint64_t begin = 0, end = 0;      // Tokens.
+  std::vector<uint64_t> kv_ends;    // One a GroupView.
+  std::vector<RecordJob> jobs;      // Sorted by location.
+  std::vector<SealedPiece> sealed;  // In the order of the path.
 };
 
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
 
-// Neighbouring records that are read at once.
+// A sealed piece and the fragment that holds it.
+struct OpenPiece {
+  SealedPiece piece;
+  std::shared_ptr<sstable::SnapshotTable> table;
+  sstable::FragmentEntry fragment;
+  FragmentLayout layout;
+};
+
+// One frame of an OpenPiece.
+struct FrameJob {
+  size_t piece = 0;  // Index of the OpenPiece.
+  uint32_t slice = 0, page = 0;
+  sstable::FrameEntry entry;
+};
+
+// Finds the fragment. kCorruption when the table does not hold what the tree says.
+Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
+                               std::shared_ptr<sstable::SnapshotTable> table);
+// Appends the frames that hold the piece; of KV those of layers [layer_begin, layer_end).
+Status AddFrames(const OpenPiece& open, size_t index, uint32_t layer_begin, uint32_t layer_end,
+                 std::vector<FrameJob>* frames);
+
+// One thing to be read at once: a record, or a frame.
+struct ReadJob {
+  uint64_t file = 0;  // Number of a log segment, or of a snapshot table.
+  bool in_table = false;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint64_t first_position = 0;  // Damage costs what lies behind.
+  size_t index = 0;             // For whoever works on it.
+
+  bool SameFile(const ReadJob& other) const {
+    return file == other.file && in_table == other.in_table;
+  }
+};
+
+// Neighbouring jobs that are read at once.
 struct ReadWindow {
-  uint64_t segment = 0;
   uint64_t offset = 0, bytes = 0;  // Aligned to io::kBlockBytes.
   size_t first_job = 0, job_count = 0;
 };
-std::vector<ReadWindow> PlanWindows(std::span<const RecordJob> jobs);
+std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs);
+
+constexpr uint64_t AlignToBlock(uint64_t value) {
+  return (value + io::kBlockBytes - 1) / io::kBlockBytes * io::kBlockBytes;
+}
 
 }  // namespace cairn::engine

@@ -1,293 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The read path: plan under the lock; what the hot tail holds is scattered at once; the rest comes
-// in windows, several in flight, each verified and scattered by the caller or an executor job while
-// the disk goes on with the next.
+// through the pipeline.
 #include <algorithm>
-#include <deque>
 
 #include "base/core/check.h"
+#include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
 #include "engine/store_core.h"
-#include "wal/format.h"
 
 namespace cairn {
 
-using engine::ReadWindow;
+using engine::FrameJob;
+using engine::OpenPiece;
+using engine::ReadJob;
 using engine::RecordJob;
 using engine::RestorePlan;
 
-// Shared by the calling thread and executor jobs that help it.
-class RestoreJob : public std::enable_shared_from_this<RestoreJob> {
+// What a pipeline needs to know to run one restore.
+class RestoreRun final : public engine::PipelineHost {
  public:
-  RestoreJob(StoreCore* core, const RestorePlan& plan, engine::Scatterer* scatterer,
-             const TicketState* ticket, uint64_t deadline_ns)
-      : core_(core),
-        plan_(plan),
-        scatterer_(scatterer),
-        ticket_(ticket),
-        deadline_ns_(deadline_ns) {}
+  RestoreRun(StoreCore* core, engine::Scatterer* scatterer, std::span<const OpenPiece> open,
+             std::span<const FrameJob> frames)
+      : core_(core), scatterer_(scatterer), open_(open), frames_(frames) {}
 
-  // Returns when everything is in place or nothing is touched any more.
-  Status Run(std::vector<RecordJob> cold) {
-    cold_ = std::move(cold);
-    windows_ = engine::PlanWindows(cold_);
-    if (windows_.empty()) return Status::Ok();
-    Status status = TakeBuffers();
-    if (status.ok()) status = ReadAll();
-    ReturnBuffers();
-    return status;
+  void Add(const RecordJob& record) {
+    uint64_t first = UINT64_MAX;
+    for (const engine::RecordPiece& piece : record.pieces) first = std::min(first, piece.begin);
+    jobs_.push_back({record.location.segment, false, record.location.offset, record.read_bytes,
+                     first, records_.size()});
+    records_.push_back(&record);
   }
+
+  // After the records: the log is read first, since a chain of deltas ends there.
+  void AddFrames() {
+    const size_t first = jobs_.size();
+    for (size_t i = 0; i < frames_.size(); ++i) {
+      const FrameJob& frame = frames_[i];
+      const OpenPiece& open = open_[frame.piece];
+      const uint64_t page_begin =
+          open.fragment.begin + uint64_t{frame.page} * open.fragment.page_rows;
+      jobs_.push_back({open.piece.table, true, frame.entry.offset, frame.entry.stored_bytes,
+                       std::max(open.piece.begin, page_begin), i});
+    }
+    // Layer by layer, where a layer of a fragment is worth a read of its own: so the first layers
+    // are complete while the last are still on disk.
+    std::stable_sort(jobs_.begin() + static_cast<ptrdiff_t>(first), jobs_.end(),
+                     [this](const ReadJob& a, const ReadJob& b) {
+                       const uint32_t layer_a = LayerOf(a), layer_b = LayerOf(b);
+                       if (layer_a != layer_b) return layer_a < layer_b;
+                       if (a.file != b.file) return a.file < b.file;
+                       return a.offset < b.offset;
+                     });
+  }
+  std::vector<ReadJob> TakeJobs() { return std::move(jobs_); }
+
+  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) override {
+    if (!job.in_table) return core_->log_->OpenSegment(job.file);
+    const auto& table = open_[frames_[job.index].piece].table;
+    return std::shared_ptr<io::File>(table, &table->file());
+  }
+  Status Work(const ReadJob& job, std::span<const std::byte> bytes) override {
+    return job.in_table ? scatterer_->ScatterFrame(frames_[job.index], bytes)
+                        : scatterer_->Scatter(*records_[job.index], bytes, true);
+  }
+  AlignedBuffer TakeBuffer(uint64_t bytes) override { return core_->TakeReadBuffer(bytes); }
+  void ReturnBuffer(AlignedBuffer buffer) override { core_->ReturnReadBuffer(std::move(buffer)); }
 
  private:
-  struct Loaded {
-    size_t window = 0;
-    size_t buffer = 0;
-  };
-
-  Status TakeBuffers() {
-    uint64_t largest = 0;
-    for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
-    const size_t wanted = std::min<size_t>(engine::kReadWindows, windows_.size());
-    for (size_t i = 0; i < wanted; ++i) {
-      AlignedBuffer buffer = core_->TakeReadBuffer(largest);
-      if (buffer.empty()) break;
-      buffers_.push_back(std::move(buffer));
-      free_.push_back(buffers_.size() - 1);
-    }
-    if (buffers_.empty()) {
-      return Status(StatusCode::kOutOfMemory,
-                    "restore: no buffer of " + std::to_string(largest) + " bytes");
-    }
-    return Status::Ok();
-  }
-
-  void ReturnBuffers() {
-    for (AlignedBuffer& buffer : buffers_) core_->ReturnReadBuffer(std::move(buffer));
-  }
-
-  Status ReadAll() {
-    io::Scheduler& scheduler = *core_->world_.scheduler;
-    const size_t pieces = buffers_.size() * (buffers_[0].size() / engine::kReadPieceBytes + 1);
-    const std::unique_ptr<io::Queue> queue = core_->world_.files->NewQueue(pieces);
-    requests_.resize(pieces);
-    left_.resize(buffers_.size());
-    of_buffer_.resize(buffers_.size());
-    for (size_t i = 0; i < pieces; ++i) free_requests_.push_back(&requests_[i]);
-    size_t next = 0;
-    while (true) {
-      const uint32_t seen = version_.load(std::memory_order_acquire);
-      if (Stopped()) break;
-      for (size_t buffer = 0; next < windows_.size(); ++next) {
-        const ReadWindow& window = windows_[next];
-        if (!Wanted(window.first_job, window.job_count)) continue;
-        if (!TakeFree(&buffer)) break;
-        if (Status status = Submit(queue.get(), next, buffer); !status.ok()) {
-          Fail(status, window.first_job, window.job_count);
-          GiveBack(buffer);
-        }
-      }
-      if (ready_count() > 1 || (queue->in_flight() == 0 && ready_count() != 0)) {
-        WorkOnOne();
-      } else if (queue->in_flight() != 0) {
-        Collect(queue->Reap());
-      } else if (next < windows_.size() || helpers_.load(std::memory_order_acquire) != 0) {
-        scheduler.Wait(version_, seen, io::kNoDeadline);
-      } else {
-        break;
-      }
-    }
-    {
-      std::lock_guard lock(mutex_);
-      finished_ = true;
-    }
-    while (queue->in_flight() != 0) Collect(queue->Reap());
-    while (helpers_.load(std::memory_order_acquire) != 0) {
-      const uint32_t seen = version_.load(std::memory_order_acquire);
-      if (helpers_.load(std::memory_order_acquire) == 0) break;
-      scheduler.Wait(version_, seen, io::kNoDeadline);
-    }
-    std::lock_guard lock(mutex_);
-    return status_;
-  }
-
-  bool TakeFree(size_t* buffer) {
-    std::lock_guard lock(mutex_);
-    if (free_.empty()) return false;
-    *buffer = free_.back();
-    free_.pop_back();
-    return true;
-  }
-
-  void GiveBack(size_t buffer) {
-    std::lock_guard lock(mutex_);
-    free_.push_back(buffer);
-  }
-
-  Status Submit(io::Queue* queue, size_t index, size_t buffer) {
-    const ReadWindow& window = windows_[index];
-    if (file_ == nullptr || file_segment_ != window.segment) {
-      CAIRN_ASSIGN_OR_RETURN(file_, core_->log_->OpenSegment(window.segment));
-      file_segment_ = window.segment;
-      files_.push_back(file_);
-    }
-    of_buffer_[buffer] = index;
-    left_[buffer] = 0;
-    // Equal pieces: a short one at the end costs as much as a long one.
-    const uint64_t pieces = std::max<uint64_t>(1, window.bytes / engine::kReadPieceBytes);
-    const uint64_t piece_bytes =
-        wal::AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
-    for (uint64_t done = 0; done < window.bytes; done += piece_bytes) {
-      CAIRN_CHECK(!free_requests_.empty());
-      io::Request* request = free_requests_.back();
-      free_requests_.pop_back();
-      *request = io::Request{};
-      request->kind = io::Request::Kind::kRead;
-      request->file = file_.get();
-      request->data = buffers_[buffer].data() + done;
-      request->length = std::min(piece_bytes, window.bytes - done);
-      request->offset = window.offset + done;
-      request->owner = reinterpret_cast<void*>(buffer);
-      ++left_[buffer];
-      queue->Submit(request);
-    }
-    return Status::Ok();
-  }
-
-  void Collect(io::Request* request) {
-    const auto buffer = reinterpret_cast<size_t>(request->owner);
-    free_requests_.push_back(request);
-    if (!request->status.ok()) {
-      const ReadWindow& window = windows_[of_buffer_[buffer]];
-      Fail(request->status, window.first_job, window.job_count);
-    }
-    if (--left_[buffer] != 0) return;
-    bool help = false;
-    {
-      std::lock_guard lock(mutex_);
-      ready_.push_back({of_buffer_[buffer], buffer});
-      help = !stopped_ && !finished_ && posted_ + helpers_.load() < core_->executor_threads_;
-      if (help) ++posted_;
-    }
-    if (help) {
-      core_->executor_->Post([self = shared_from_this()] { self->Help(); });
-    }
-  }
-
-  // May start late or never (this restore may itself sit on the only executor thread), so only
-  // helpers that did start are waited for.
-  void Help() {
-    {
-      std::lock_guard lock(mutex_);
-      --posted_;
-      if (finished_) return;
-      helpers_.fetch_add(1);
-    }
-    while (!Stopped() && WorkOnOne()) {
-    }
-    io::Scheduler& scheduler = *core_->world_.scheduler;
-    helpers_.fetch_sub(1, std::memory_order_acq_rel);
-    version_.fetch_add(1, std::memory_order_release);
-    scheduler.WakeAll(version_);
-  }
-
-  size_t ready_count() {
-    std::lock_guard lock(mutex_);
-    return ready_.size();
-  }
-
-  bool Stopped() {
-    if (ticket_ != nullptr && ticket_->cancel_requested()) {
-      Stop(Status(StatusCode::kCancelled, "the restore was cancelled"));
-    } else if (deadline_ns_ != io::kNoDeadline &&
-               core_->world_.scheduler->MonotonicNs() >= deadline_ns_) {
-      Stop(Status(StatusCode::kDeadlineExceeded, "the restore took too long"));
-    }
-    std::lock_guard lock(mutex_);
-    return stopped_;
-  }
-
-  void Stop(Status status) {
-    std::lock_guard lock(mutex_);
-    if (!stopped_ && status_.ok()) status_ = std::move(status);
-    stopped_ = true;
-  }
-
-  uint64_t FirstPosition(size_t first_job, size_t job_count) const {
-    uint64_t first = UINT64_MAX;
-    for (size_t i = first_job; i < first_job + job_count; ++i) {
-      for (const engine::RecordPiece& piece : cold_[i].pieces) first = std::min(first, piece.begin);
-    }
-    return first;
-  }
-
-  // Damage costs what lies behind it: the first position that cannot be had is the limit. What
-  // begins before it is still looked at, since it may be damaged as well.
-  void Fail(const Status& status, size_t first_job, size_t job_count) {
-    const uint64_t restorable = FirstPosition(first_job, job_count);
-    std::lock_guard lock(mutex_);
-    if (stopped_ || restorable >= restorable_.load(std::memory_order_relaxed)) return;
-    restorable_.store(restorable, std::memory_order_relaxed);
-    status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
-                                        std::to_string(restorable));
-  }
-
-  bool Wanted(size_t first_job, size_t job_count) const {
-    const uint64_t restorable = restorable_.load(std::memory_order_relaxed);
-    return restorable == UINT64_MAX || FirstPosition(first_job, job_count) < restorable;
-  }
-
-  bool WorkOnOne() {
-    Loaded loaded;
-    {
-      std::lock_guard lock(mutex_);
-      if (ready_.empty()) return false;
-      loaded = ready_.front();
-      ready_.pop_front();
-    }
-    const ReadWindow& window = windows_[loaded.window];
-    for (size_t i = 0; i < window.job_count && !Stopped(); ++i) {
-      if (!Wanted(window.first_job + i, 1)) continue;
-      const RecordJob& job = cold_[window.first_job + i];
-      const std::span<const std::byte> record = buffers_[loaded.buffer].span().subspan(
-          job.location.offset - window.offset, job.read_bytes);
-      const Status status = scatterer_->Scatter(job, record, true);
-      if (!status.ok()) Fail(status, window.first_job + i, 1);
-    }
-    GiveBack(loaded.buffer);
-    version_.fetch_add(1, std::memory_order_release);
-    core_->world_.scheduler->WakeAll(version_);
-    return true;
+  uint32_t LayerOf(const ReadJob& job) const {
+    const FrameJob& frame = frames_[job.index];
+    const OpenPiece& open = open_[frame.piece];
+    if (open.piece.lane == engine::kTokenLane) return 0;
+    const uint64_t layer_bytes =
+        uint64_t{frame.entry.stored_bytes} * open.fragment.pages * open.layout.slices_per_layer();
+    return layer_bytes < engine::kReadPieceBytes ? 0 : 1 + open.layout.At(frame.slice).layer;
   }
 
   StoreCore* const core_;
-  const RestorePlan& plan_;
   engine::Scatterer* const scatterer_;
-  const TicketState* const ticket_;
-  const uint64_t deadline_ns_;
-  std::vector<RecordJob> cold_;
-  std::vector<ReadWindow> windows_;
-  std::vector<AlignedBuffer> buffers_;
-
-  // The calling thread's.
-  std::vector<io::Request> requests_;
-  std::vector<io::Request*> free_requests_;
-  std::vector<size_t> left_;       // Reads in flight, by buffer.
-  std::vector<size_t> of_buffer_;  // Which window a buffer is for.
-  std::shared_ptr<io::File> file_;
-  uint64_t file_segment_ = 0;
-  std::vector<std::shared_ptr<io::File>> files_;  // Open while reads are in flight.
-
-  std::mutex mutex_;
-  std::deque<Loaded> ready_;
-  std::vector<size_t> free_;
-  uint32_t posted_ = 0;    // Helpers that were asked for and have not started.
-  bool finished_ = false;  // None may start any more.
-  bool stopped_ = false;
-  Status status_;
-  std::atomic<uint64_t> restorable_{UINT64_MAX};  // The first position found damaged.
-  std::atomic<uint32_t> helpers_{0};
-  std::atomic<uint32_t> version_{0};  // Changes when a buffer is freed or a helper leaves.
+  const std::span<const OpenPiece> open_;
+  const std::span<const FrameJob> frames_;
+  std::vector<const RecordJob*> records_;
+  std::vector<ReadJob> jobs_;
 };
 
 AlignedBuffer StoreCore::TakeReadBuffer(uint64_t bytes) {
@@ -325,6 +120,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   RestorePlan plan;
+  std::unique_ptr<engine::Pins::Pin> pin;
   {
     std::lock_guard lock(mutex_);
     const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
@@ -333,6 +129,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
                     "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
     }
     CAIRN_ASSIGN_OR_RETURN(plan, engine::PlanRestore(tree_, *head, request));
+    pin = pins_.Take(plan);
   }
   if (progress != nullptr) {
     size_t layers = 0;
@@ -345,37 +142,66 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
                         " layers; the view has " + std::to_string(layers));
     }
   }
-  engine::Scatterer scatterer(plan, request, manifest_.store, progress);
-  Status status;
-  std::vector<RecordJob> cold;
+  auto result = RunPlan(std::move(plan), request, progress, ticket);
+  if (!result.ok()) {
+    counters_.restores_failed.fetch_add(1, std::memory_order_relaxed);
+    return result;
+  }
+  counters_.restores.fetch_add(1, std::memory_order_relaxed);
+  counters_.restored_bytes.fetch_add(result->bytes, std::memory_order_relaxed);
+  counters_.restored_hot_bytes.fetch_add(result->hot_bytes, std::memory_order_relaxed);
+  restore_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
+  return result;
+}
+
+// The frames of all sealed pieces, and the tables that hold them.
+Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& request,
+                             std::vector<OpenPiece>* open, std::vector<FrameJob>* frames) {
+  open->reserve(plan.sealed.size());
+  for (const engine::SealedPiece& piece : plan.sealed) {
+    CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
+    CAIRN_ASSIGN_OR_RETURN(OpenPiece found,
+                           engine::FindFragment(*plan.model, piece, std::move(table)));
+    open->push_back(std::move(found));
+    uint32_t layer_begin = 0, layer_end = UINT32_MAX;
+    if (piece.lane != engine::kTokenLane) {
+      for (const GroupView& view : request.into->groups) {
+        if (1 + view.group != piece.lane) continue;
+        layer_begin = view.layer_begin;
+        layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
+      }
+    }
+    CAIRN_RETURN_IF_ERROR(
+        engine::AddFrames(open->back(), open->size() - 1, layer_begin, layer_end, frames));
+  }
+  return Status::Ok();
+}
+
+// The plan must stay pinned.
+Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
+                                         LayerProgress* progress, const TicketState* ticket) {
+  std::vector<OpenPiece> open;
+  std::vector<FrameJob> frames;
+  CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
+  engine::Scatterer scatterer(plan, request, manifest_.store, progress, open, frames);
+  RestoreRun run(this, &scatterer, open, frames);
   for (const RecordJob& job : plan.jobs) {
     const wal::Pinned hot = FindHot(job.location, job.read_bytes);
     if (hot.owner == nullptr) {
-      cold.push_back(job);
+      run.Add(job);
       continue;
     }
-    status = scatterer.Scatter(job, hot.bytes, false);
-    if (!status.ok()) break;
+    CAIRN_RETURN_IF_ERROR(scatterer.Scatter(job, hot.bytes, false));
     if (ticket != nullptr && ticket->cancel_requested()) {
-      status = Status(StatusCode::kCancelled, "the restore was cancelled");
-      break;
+      return Status(StatusCode::kCancelled, "the restore was cancelled");
     }
   }
   const uint64_t hot_bytes = scatterer.bytes();
-  if (status.ok()) {
-    const auto job =
-        std::make_shared<RestoreJob>(this, plan, &scatterer, ticket, Deadline(request.timeout_ns));
-    status = job->Run(std::move(cold));
-  }
-  if (!status.ok()) {
-    counters_.restores_failed.fetch_add(1, std::memory_order_relaxed);
-    return status;
-  }
+  run.AddFrames();
+  const auto pipeline = std::make_shared<engine::ReadPipeline>(
+      world_, executor_.get(), executor_threads_, &run, ticket, Deadline(request.timeout_ns));
+  CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
-  counters_.restores.fetch_add(1, std::memory_order_relaxed);
-  counters_.restored_bytes.fetch_add(scatterer.bytes(), std::memory_order_relaxed);
-  counters_.restored_hot_bytes.fetch_add(hot_bytes, std::memory_order_relaxed);
-  restore_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
   return RestoreResult{.begin = plan.begin,
                        .end = plan.end,
                        .kv_ends = std::move(plan.kv_ends),
@@ -418,6 +244,8 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   engine::Mark mark;
+  uint64_t node = 0;
+  std::unique_ptr<engine::Pins::Pin> pin;
   {
     std::lock_guard lock(mutex_);
     const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
@@ -425,15 +253,53 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
       return Status(StatusCode::kNotFound,
                     "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
     }
-    const engine::Mark* found = tree_.FindMark(*head, sampler, position);
+    const engine::Mark* found = tree_.FindMark(*head, sampler, position, &node);
     if (found == nullptr) {
       return Status(StatusCode::kNotFound,
                     std::string("no ") + (sampler ? "sampler state" : "metadata") +
                         " at or before position " + std::to_string(position));
     }
     mark = *found;
+    const bool in_log = mark.place.table == 0;
+    pin = pins_.Take(in_log ? mark.place.log.segment : UINT64_MAX,
+                     in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
   }
-  const wal::Location& at = mark.location;
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, ReadState(node, sampler, mark));
+  Branch::StateAt result;
+  result.position = mark.position;
+  if (sampler) {
+    CAIRN_ASSIGN_OR_RETURN(result.sampler, engine::DecodeSampler(state));
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(result.metadata, engine::DecodeMetadata(state));
+  }
+  return result;
+}
+
+// The encoded state of a mark, whose place must stay pinned.
+Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
+                                                    const engine::Mark& mark) {
+  if (mark.place.table != 0) {
+    const engine::SealedPiece piece{mark.place.table, node,
+                                    sampler ? engine::kSamplerLane : engine::kMetadataLane,
+                                    mark.position, mark.position + 1};
+    CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
+    CAIRN_ASSIGN_OR_RETURN(const OpenPiece open, engine::FindFragment(ModelSpec(), piece, table));
+    std::vector<FrameJob> frames;
+    CAIRN_RETURN_IF_ERROR(engine::AddFrames(open, 0, 0, 1, &frames));
+    const sstable::FrameEntry& entry = frames.front().entry;
+    const uint64_t begin = entry.offset / io::kBlockBytes * io::kBlockBytes;
+    const uint64_t end = engine::AlignToBlock(entry.offset + entry.stored_bytes);
+    AlignedBuffer buffer = TakeReadBuffer(end - begin);
+    if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
+    CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
+    const std::span<const std::byte> stored =
+        buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
+    CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
+    std::vector<std::byte> state(stored.begin(), stored.end());
+    ReturnReadBuffer(std::move(buffer));
+    return state;
+  }
+  const wal::Location& at = mark.place.log;
   const wal::Pinned hot = FindHot(at, at.bytes);
   AlignedBuffer buffer;
   std::span<const std::byte> bytes = hot.bytes;
@@ -455,17 +321,11 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
                                                ": a state's strip is missing");
   }
   CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, mark.strip, manifest_.store));
-  const std::span<const std::byte> state =
+  const std::span<const std::byte> strip =
       bytes.subspan(record.strip_offset(mark.strip), record.strip(mark.strip).bytes);
-  Branch::StateAt result;
-  result.position = mark.position;
-  if (sampler) {
-    CAIRN_ASSIGN_OR_RETURN(result.sampler, engine::DecodeSampler(state));
-  } else {
-    CAIRN_ASSIGN_OR_RETURN(result.metadata, engine::DecodeMetadata(state));
-  }
+  std::vector<std::byte> state(strip.begin(), strip.end());
   if (!buffer.empty()) ReturnReadBuffer(std::move(buffer));
-  return result;
+  return state;
 }
 
 }  // namespace cairn

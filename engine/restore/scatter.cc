@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/restore/scatter.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "base/codec/token_block.h"
 #include "base/core/check.h"
 
 namespace cairn::engine {
@@ -18,8 +20,9 @@ Status Damaged(const wal::RecordView& record, const std::string& what) {
 }  // namespace
 
 Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                     LayerProgress* progress)
-    : plan_(plan), request_(request), store_(store), progress_(progress) {
+                     LayerProgress* progress, std::span<const OpenPiece> open,
+                     std::span<const FrameJob> frames)
+    : plan_(plan), request_(request), store_(store), progress_(progress), open_(open) {
   size_t next_progress = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     const GroupView& view = request.into->groups[i];
@@ -36,6 +39,19 @@ Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, con
     for (std::atomic<uint64_t>& left : target->pieces) left.store(pieces);
     targets_.push_back(std::move(target));
   }
+  for (const FrameJob& frame : frames) {
+    const OpenPiece& piece = open_[frame.piece];
+    GroupTarget* target = TargetOf(piece.piece.lane);
+    if (target == nullptr) continue;
+    target->pieces[piece.layout.At(frame.slice).layer - target->view->layer_begin].fetch_add(1);
+  }
+}
+
+Scatterer::GroupTarget* Scatterer::TargetOf(uint32_t lane) {
+  for (const std::unique_ptr<GroupTarget>& one : targets_) {
+    if (1 + one->view->group == lane) return one.get();
+  }
+  return nullptr;
 }
 
 void Scatterer::FinishEmptyLayers() {
@@ -92,10 +108,7 @@ Status Scatterer::ScatterTokens(const RecordPiece& piece, const LaneRange& range
 Status Scatterer::ScatterKv(const RecordPiece& piece, const LaneRange& range,
                             const wal::RecordView& record, std::span<const std::byte> bytes,
                             bool verify) {
-  GroupTarget* target = nullptr;
-  for (const std::unique_ptr<GroupTarget>& one : targets_) {
-    if (1 + one->view->group == piece.lane) target = one.get();
-  }
+  GroupTarget* const target = TargetOf(piece.lane);
   CAIRN_CHECK(target != nullptr);
   const GroupView& view = *target->view;
   const KvLayout layout(*target->group, range.count);
@@ -126,6 +139,56 @@ Status Scatterer::ScatterKv(const RecordPiece& piece, const LaneRange& range,
     if (slice.plane + 1 == target->group->planes.size()) LayerDone(target, layer);
   }
   bytes_.fetch_add(copied, std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+Status Scatterer::ScatterFrame(const FrameJob& job, std::span<const std::byte> stored) {
+  const OpenPiece& open = open_[job.piece];
+  CAIRN_RETURN_IF_ERROR(open.table->Verify(job.entry, stored));
+  return open.piece.lane == kTokenLane ? ScatterTokenFrame(job, stored)
+                                       : ScatterKvFrame(job, stored);
+}
+
+Status Scatterer::ScatterTokenFrame(const FrameJob& job, std::span<const std::byte> stored) {
+  const OpenPiece& open = open_[job.piece];
+  std::vector<TokenId> ids(open.fragment.rows(job.page));
+  CAIRN_RETURN_IF_ERROR(DecodeTokens(stored, ids));
+  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
+  const uint64_t begin = std::max(open.piece.begin, page_begin);
+  const uint64_t end = std::min(open.piece.end, page_begin + ids.size());
+  std::memcpy(request_.tokens.data() + (begin - plan_.begin), ids.data() + (begin - page_begin),
+              (end - begin) * sizeof(TokenId));
+  return Status::Ok();
+}
+
+Status Scatterer::ScatterKvFrame(const FrameJob& job, std::span<const std::byte> stored) {
+  const OpenPiece& open = open_[job.piece];
+  GroupTarget* const target = TargetOf(open.piece.lane);
+  CAIRN_CHECK(target != nullptr);
+  const HeadSlice at = open.layout.At(job.slice);
+  const uint32_t rows = open.fragment.rows(job.page);
+  const FrameShape shape = open.layout.Shape(job.slice, rows);
+  // Frames are some 64 KiB; the scratch stays in the cache between them.
+  thread_local std::vector<std::byte> scratch;
+  if (scratch.size() < shape.raw_bytes()) scratch.resize(shape.raw_bytes());
+  const std::span<std::byte> raw = std::span(scratch).first(shape.raw_bytes());
+  CAIRN_RETURN_IF_ERROR(DecodeFrame(shape, stored, raw));
+
+  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
+  const uint64_t begin = std::max(open.piece.begin, page_begin);
+  const uint64_t end = std::min(open.piece.end, page_begin + rows);
+  const GroupView& view = *target->view;
+  const uint32_t layer = at.layer - view.layer_begin;
+  // The frame is a plane of one layer with one head.
+  Plane plane = target->group->planes[at.plane];
+  plane.heads = 1;
+  PlaneView one = view.planes[at.plane];
+  std::byte* const base = one.layer_bases[layer] + static_cast<int64_t>(at.head) * one.head_stride;
+  one.layer_bases = {&base, 1};
+  const PositionMap map(view, begin, end - begin);
+  ScatterSlice(plane, one, 0, map, raw.data(), rows, begin - page_begin);
+  bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
+  LayerDone(target, layer);
   return Status::Ok();
 }
 

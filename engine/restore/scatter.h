@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts the pieces of one record where the caller wants them. One Scatterer serves one restore; its
-// methods may run for different records at once, since records hold different positions.
+// Puts the pieces of one record or frame where the caller wants them. One Scatterer serves one
+// restore; its methods may run for different ones at once, since they hold different positions.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,16 @@ namespace cairn::engine {
 
 class Scatterer {
  public:
+  // `frames`: all that will be scattered.
   Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-            LayerProgress* progress);
+            LayerProgress* progress, std::span<const OpenPiece> open,
+            std::span<const FrameJob> frames);
 
   // `record` holds job.read_bytes of the record. `verify`: it came from a device, so every strip is
   // checked before a byte of it is copied. kCorruption names segment and offset.
   Status Scatter(const RecordJob& job, std::span<const std::byte> record, bool verify);
+  // `stored` are the bytes of the frame as they came from the device. kCorruption names the file.
+  Status ScatterFrame(const FrameJob& job, std::span<const std::byte> stored);
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   // Groups of which nothing was wanted are complete from the start.
   void FinishEmptyLayers();
@@ -37,12 +41,16 @@ class Scatterer {
                        bool verify);
   Status ScatterKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
                    std::span<const std::byte> bytes, bool verify);
+  Status ScatterTokenFrame(const FrameJob& job, std::span<const std::byte> stored);
+  Status ScatterKvFrame(const FrameJob& job, std::span<const std::byte> stored);
+  GroupTarget* TargetOf(uint32_t lane);
   void LayerDone(GroupTarget* target, uint32_t layer);
 
   const RestorePlan& plan_;
   const RestoreRequest& request_;
   const StoreId store_;
   LayerProgress* const progress_;
+  const std::span<const OpenPiece> open_;
   std::vector<std::unique_ptr<GroupTarget>> targets_;
   std::atomic<uint64_t> bytes_{0};
 };

@@ -11,8 +11,17 @@ namespace cairn::engine {
 namespace {
 
 // Field ids of an op table; on disk, never change.
-enum OpField : uint16_t { kCore = 1, kName = 2, kNamespace = 3, kSpec = 4, kLane = 5, kSpan = 6 };
-constexpr std::array<uint16_t, 6> kKnownOpFields = {kCore, kName, kNamespace, kSpec, kLane, kSpan};
+enum OpField : uint16_t {
+  kCore = 1,
+  kName = 2,
+  kNamespace = 3,
+  kSpec = 4,
+  kLane = 5,
+  kSpan = 6,
+  kSealed = 7,
+};
+constexpr std::array<uint16_t, 7> kKnownOpFields = {kCore, kName, kNamespace, kSpec,
+                                                    kLane, kSpan, kSealed};
 
 struct CoreBytes {
   uint16_t kind;
@@ -44,8 +53,9 @@ Status Damaged(const std::string& what) {
 }
 
 bool KindExists(uint16_t kind) {
-  return kind >= static_cast<uint16_t>(OpKind::kModel) &&
-         kind <= static_cast<uint16_t>(OpKind::kPart);
+  return (kind >= static_cast<uint16_t>(OpKind::kModel) &&
+          kind <= static_cast<uint16_t>(OpKind::kPart)) ||
+         kind == static_cast<uint16_t>(OpKind::kSeal);
 }
 
 }  // namespace
@@ -61,6 +71,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kDrop: return "drop";
     case OpKind::kPart: return "part";
     case OpKind::kBatch: return "batch";
+    case OpKind::kSeal: return "seal";
   }
   return "unknown";
 }
@@ -84,6 +95,7 @@ void EncodeOp(const Op& op, FieldWriter* into) {
         span.begin, span.end, {span.hash[0], span.hash[1]}, span.atomic ? 1u : 0u};
     into->Bytes(kSpan, AsBytes(bytes));
   }
+  for (const SealedRange& range : op.sealed) into->Bytes(kSealed, AsBytes(range));
 }
 
 Result<Op> DecodeOp(std::span<const std::byte> fields) {
@@ -125,6 +137,15 @@ Result<Op> DecodeOp(std::span<const std::byte> fields) {
                             .end = bytes.end,
                             .hash = {bytes.hash[0], bytes.hash[1]},
                             .atomic = (bytes.flags & 1) != 0});
+        break;
+      }
+      case kSealed: {
+        SealedRange range;
+        if (!FromBytes(field.value, &range) || range.count == 0 ||
+            range.begin + range.count < range.begin) {
+          return Damaged("bad sealed range");
+        }
+        op.sealed.push_back(range);
         break;
       }
       default: break;  // Not critical: made by a newer version for its own use.

@@ -7,7 +7,8 @@
 //   record of one op:  kind = the op's kind, fields = op table
 //   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
 //   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
-//                      lane ranges (24 bytes each), content spans (40 bytes each)
+//                      lane ranges (24 bytes each), content spans (40 bytes each), sealed ranges
+//                      (32 bytes each)
 //   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
 //                      record of the same unit, which alone changes the tree
 #pragma once
@@ -33,6 +34,7 @@ enum class OpKind : uint16_t {
   kDrop = 7,    // branch.
   kPart = 8,    // Carries payload of a later kAppend of its unit.
   kBatch = 9,
+  kSeal = 10,  // other: snapshot table, position: its bytes; what it holds from now on.
 };
 const char* OpKindName(uint16_t kind);
 
@@ -55,6 +57,16 @@ struct LaneRange {
 };
 static_assert(sizeof(LaneRange) == 24);
 
+// Positions of a lane of a node that are in a snapshot table from now on: one fragment of it.
+struct SealedRange {
+  uint64_t node = 0;
+  uint64_t begin = 0;
+  uint32_t lane = 0;
+  uint32_t count = 0;
+  uint64_t stored_bytes = 0;  // Of the fragment's frames.
+};
+static_assert(sizeof(SealedRange) == 32);
+
 struct Op {
   OpKind kind{};
   uint16_t flags = 0;
@@ -67,6 +79,7 @@ struct Op {
   std::vector<std::byte> spec;  // kModel: EncodeModel.
   std::vector<LaneRange> lanes;
   std::vector<ContentSpan> spans;
+  std::vector<SealedRange> sealed;
 };
 
 void EncodeOp(const Op& op, FieldWriter* into);

@@ -21,6 +21,9 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // a change and the note of how to undo it.
   undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
   touched_.reserve(touched_.size() + 1);
+  std::vector<std::pair<uint64_t, uint64_t>>& logged = tree_->logged_;
+  const size_t entries = logged.size() + touched_.size() + 1 + parts.size();
+  if (logged.capacity() < entries) logged.reserve(2 * entries);
   left_.reserve(left_.size() + 2);
   Status status;
   switch (op.kind) {
@@ -31,6 +34,7 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kRewind: status = ApplyRewind(op); break;
     case OpKind::kRename: status = ApplyRename(op); break;
     case OpKind::kDrop: status = ApplyDrop(op); break;
+    case OpKind::kSeal: status = ApplySeal(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
   }
@@ -40,8 +44,8 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
 
 void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_bytes) {
   const auto settle_marks = [&](std::vector<Mark>& marks) {
-    for (auto it = marks.rbegin(); it != marks.rend() && it->location.segment == 0; ++it) {
-      it->location = location;
+    for (auto it = marks.rbegin(); it != marks.rend() && !it->place.known(); ++it) {
+      it->place.log = location;
     }
   };
   for (const uint64_t id : touched_) {
@@ -50,19 +54,34 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     Node& node = *found->second;
     for (size_t i = 0; i < node.lanes.size(); ++i) {
       Lane& lane = node.lanes[i];
-      for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && it->location.segment == 0;
-           ++it) {
-        it->location = location;
+      for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && !it->place.known(); ++it) {
+        it->place.log = location;
         it->prefix_bytes = i == kTokenLane ? token_prefix_bytes : location.bytes;
       }
     }
     settle_marks(node.samplers);
     settle_marks(node.metadata);
+    NoteLogged(location.segment, id);
   }
   undo_.clear();
   for (const uint64_t node : left_) CollectDead(node);
   touched_.clear();
   left_.clear();
+}
+
+// Apply reserved the room.
+void Transaction::NoteLogged(uint64_t segment, uint64_t node) {
+  const std::pair<uint64_t, uint64_t> entry{segment, node};
+  if (tree_->logged_.empty() || tree_->logged_.back() != entry) tree_->logged_.push_back(entry);
+}
+
+// `count` positions that lie at `place` are needed (1) or not any more (-1).
+void Transaction::UseTable(const Place& place, uint64_t count, int sign) {
+  if (place.table == 0) return;
+  TableUse& use = tree_->tables_.at(place.table);
+  const uint64_t bytes = place.Share(count);
+  CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
+  use.live_bytes += sign > 0 ? bytes : -bytes;
 }
 
 void Transaction::Rollback() {
@@ -87,6 +106,11 @@ void Transaction::CollectDead(uint64_t id) {
     const Node& node = *found->second;
     if (!node.heads.empty() || !node.edges.empty()) return;
     const uint64_t parent_id = node.parent;
+    for (const Lane& lane : node.lanes) {
+      for (const Extent& extent : lane.extents) UseTable(extent.place, extent.count, -1);
+    }
+    for (const Mark& mark : node.samplers) UseTable(mark.place, 1, -1);
+    for (const Mark& mark : node.metadata) UseTable(mark.place, 1, -1);
     if (const auto parent = tree_->nodes_.find(parent_id); parent != tree_->nodes_.end()) {
       parent->second->edges.erase({node.lanes[kTokenLane].start, id});
     }
@@ -219,15 +243,26 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
 Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts) {
   std::vector<uint64_t> ends(node->lanes.size());
   for (size_t lane = 0; lane < ends.size(); ++lane) ends[lane] = node->lanes[lane].end;
-  undo_.push_back([node, ends, samplers = node->samplers.size(), metadata = node->metadata.size(),
-                   spans = node->spans.size()] {
+  // Of the states only the last that was there may have been replaced.
+  const auto last = [](const std::vector<Mark>& marks) {
+    return marks.empty() ? Mark() : marks.back();
+  };
+  const auto cut_back = [this](std::vector<Mark>* marks, size_t count, const Mark& before) {
+    marks->resize(count);
+    if (count == 0 || marks->back().place == before.place) return;
+    UseTable(before.place, 1, 1);
+    marks->back() = before;
+  };
+  undo_.push_back([cut_back, node, ends, samplers = node->samplers.size(),
+                   metadata = node->metadata.size(), sampler = last(node->samplers),
+                   metadatum = last(node->metadata), spans = node->spans.size()] {
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
       while (!extents.empty() && extents.back().begin >= ends[lane]) extents.pop_back();
       node->lanes[lane].end = ends[lane];
     }
-    node->samplers.resize(samplers);
-    node->metadata.resize(metadata);
+    cut_back(&node->samplers, samplers, sampler);
+    cut_back(&node->metadata, metadata, metadatum);
     node->spans.resize(spans);
   });
   for (const Part& part : parts) {
@@ -252,7 +287,12 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
   if (range.lane == kSamplerLane || range.lane == kMetadataLane) {
     std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
     // A state may be set again at a position that got no token since; the newest counts.
-    marks.push_back({range.begin, range.strip, location});
+    if (!marks.empty() && marks.back().position == range.begin) {
+      UseTable(marks.back().place, 1, -1);
+      marks.pop_back();
+    }
+    marks.push_back({range.begin, range.strip, {.log = location}});
+    if (location.segment != 0) NoteLogged(location.segment, node->id);
     return Status::Ok();
   }
   if (range.lane >= node->lanes.size() || range.count == 0 || range.count > UINT32_MAX ||
@@ -265,9 +305,12 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
   lane.extents.push_back({.begin = range.begin,
                           .count = static_cast<uint32_t>(range.count),
                           .op_index = op_index_,
-                          .location = location,
+                          .place = {.log = location},
                           .prefix_bytes = prefix_bytes});
-  if (location.segment != 0) lane.extents.back().op_index = 0;  // A part is a record of one op.
+  if (location.segment != 0) {
+    lane.extents.back().op_index = 0;  // A part is a record of one op.
+    NoteLogged(location.segment, node->id);
+  }
   lane.end = range.begin + range.count;
   return Status::Ok();
 }
@@ -299,6 +342,8 @@ void Transaction::CutNode(Node* node, uint64_t length) {
                            [&](const ContentSpan& span) { return span.begin < length; });
   std::vector<ContentSpan> spans(first_span, node->spans.end());
 
+  for (const Mark& mark : samplers) UseTable(mark.place, 1, -1);
+  for (const Mark& mark : metadata) UseTable(mark.place, 1, -1);
   node->samplers.resize(node->samplers.size() - samplers.size());
   node->metadata.resize(node->metadata.size() - metadata.size());
   node->spans.resize(node->spans.size() - spans.size());
@@ -306,21 +351,28 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     Lane& lane = node->lanes[i];
     lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
     lane.end = std::max(lane.start, std::min(lane.end, length));
+    for (const Extent& extent : cuts[i].extents) UseTable(extent.place, extent.count, -1);
     if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
       Extent head_part = cuts[i].extents.front();
       head_part.count = static_cast<uint32_t>(length - head_part.begin);
       lane.extents.push_back(head_part);
+      UseTable(head_part.place, head_part.count, 1);
     }
   }
-  undo_.push_back([node, cuts = std::move(cuts), samplers = std::move(samplers),
+  undo_.push_back([this, node, cuts = std::move(cuts), samplers = std::move(samplers),
                    metadata = std::move(metadata), spans = std::move(spans), length] {
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
-      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length)
+      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
+        UseTable(lane.extents.back().place, lane.extents.back().count, -1);
         lane.extents.pop_back();
+      }
+      for (const Extent& extent : cuts[i].extents) UseTable(extent.place, extent.count, 1);
       lane.extents.insert(lane.extents.end(), cuts[i].extents.begin(), cuts[i].extents.end());
       lane.end = cuts[i].end;
     }
+    for (const Mark& mark : samplers) UseTable(mark.place, 1, 1);
+    for (const Mark& mark : metadata) UseTable(mark.place, 1, 1);
     node->samplers.insert(node->samplers.end(), samplers.begin(), samplers.end());
     node->metadata.insert(node->metadata.end(), metadata.begin(), metadata.end());
     node->spans.insert(node->spans.end(), spans.begin(), spans.end());
@@ -384,6 +436,78 @@ Status Transaction::ApplyDrop(const Op& op) {
     tree->heads_.emplace(before.id, before);
   });
   tree_->heads_.erase(found);
+  return Status::Ok();
+}
+
+// The ranges are those of ResolveSeal, so they begin and end with extents.
+Status Transaction::ApplySeal(const Op& op) {
+  if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
+  undo_.reserve(undo_.size() + 1 + op.sealed.size());
+  if (const auto [use, is_new] = tree_->tables_.try_emplace(op.other, TableUse{op.position, 0});
+      is_new) {
+    undo_.push_back([tree = tree_, table = op.other] { tree->tables_.erase(table); });
+  }
+  for (const SealedRange& range : op.sealed) {
+    const auto found = tree_->nodes_.find(range.node);
+    if (found == tree_->nodes_.end()) {
+      return Unfit(op, "no node " + std::to_string(range.node));
+    }
+    Node* node = found->second.get();
+    const Place place{
+        .log = {}, .table = op.other, .positions = range.count, .stored_bytes = range.stored_bytes};
+    const bool state = range.lane == kSamplerLane || range.lane == kMetadataLane;
+    const Status status = state                             ? SealMark(node, range, place)
+                          : range.lane < node->lanes.size() ? SealLane(node, range, place)
+                                                            : Unfit(op, "no such lane");
+    CAIRN_RETURN_IF_ERROR(status);
+  }
+  return Status::Ok();
+}
+
+Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& place) {
+  std::vector<Extent>& extents = node->lanes[range.lane].extents;
+  const auto first = std::partition_point(extents.begin(), extents.end(),
+                                          [&](const Extent& e) { return e.begin < range.begin; });
+  const auto last = std::partition_point(
+      first, extents.end(), [&](const Extent& e) { return e.begin < range.begin + range.count; });
+  if (first == last || first->begin != range.begin ||
+      std::prev(last)->begin + std::prev(last)->count != range.begin + range.count) {
+    return Status(StatusCode::kCorruption,
+                  "seal of node " + std::to_string(range.node) + ", lane " +
+                      std::to_string(range.lane) + ": [" + std::to_string(range.begin) + ", " +
+                      std::to_string(range.begin + range.count) + ") are not whole extents");
+  }
+  std::vector<Extent> before(first, last);
+  for (const Extent& extent : before) UseTable(extent.place, extent.count, -1);
+  UseTable(place, range.count, 1);
+  const auto at = static_cast<size_t>(first - extents.begin());
+  *first = {.begin = range.begin, .count = range.count, .place = place};
+  extents.erase(first + 1, last);
+  undo_.push_back([this, &extents, at, before = std::move(before)] {
+    UseTable(extents[at].place, extents[at].count, -1);
+    for (const Extent& extent : before) UseTable(extent.place, extent.count, 1);
+    extents.erase(extents.begin() + static_cast<ptrdiff_t>(at));
+    extents.insert(extents.begin() + static_cast<ptrdiff_t>(at), before.begin(), before.end());
+  });
+  return Status::Ok();
+}
+
+Status Transaction::SealMark(Node* node, const SealedRange& range, const Place& place) {
+  std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
+  const auto mark = std::partition_point(marks.begin(), marks.end(),
+                                         [&](const Mark& m) { return m.position < range.begin; });
+  if (mark == marks.end() || mark->position != range.begin) {
+    return Status(StatusCode::kCorruption, "seal of node " + std::to_string(range.node) +
+                                               ": no state at " + std::to_string(range.begin));
+  }
+  undo_.push_back([this, mark, before = mark->place] {
+    UseTable(mark->place, 1, -1);
+    UseTable(before, 1, 1);
+    mark->place = before;
+  });
+  UseTable(mark->place, 1, -1);
+  UseTable(place, 1, 1);
+  mark->place = place;
   return Status::Ok();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "engine/tree/fragment_layout.h"
 
 namespace cairn::engine {
 
@@ -65,7 +66,7 @@ std::vector<LanePiece> Tree::CollectLane(const Head& head, uint32_t lane, uint64
       const uint64_t piece_end = std::min(limit, extent.begin + extent.count);
       const uint64_t piece_begin = std::max(begin, extent.begin);
       if (piece_end <= begin) break;
-      if (piece_begin < piece_end) pieces.push_back({piece_begin, piece_end, extent});
+      if (piece_begin < piece_end) pieces.push_back({node->id, piece_begin, piece_end, extent});
     }
     limit = std::min(limit, on_node.start);
   }
@@ -88,13 +89,17 @@ std::vector<PathStep> Tree::Path(const Head& head) const {
   return steps;
 }
 
-const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position) const {
+const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position,
+                           uint64_t* on_node) const {
   uint64_t limit = std::min(position, head.lengths[kTokenLane]);
   for (const Node* node = FindNode(head.node); node != nullptr; node = FindNode(node->parent)) {
     const std::vector<Mark>& marks = sampler ? node->samplers : node->metadata;
     auto it = std::upper_bound(marks.begin(), marks.end(), limit,
                                [](uint64_t p, const Mark& m) { return p < m.position; });
-    if (it != marks.begin()) return &*std::prev(it);
+    if (it != marks.begin()) {
+      if (on_node != nullptr) *on_node = node->id;
+      return &*std::prev(it);
+    }
     limit = std::min(limit, node->lanes[kTokenLane].start);
   }
   return nullptr;
@@ -297,6 +302,108 @@ Result<Op> Tree::ResolveDrop(uint64_t branch) const {
   Op op;
   op.kind = OpKind::kDrop;
   op.branch = branch;
+  return op;
+}
+
+std::vector<uint64_t> Tree::LoggedUpTo(uint64_t segment) const {
+  std::vector<uint64_t> nodes;
+  for (const auto& [at, node] : logged_) {
+    if (at <= segment) nodes.push_back(node);
+  }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+void Tree::ForgetLoggedUpTo(uint64_t segment) {
+  std::erase_if(logged_, [&](const auto& entry) { return entry.first <= segment; });
+}
+
+void Tree::ForgetTable(uint64_t table) {
+  const auto it = tables_.find(table);
+  CAIRN_CHECK(it != tables_.end() && it->second.live_bytes == 0);
+  tables_.erase(it);
+}
+
+void Tree::CollectLogged(uint64_t id, uint64_t segment, uint64_t bytes,
+                         std::vector<SealSource>* sources) const {
+  const Node* node = FindNode(id);
+  if (node == nullptr) return;
+  const auto logged = [&](const Place& place) {
+    return place.log.segment != 0 && place.log.segment <= segment;
+  };
+  const std::shared_ptr<const ModelSpec> model = FindModel(node->model);
+  for (uint32_t lane = 0; lane < node->lanes.size(); ++lane) {
+    const FragmentLayout layout(*model, lane);
+    SealSource source;
+    const auto flush = [&] {
+      if (source.count > 0) sources->push_back(std::move(source));
+      source = SealSource{.node = id, .lane = lane, .model = model};
+    };
+    flush();
+    for (const Extent& extent : node->lanes[lane].extents) {
+      if (!logged(extent.place)) {
+        flush();
+        continue;
+      }
+      const bool full = (uint64_t{source.count} + extent.count) * layout.position_bytes() > bytes ||
+                        source.begin / layout.page_rows() != extent.begin / layout.page_rows();
+      if (full) flush();
+      if (source.count == 0) source.begin = extent.begin;
+      source.count += extent.count;
+      source.extents.push_back(extent);
+    }
+    flush();
+  }
+  const auto states = [&](const std::vector<Mark>& marks, uint32_t lane) {
+    for (const Mark& mark : marks) {
+      if (!logged(mark.place)) continue;
+      sources->push_back({.node = id,
+                          .lane = lane,
+                          .begin = mark.position,
+                          .count = 1,
+                          .model = model,
+                          .mark = mark});
+    }
+  };
+  states(node->samplers, kSamplerLane);
+  states(node->metadata, kMetadataLane);
+}
+
+// A lane is looked at extent by extent: the first that is not what was read ends the range. What
+// follows an append in place of the cut part is never taken for it, since its place differs.
+Op Tree::ResolveSeal(uint64_t table, uint64_t table_bytes,
+                     std::span<const SealSource> sources) const {
+  Op op;
+  op.kind = OpKind::kSeal;
+  op.other = table;
+  op.position = table_bytes;
+  for (const SealSource& source : sources) {
+    const Node* node = FindNode(source.node);
+    if (node == nullptr) continue;
+    uint64_t same = 0;  // Positions.
+    if (source.lane == kSamplerLane || source.lane == kMetadataLane) {
+      for (const Mark& mark : source.lane == kSamplerLane ? node->samplers : node->metadata) {
+        if (mark.position == source.begin && mark.place == source.mark.place) same = 1;
+      }
+    } else {
+      const std::vector<Extent>& extents = node->lanes[source.lane].extents;
+      auto extent = std::partition_point(extents.begin(), extents.end(),
+                                         [&](const Extent& e) { return e.begin < source.begin; });
+      for (const Extent& read : source.extents) {
+        if (extent == extents.end() || extent->begin != read.begin || extent->place != read.place ||
+            extent->count > read.count) {
+          break;
+        }
+        same += extent->count;
+        if (extent->count < read.count) break;  // Cut, so nothing of what follows was read.
+        ++extent;
+      }
+    }
+    if (same == 0) continue;
+    op.sealed.push_back({source.node, source.begin, source.lane, static_cast<uint32_t>(same),
+                         source.stored_bytes * same / source.count});
+  }
   return op;
 }
 

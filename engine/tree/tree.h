@@ -26,13 +26,28 @@
 
 namespace cairn::engine {
 
-// Positions [begin, begin + count) of a lane as one record holds them. Only `count` shrinks later
-// (rewind), so the record tells its own number of positions.
+// Where content lies: in a record of the log, or, sealed, in a fragment of a snapshot table.
+struct Place {
+  wal::Location log;          // Segment 0: not in the log, or not yet known (see Transaction).
+  uint64_t table = 0;         // Snapshot table, else 0.
+  uint32_t positions = 0;     // Of the fragment.
+  uint64_t stored_bytes = 0;  // Of the fragment.
+
+  bool known() const { return log.segment != 0 || table != 0; }
+  // What `count` positions of the fragment take up.
+  uint64_t Share(uint64_t count) const {
+    return positions == 0 ? 0 : stored_bytes * count / positions;
+  }
+  bool operator==(const Place&) const = default;
+};
+
+// Positions [begin, begin + count) of a lane as one record or fragment holds them. Only `count`
+// shrinks later (rewind), so the record tells its own number of positions.
 struct Extent {
   uint64_t begin = 0;
   uint32_t count = 0;
-  uint32_t op_index = 0;      // Which op of the record (batches).
-  wal::Location location;     // Segment 0: not yet known, see Transaction.
+  uint32_t op_index = 0;  // Which op of the record (batches).
+  Place place;
   uint32_t prefix_bytes = 0;  // So much of the record must be read for this lane.
 };
 
@@ -46,14 +61,14 @@ struct Lane {
 struct Mark {
   uint64_t position = 0;
   uint32_t strip = 0;
-  wal::Location location;
+  Place place;
 };
 
 struct Node {
   uint64_t id = 0, model = 0, parent = 0;
   uint64_t owner = 0;  // The one branch that may extend it.
   std::vector<Lane> lanes;
-  std::vector<Mark> samplers, metadata;           // By position.
+  std::vector<Mark> samplers, metadata;           // By position, one at each.
   std::vector<ContentSpan> spans;                 // By begin.
   std::set<std::pair<uint64_t, uint64_t>> edges;  // {position where it leaves, child}
   std::set<std::pair<uint64_t, uint64_t>> heads;  // {length, branch}
@@ -72,8 +87,15 @@ struct Head {
 
 // A piece of a lane along a path.
 struct LanePiece {
+  uint64_t node = 0;
   uint64_t begin = 0, end = 0;  // Positions wanted of the extent.
   Extent extent;
+};
+
+// A snapshot table as the tree uses it.
+struct TableUse {
+  uint64_t bytes = 0;       // Of the file.
+  uint64_t live_bytes = 0;  // Stored bytes of frames that some node still needs, about.
 };
 
 // Payload of a large append that is in the log already, in front of the record that counts it.
@@ -94,6 +116,10 @@ class Tree {
   // Heads in order of (namespace, name, id), from behind `after`; false from `visit` ends.
   using NameKey = std::tuple<std::string, std::string, uint64_t>;
   void VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const;
+  // Every table that was sealed and not forgotten, also those that nobody needs any more.
+  const std::map<uint64_t, TableUse>& tables() const { return tables_; }
+  // Nodes that may have content in log segments up to `segment`: each once.
+  std::vector<uint64_t> LoggedUpTo(uint64_t segment) const;
   size_t branch_count() const { return heads_.size(); }
   size_t node_count() const { return nodes_.size(); }
   uint64_t next_id() const { return next_id_; }
@@ -102,7 +128,8 @@ class Tree {
                                      uint64_t end) const;
   std::vector<PathStep> Path(const Head& head) const;
   // The newest mark at or below `position` on the head's path.
-  const Mark* FindMark(const Head& head, bool sampler, uint64_t position) const;
+  const Mark* FindMark(const Head& head, bool sampler, uint64_t position,
+                       uint64_t* node = nullptr) const;
   std::vector<ContentSpan> Spans(const Head& head, uint64_t begin, uint64_t end) const;
 
   // --- Deciding. Every failure is an operating error of the caller.
@@ -116,6 +143,28 @@ class Tree {
   Result<Op> ResolveRewind(uint64_t branch, uint64_t length) const;
   Result<Op> ResolveRename(uint64_t branch, const std::string& name) const;
   Result<Op> ResolveDrop(uint64_t branch) const;
+  // The op that makes `table` the place of what was read from the `sources`: of each the part that
+  // lies where it lay then. Without ranges nothing is left to seal.
+  struct SealSource {
+    uint64_t node = 0;
+    uint32_t lane = 0;
+    uint64_t begin = 0;
+    uint32_t count = 0;
+    std::shared_ptr<const ModelSpec> model{};
+    std::vector<Extent> extents{};  // That are read, one behind the other. Of a state none, but...
+    Mark mark{};                    // ...this.
+    uint64_t stored_bytes = 0;      // Set when it was written.
+  };
+  // What of a node lies in log segments up to `segment`, cut into sources of at most `bytes` of KV
+  // (or one extent) and at pages; appended to `sources`.
+  void CollectLogged(uint64_t node, uint64_t segment, uint64_t bytes,
+                     std::vector<SealSource>* sources) const;
+  Op ResolveSeal(uint64_t table, uint64_t table_bytes, std::span<const SealSource> sources) const;
+
+  // After replay: entries of LoggedUpTo that were sealed since. Tables: see ApplySeal.
+  void ForgetLoggedUpTo(uint64_t segment);
+  // The table's file is gone. REQUIRES: nothing in it is live.
+  void ForgetTable(uint64_t table);
 
  private:
   friend class Transaction;
@@ -128,6 +177,8 @@ class Tree {
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;
   std::unordered_map<uint64_t, Head> heads_;
   std::set<NameKey> names_;
+  std::map<uint64_t, TableUse> tables_;
+  std::vector<std::pair<uint64_t, uint64_t>> logged_;  // {segment, node}, in log order.
   uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
 };
 
@@ -154,6 +205,9 @@ class Transaction {
   Status ApplyRewind(const Op& op);
   Status ApplyRename(const Op& op);
   Status ApplyDrop(const Op& op);
+  Status ApplySeal(const Op& op);
+  Status SealLane(Node* node, const SealedRange& range, const Place& place);
+  Status SealMark(Node* node, const SealedRange& range, const Place& place);
 
   Status AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts);
   Status AddRange(Node* node, Head* head, const LaneRange& range, const wal::Location& location,
@@ -162,6 +216,8 @@ class Transaction {
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
   void CutNode(Node* node, uint64_t length);
   void UseId(uint64_t id);
+  void NoteLogged(uint64_t segment, uint64_t node);
+  void UseTable(const Place& place, uint64_t count, int sign);
   void CollectDead(uint64_t node);
 
   Tree* tree_;

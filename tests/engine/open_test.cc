@@ -55,7 +55,7 @@ TEST_P(OpenTest, EachCloseWritesTheNextManifestAndRemovesTheOneBefore) {
     ASSERT_OK(store_.Close());
     ASSERT_OK(store_.Close()) << "closing is idempotent";
     const std::vector<std::string> want = {"LOCK", "MANIFEST-" + std::to_string(close), "OPTIONS",
-                                           "log"};
+                                           "log", "tables"};
     EXPECT_EQ(want, List(world_->path()));
     ASSERT_OK(engine::ReadOptionsFile(*world_->world().files, world_->path()));
     Reopen();

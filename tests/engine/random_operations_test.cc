@@ -73,10 +73,12 @@ class RandomWalk {
       case 7: return Fill();
       case 8: return Batch();
       case 9: return Compare(Pick());
-      case 10: return Draw(40) == 0 ? Open() : Compare(Pick());
+      case 10: return Draw(40) == 0 ? Open() : Draw(20) == 0 ? Compact() : Compare(Pick());
       default: return Append();
     }
   }
+
+  void Compact() { ASSERT_OK(store_.Compact()); }
 
   void Create() {
     if (model_.branches().size() >= kBranchesMax) return Drop();

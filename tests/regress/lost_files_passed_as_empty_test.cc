@@ -73,6 +73,11 @@ TEST_F(LostFilesPassedAsEmpty, AStoreWithoutItsManifestIsNotMadeAnew) {
   options_.create_if_missing = true;
   EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "no MANIFEST");
   EXPECT_EQ(before, LogFiles());
+  // Nor is it said that there never was one.
+  options_.create_if_missing = false;
+  EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "no MANIFEST");
+  options_.read_only = true;
+  EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "no MANIFEST");
 }
 
 TEST_F(LostFilesPassedAsEmpty, AStrangersLogFolderIsLeftAlone) {

@@ -53,6 +53,14 @@ Json OpToJson(const engine::Op& op) {
   }
   if (!op.spans.empty()) json["spans"] = Json::array();
   for (const ContentSpan& span : op.spans) json["spans"].push_back(ToJson(span));
+  if (!op.sealed.empty()) json["sealed"] = Json::array();
+  for (const engine::SealedRange& range : op.sealed) {
+    json["sealed"].push_back({{"node", range.node},
+                              {"lane", LaneName(range.lane)},
+                              {"begin", range.begin},
+                              {"count", range.count},
+                              {"stored_bytes", range.stored_bytes}});
+  }
   return json;
 }
 
@@ -114,6 +122,8 @@ std::string OpText(const engine::Op& op) {
                                                    : Id(", now on node ", op.node));
     case engine::OpKind::kRename: return text + Id(" branch ", op.branch) + " to " + name;
     case engine::OpKind::kDrop: return text + Id(" branch ", op.branch);
+    case engine::OpKind::kSeal:
+      return text + Id(" into table ", op.other) + ": " + Plural(op.sealed.size(), "fragment");
     case engine::OpKind::kAppend:
       text += Id(" branch ", op.branch) + Id(" node ", op.node);
       if ((op.flags & engine::kOpNewNode) != 0) {

@@ -167,6 +167,7 @@ class Branch {
   Branch(std::shared_ptr<StoreCore> core, BranchId id) : core_(std::move(core)), id_(id) {}
   bool valid() const { return core_ != nullptr; }
   BranchId id() const { return id_; }
+  const std::shared_ptr<StoreCore>& core() const { return core_; }
 
   Result<BranchInfo> Info() const;
   Result<uint64_t> length() const;             // Applied: you read your writes.

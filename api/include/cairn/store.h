@@ -40,22 +40,24 @@ struct BranchPage {
 // are appended by themselves. Deltas are borrowed until Write returns.
 class WriteBatch {
  public:
+  // A branch of the store, or one made earlier in the batch.
+  struct Target {
+    Target() = default;
+    Target(const Branch& branch_in)  // NOLINT: by design
+        : store(branch_in.core().get()), branch(branch_in.id()) {}
+    Target(int created_in) : created(created_in) {}  // NOLINT: by design
+    const StoreCore* store = nullptr;                // Which the branch belongs to.
+    BranchId branch{};                               // The existing branch, or...
+    int created = -1;  // ...the index that Create or Fork of this batch returned.
+  };
   struct Op {
     enum class Kind : uint8_t { kCreate, kFork, kAppend, kFill, kRewind, kRename, kDrop } kind{};
-    BranchId branch{};  // The existing branch, or...
-    int created = -1;   // ...the index that Create or Fork of this batch returned.
+    Target target;  // kFork: what is forked.
     ModelId model{};
     uint64_t position = 0;  // kFork, kRewind.
     BranchOptions options;  // kCreate, kFork; kRename: name.
     Delta delta;            // kAppend, kFill.
     std::optional<uint64_t> expected_length{};
-  };
-  // A branch of the store, or one made earlier in the batch.
-  struct Target {
-    Target(const Branch& branch_in) : branch(branch_in.id()) {}  // NOLINT: by design
-    Target(int created_in) : created(created_in) {}              // NOLINT: by design
-    BranchId branch{};
-    int created = -1;
   };
 
   int Create(ModelId model, BranchOptions options);  // The index for later use in the batch.
@@ -121,6 +123,10 @@ class Store {
 
   // Everything acknowledged or applied so far becomes durable (kPower).
   Status Flush();
+  // Everything that was appended so far is sealed into tables: packed without loss, and no longer
+  // in need of the log. Happens by itself in the background; a caller who wants it now waits here.
+  // Needs room for the tables beside the log (kNoSpace).
+  Status Compact();
   Result<CompletionQueue> NewCompletionQueue();
 
   Result<VerifyReport> Verify(VerifyLevel level) const;

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Writes one snapshot table out of what deltas hold, and proves it by reading it back. Positions
+// are read and packed a stretch at a time, so memory is bounded however long a conversation is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/restore/tables.h"
+#include "engine/tree/tree.h"
+#include "sstable/snapshot_writer.h"
+
+namespace cairn::engine {
+
+// Where the positions of a source come from. Everything is verified before it is handed out.
+class SealReader {
+ public:
+  virtual ~SealReader() = default;
+  virtual Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) = 0;
+  virtual Status ReadKv(const Tree::SealSource& source, const GroupView& into) = 0;
+  virtual Result<std::vector<std::byte>> ReadState(const Tree::SealSource& source) = 0;
+  // Asked now and then; not Ok ends the work.
+  virtual Status GoOn() = 0;
+};
+
+// The whole of `sources`, ascending by (node, lane, begin), becomes one fragment each; their
+// stored_bytes are set. The table is durable, and every frame was read back and compared with what
+// was packed, when this returns. Any error leaves no table.
+Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
+                                             std::span<Tree::SealSource> sources,
+                                             SealReader* reader);
+
+}  // namespace cairn::engine

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The thread that turns deltas into tables and gives space back. It alone writes and deletes tables
+// and checkpoints, so none of that needs a lock; it takes the commit lock only to look and to log.
+#include <algorithm>
+#include <new>
+
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "engine/space/seal_table.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::SealReader;
+using engine::Tree;
+
+// Reads the positions of a source from where its extents say that they are. What they name stays:
+// only this thread recycles log segments and deletes tables.
+class StoreSealReader final : public SealReader {
+ public:
+  explicit StoreSealReader(StoreCore* core) : core_(core) {}
+
+  Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) override {
+    RestoreRequest request;
+    request.tokens = into;
+    return Read(source, request);
+  }
+
+  Status ReadKv(const Tree::SealSource& source, const GroupView& into) override {
+    const KvView view{.groups = {&into, 1}};
+    RestoreRequest request;
+    request.into = &view;
+    return Read(source, request);
+  }
+
+  Result<std::vector<std::byte>> ReadState(const Tree::SealSource& source) override {
+    return core_->ReadState(source.node, source.lane == engine::kSamplerLane, source.mark);
+  }
+
+  Status GoOn() override {
+    if (core_->space_stop_.load()) return Status(StatusCode::kCancelled, "the store is closing");
+    return core_->log_->poisoned();
+  }
+
+ private:
+  Status Read(const Tree::SealSource& source, const RestoreRequest& request) {
+    engine::RestorePlan plan;
+    plan.model = source.model;
+    plan.begin = source.begin;
+    plan.end = source.begin + source.count;
+    for (const engine::Extent& extent : source.extents) {
+      const uint64_t end = extent.begin + extent.count;
+      if (extent.place.table != 0) {
+        plan.sealed.push_back({extent.place.table, source.node, source.lane, extent.begin, end});
+      } else {
+        plan.jobs.push_back(
+            {extent.place.log,
+             source.lane == engine::kTokenLane ? extent.prefix_bytes : extent.place.log.bytes,
+             {{source.lane, extent.op_index, extent.begin, extent.begin, end}}});
+      }
+    }
+    return core_->RunPlan(std::move(plan), request, nullptr, nullptr).status();
+  }
+
+  StoreCore* const core_;
+};
+
+// ---------------------------------------------------------------- what tables ask for
+
+Result<uint64_t> StoreCore::NewTableNumber() {
+  if (next_table_ == manifest_.next_file_number) {
+    engine::Manifest next = manifest_;
+    next.next_file_number += engine::kTableNumbersAtOnce;
+    ++next.number;
+    CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
+    manifest_ = std::move(next);
+  }
+  return next_table_++;
+}
+
+Status StoreCore::TakeSpace(uint64_t bytes) { return ledger_.Take(bytes); }
+void StoreCore::ReturnSpace(uint64_t bytes) { ledger_.Return(bytes); }
+
+// ---------------------------------------------------------------- opening
+
+// After replay: what the tree names is counted, what it does not name goes.
+Status StoreCore::OpenTables() {
+  sstable::TableContext context;
+  context.files = world_.files.get();
+  context.directory = io::JoinPath(path_, engine::kTableDirectory);
+  context.store = manifest_.store;
+  context.allocator = options_.allocator;
+  context.host = this;
+  context.counters = &table_counters_;
+  tables_.SetContext(context);
+  next_table_ = manifest_.next_file_number;
+  if (options_.read_only) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
+  std::vector<uint64_t> live;
+  for (const auto& [number, use] : tree_.tables()) {
+    live.push_back(number);
+    ledger_.TakeAnyway(use.bytes);
+  }
+  return sstable::RemoveTableOrphans(*world_.files, context.directory, live);
+}
+
+// ---------------------------------------------------------------- sealing
+
+// Everything in log segments up to `segment` goes into tables.
+Status StoreCore::SealUpTo(uint64_t segment) {
+  std::vector<uint64_t> nodes;
+  {
+    std::lock_guard lock(mutex_);
+    nodes = tree_.LoggedUpTo(segment);
+  }
+  StoreSealReader reader(this);
+  std::vector<Tree::SealSource> sources;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const size_t first = sources.size();
+    {
+      std::lock_guard lock(mutex_);
+      tree_.CollectLogged(nodes[i], segment, engine::kSealSourceBytes, &sources);
+    }
+    for (size_t s = first; s < sources.size(); ++s) {
+      const engine::FragmentLayout layout(*sources[s].model, sources[s].lane);
+      bytes += layout.position_bytes() * sources[s].count;
+    }
+    const bool last = i + 1 == nodes.size();
+    if (!last && bytes < engine::kTableRawBytes) continue;
+    // A long conversation alone may be worth several tables.
+    for (size_t begin = 0; begin < sources.size();) {
+      size_t end = begin;
+      for (uint64_t in_table = 0; end < sources.size() && in_table < engine::kTableRawBytes;
+           ++end) {
+        const engine::FragmentLayout layout(*sources[end].model, sources[end].lane);
+        in_table += layout.position_bytes() * sources[end].count;
+      }
+      CAIRN_RETURN_IF_ERROR(SealInto(std::span(sources).subspan(begin, end - begin), &reader));
+      begin = end;
+    }
+    sources.clear();
+    bytes = 0;
+  }
+  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
+  std::lock_guard lock(mutex_);
+  tree_.ForgetLoggedUpTo(segment);
+  return Status::Ok();
+}
+
+// One table, and the log records that make the tree use it.
+Status StoreCore::SealInto(std::span<Tree::SealSource> sources, SealReader* reader) {
+  CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
+                         engine::WriteSealTable(&tables_, options_.allocator, sources, reader));
+  bool used = false;
+  for (size_t begin = 0; begin < sources.size(); begin += engine::kSealedRangesAtOnce) {
+    const auto some =
+        sources.subspan(begin, std::min(engine::kSealedRangesAtOnce, sources.size() - begin));
+    const auto sealed = Change(
+        [&](const Tree& tree) -> Result<engine::Op> {
+          engine::Op op = tree.ResolveSeal(info.number, info.bytes, some);
+          if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
+          return op;
+        },
+        Durability::kMemory, wal::Log::Purpose::kRelease);
+    if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) return sealed.status();
+    used |= sealed.ok();
+  }
+  counters_.seals.fetch_add(1, std::memory_order_relaxed);
+  counters_.sealed_bytes.fetch_add(info.raw_bytes, std::memory_order_relaxed);
+  return used ? Status::Ok() : DeleteTable(info.number, info.bytes);
+}
+
+Status StoreCore::DeleteTable(uint64_t number, uint64_t bytes) {
+  tables_.Forget(number);
+  CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(
+      *world_.files, sstable::SnapshotTablePath(tables_.context().directory, number)));
+  ledger_.Return(bytes);
+  return Status::Ok();
+}
+
+// A table that nothing in the tree needs is deleted when that is durable and nobody reads it.
+Status StoreCore::DeleteDeadTables() {
+  std::vector<std::pair<uint64_t, uint64_t>> dead;
+  uint64_t sequence = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      if (use.live_bytes == 0 && !pins_.Needs(number)) dead.emplace_back(number, use.bytes);
+    }
+    sequence = log_->last_reserved_sequence();
+  }
+  if (dead.empty()) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  for (const auto& [number, bytes] : dead) {
+    CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
+    std::lock_guard lock(mutex_);
+    tree_.ForgetTable(number);
+  }
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- the thread
+
+Status StoreCore::Compact() {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  FlushAllJoined();
+  const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
+  KickSpace();
+  while (true) {
+    const uint32_t seen = compactions_word_.load();
+    {
+      std::lock_guard lock(space_mutex_);
+      if (compactions_done_ >= wanted) return compaction_status_;
+    }
+    CAIRN_RETURN_IF_ERROR(CheckWritable());
+    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
+  }
+}
+
+void StoreCore::KickSpace() {
+  space_word_.fetch_add(1);
+  world_.scheduler->WakeAll(space_word_);
+}
+
+void StoreCore::RunSpace() {
+  while (!space_stop_.load()) {
+    const uint32_t seen = space_word_.load();
+    const uint64_t wanted = compactions_wanted_.load();
+    Status status;
+    try {
+      status = DeleteDeadTables();
+      if (status.ok() && wanted > compactions_done_) status = SealUpTo(UINT64_MAX);
+    } catch (const std::bad_alloc&) {
+      status = Status(StatusCode::kOutOfMemory, "memory for sealing");
+    }
+    {
+      std::lock_guard lock(space_mutex_);
+      compactions_done_ = wanted;
+      compaction_status_ = status;
+    }
+    compactions_word_.fetch_add(1);
+    world_.scheduler->WakeAll(compactions_word_);
+    if (!status.ok() && !space_stop_.load()) OnEvent("space: " + status.ToString());
+    world_.scheduler->Wait(space_word_, seen, io::kNoDeadline);
+  }
+  compactions_word_.fetch_add(1);
+  world_.scheduler->WakeAll(compactions_word_);
+}
+
+void StoreCore::StopSpace() {
+  space_stop_.store(true);
+  KickSpace();
+  space_thread_.reset();
+}
+
+}  // namespace cairn

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a lane lies in a fragment of a snapshot table:
+//
+//   tokens   one slice; pages of 4096 ids, packed as token blocks
+//   KV       a slice for every (layer, plane, head), in this order, so that a layer lies together;
+//            pages of page_rows positions, a frame [position][row]
+//   states   one slice, one page: the encoded sampler or metadata as it is
+//
+// The layout follows from model and lane alone; a fragment tells its page_rows and slices, which
+// must agree.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/codec/kv_frame.h"
+#include "cairn/model.h"
+#include "engine/tree/op.h"
+
+namespace cairn::engine {
+
+// One head of one plane of one layer.
+struct HeadSlice {
+  uint32_t layer = 0, plane = 0, head = 0;
+};
+
+class FragmentLayout {
+ public:
+  FragmentLayout(const ModelSpec& model, uint32_t lane);
+
+  uint32_t slices() const { return slices_; }
+  uint32_t page_rows() const { return page_rows_; }
+  // Of one position before it is packed; 0 for states.
+  uint64_t position_bytes() const { return position_bytes_; }
+
+  // --- KV lanes only
+  const LayerGroup& group() const { return *group_; }
+  uint32_t slices_per_layer() const { return static_cast<uint32_t>(heads_.size()); }
+  HeadSlice At(uint32_t slice) const;
+  // Of a frame of `rows` positions of this slice.
+  FrameShape Shape(uint32_t slice, uint32_t rows) const;
+
+ private:
+  const LayerGroup* group_ = nullptr;
+  uint32_t slices_ = 1;
+  uint32_t page_rows_ = 1;
+  uint64_t position_bytes_ = 0;
+  std::vector<HeadSlice> heads_;  // Of one layer.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: sealing changes where content lies and nothing else. What was sealed comes back bit for
+// bit, at any position, for any branch, also after reopening; what nobody reaches any more goes; an
+// error while sealing costs nothing; damage to a table is named and never served.
+#include <cstring>
+
+#include "tests/engine/engine_test.h"
+
+namespace cairn::testing {
+namespace {
+
+class SealTest : public WorldTest {
+ protected:
+  std::vector<std::string> Tables() {
+    auto names = world_->world().files->List(world_->path() + "/tables");
+    EXPECT_OK(names);
+    return names.ok() ? *names : std::vector<std::string>();
+  }
+  std::vector<TokenId> Ids(const Branch& branch) {
+    auto length = branch.length();
+    EXPECT_OK(length);
+    auto tokens = branch.ReadTokens(0, *length);
+    EXPECT_OK(tokens);
+    return *tokens;
+  }
+};
+
+TEST_P(SealTest, AnyRangeComesBackFromTables) {
+  for (const ModelSpec& model : {TinyModel(), HybridModel(), WideModel(), TokenModel()}) {
+    SCOPED_TRACE(model.identity.name);
+    Branch chat = Create(Register(model), model.identity.name);
+    uint64_t length = 0;
+    for (const uint64_t count : {1, 7, 64, 3, 200, 1, 30}) {
+      ASSERT_OK(AppendSome(chat, model, length, count));
+      length += count;
+    }
+    const std::vector<TokenId> before = Ids(chat);
+    ASSERT_OK(store_.Compact());
+    for (int opened = 0; opened < 2; ++opened) {
+      EXPECT_EQ(before, Ids(chat));
+      if (!model.groups.empty()) {
+        EXPECT_TRUE(HasKv(chat, model, 0, length));
+        EXPECT_TRUE(HasKv(chat, model, 5, 6));
+        EXPECT_TRUE(HasKv(chat, model, 63, 140));
+        EXPECT_TRUE(HasKv(chat, model, length - 1, length));
+      }
+      Reopen();
+      chat = Find(model.identity.name);
+    }
+  }
+}
+
+TEST_P(SealTest, NothingIsReadFromTheLogAfterwards) {
+  const ModelSpec model = WideModel();
+  Branch chat = Create(Register(model), "chat");
+  ASSERT_OK(AppendSome(chat, model, 0, 50));
+  ASSERT_OK(store_.Compact());
+  KvSet got(model, Layout::kNhd, 0, 50);
+  RestoreRequest request;
+  request.into = got.View(0, 50);
+  ASSERT_OK_ASSIGN(const RestoreResult result, chat.Restore(request));
+  EXPECT_EQ(0U, result.hot_bytes);
+  EXPECT_EQ(50 * model.token_bytes(), result.bytes);
+}
+
+TEST_P(SealTest, LifeGoesOnAfterIt) {
+  const ModelSpec model = TinyModel();
+  Branch chat = Create(Register(model), "chat");
+  ASSERT_OK(AppendSome(chat, model, 0, 40));
+  ASSERT_OK_ASSIGN(Branch early, chat.ForkAt(10, {.name = "early"}));
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(AppendSome(chat, model, 40, 5));
+  ASSERT_OK(AppendSome(early, model, 10, 5, kSeed));
+  ASSERT_OK(chat.Rewind(20));
+  ASSERT_OK(AppendSome(chat, model, 20, 8));
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(AppendSome(chat, model, 28, 2));
+  for (int opened = 0; opened < 2; ++opened) {
+    EXPECT_TRUE(HasKv(chat, model, 0, 30));
+    EXPECT_TRUE(HasKv(early, model, 0, 15));
+    Reopen();
+    chat = Find("chat");
+    early = Find("early");
+  }
+}
+
+TEST_P(SealTest, StatesAreSealedToo) {
+  const ModelSpec model = TokenModel();
+  Branch chat = Create(Register(model), "chat");
+  SamplerState sampler;
+  sampler.generator = GeneratorKind::kPhilox;
+  AppMetadata metadata;
+  for (uint64_t i = 0; i < 4; ++i) {
+    sampler.philox_offset = i;
+    metadata.bytes.assign(3 + i, std::byte{1});
+    const std::vector<TokenId> tokens = Tokens(2, i);
+    Delta delta = MakeDelta(tokens);
+    delta.sampler = &sampler;
+    delta.metadata = &metadata;
+    ASSERT_OK(chat.AppendSync(delta, {}));
+  }
+  ASSERT_OK(store_.Compact());
+  Reopen();
+  chat = Find("chat");
+  for (uint64_t i = 0; i < 4; ++i) {
+    ASSERT_OK_ASSIGN(const Branch::StateAt state, chat.SamplerAt(2 * i + 3));
+    EXPECT_EQ(2 * i + 2, state.position);
+    EXPECT_EQ(i, state.sampler->philox_offset);
+    ASSERT_OK_ASSIGN(const Branch::StateAt meta, chat.MetadataAt(2 * i + 2));
+    EXPECT_EQ(3 + i, meta.metadata.value_or(AppMetadata()).bytes.size());
+  }
+}
+
+TEST_P(SealTest, WhatNobodyReachesIsDeleted) {
+  const ModelSpec model = WideModel();
+  const ModelId id = Register(model);
+  Branch chat = Create(id, "chat");
+  Branch other = Create(id, "other");
+  ASSERT_OK(AppendSome(chat, model, 0, 60));
+  ASSERT_OK(store_.Compact());
+  const std::vector<std::string> first = Tables();
+  ASSERT_EQ(1U, first.size());
+  const uint64_t full = store_.Metrics().physical_bytes;
+  ASSERT_OK(AppendSome(other, model, 0, 10));
+  ASSERT_OK(chat.Drop());
+  ASSERT_OK(store_.Compact());
+  const std::vector<std::string> second = Tables();
+  ASSERT_EQ(1U, second.size());
+  EXPECT_NE(first, second);
+  EXPECT_LT(store_.Metrics().physical_bytes, full);
+  EXPECT_TRUE(HasKv(other, model, 0, 10));
+  Reopen();
+  EXPECT_EQ(second, Tables());
+  EXPECT_TRUE(HasKv(Find("other"), model, 0, 10));
+}
+
+TEST_P(SealTest, WithoutRoomForTablesNothingIsLost) {
+  const ModelSpec model = WideModel();
+  Options options = world_->options();
+  options.max_bytes = 3 << 20;
+  Reopen(options);
+  Branch chat = Create(Register(model), "chat");
+  uint64_t length = 0;
+  while (AppendSome(chat, model, length, 8).ok()) length += 8;
+  ASSERT_GT(length, 50U);
+  // Random bytes, which no codec packs, do not fit beside themselves.
+  EXPECT_FAILS(store_.Compact(), StatusCode::kNoSpace, "max_bytes");
+  EXPECT_EQ(std::vector<std::string>(), Tables());
+  EXPECT_TRUE(HasKv(chat, model, 0, length));
+  Reopen();
+  EXPECT_TRUE(HasKv(Find("chat"), model, 0, length));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, SealTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
+
+// Every byte of a table is either checked or means nothing.
+TEST(SealDamageTest, EveryFlippedByteIsNamedOrHarmless) {
+  io::SimWorld sim = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(sim.world());
+  const ModelSpec model = TinyModel();
+  {
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+    ASSERT_OK(AppendSome(chat, model, 0, 20));
+    ASSERT_OK(store.Compact());
+    ASSERT_OK(store.Close());
+  }
+  std::string table;
+  for (const std::string& path : sim.disk->Files()) {
+    if (path.ends_with(".snapshot")) table = path;
+  }
+  ASSERT_NE("", table);
+  ASSERT_OK_ASSIGN(const std::vector<std::byte> original, sim.disk->ReadRaw(table));
+  size_t noticed = 0;
+  for (size_t at = 0; at < original.size(); at += 13) {
+    std::vector<std::byte> damaged = original;
+    damaged[at] ^= std::byte{1};
+    ASSERT_OK(sim.disk->WriteRaw(table, 0, damaged));
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(Branch chat, store.FindBranch("chat"));
+    KvSet got(model, Layout::kContiguous, 0, 20), want(model, Layout::kContiguous, 0, 20);
+    want.Write(kSeed, 0, 20);
+    RestoreRequest request;
+    std::vector<TokenId> tokens(20);
+    request.into = got.View(0, 20);
+    request.tokens = tokens;
+    const auto restored = chat.Restore(request);
+    if (restored.ok()) {
+      EXPECT_TRUE(got == want) << "offset " << at;
+      EXPECT_EQ(Tokens(20, kSeed), tokens) << "offset " << at;
+    } else {
+      ++noticed;
+      EXPECT_EQ(StatusCode::kCorruption, restored.status().code()) << restored.status().ToString();
+      EXPECT_NE(std::string::npos, restored.status().ToString().find(".snapshot"))
+          << restored.status().ToString();
+      EXPECT_OK(AppendSome(chat, model, 20, 1)) << "what is whole goes on";
+      EXPECT_OK(chat.Rewind(20));
+    }
+    ASSERT_OK_ASSIGN(const VerifyReport report, store.Verify(VerifyLevel::kAll));
+    EXPECT_TRUE(restored.ok() || !report.damages.empty()) << "offset " << at;
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_GT(noticed, 50U);
+}
+
+}  // namespace
+}  // namespace cairn::testing
