@@ -194,6 +194,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
   AlignedBuffer TakeReadBuffer(uint64_t bytes);
   void ReturnReadBuffer(AlignedBuffer buffer);
+  void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
@@ -235,8 +236,12 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
 
   struct Counters {
     std::atomic<uint64_t> tokens{0}, kv_bytes{0}, appends{0}, forks{0}, rewinds{0}, drops{0},
-        restores{0}, restored_bytes{0}, restored_hot_bytes{0}, restores_failed{0}, busy{0},
-        cancelled{0}, kv_shed{0};
+        restores{0}, busy{0}, cancelled{0}, kv_shed{0};
+    // Read by completed restores.
+    std::atomic<uint64_t> hot_records{0}, hot_bytes{0}, log_records{0}, log_bytes{0};
+    // Restores that failed, by cause.
+    std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
+        failed_cancelled{0}, failed_other{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 

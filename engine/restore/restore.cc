@@ -362,19 +362,22 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     }
   }
   const uint64_t hot_bytes = scatterer.bytes();
+  const uint64_t cold_records = cold.size();
   if (status.ok()) {
     const auto job =
         std::make_shared<RestoreJob>(this, plan, &scatterer, ticket, Deadline(request.timeout_ns));
     status = job->Run(std::move(cold));
   }
   if (!status.ok()) {
-    counters_.restores_failed.fetch_add(1, std::memory_order_relaxed);
+    CountFailedRestore(status.code());
     return status;
   }
   scatterer.FinishEmptyLayers();
   counters_.restores.fetch_add(1, std::memory_order_relaxed);
-  counters_.restored_bytes.fetch_add(scatterer.bytes(), std::memory_order_relaxed);
-  counters_.restored_hot_bytes.fetch_add(hot_bytes, std::memory_order_relaxed);
+  counters_.hot_records.fetch_add(plan.jobs.size() - cold_records, std::memory_order_relaxed);
+  counters_.hot_bytes.fetch_add(hot_bytes, std::memory_order_relaxed);
+  counters_.log_records.fetch_add(cold_records, std::memory_order_relaxed);
+  counters_.log_bytes.fetch_add(scatterer.bytes() - hot_bytes, std::memory_order_relaxed);
   restore_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
   return RestoreResult{.begin = plan.begin,
                        .end = plan.end,

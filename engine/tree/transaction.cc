@@ -90,6 +90,7 @@ void Transaction::CollectDead(uint64_t id) {
     if (const auto parent = tree_->nodes_.find(parent_id); parent != tree_->nodes_.end()) {
       parent->second->edges.erase({node.lanes[kTokenLane].start, id});
     }
+    tree_->Count(node, -1);
     tree_->nodes_.erase(found);
     id = parent_id;
   }
@@ -219,8 +220,10 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
 Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts) {
   std::vector<uint64_t> ends(node->lanes.size());
   for (size_t lane = 0; lane < ends.size(); ++lane) ends[lane] = node->lanes[lane].end;
-  undo_.push_back([node, ends, samplers = node->samplers.size(), metadata = node->metadata.size(),
-                   spans = node->spans.size()] {
+  const Tree::Recount recount(tree_, *node);
+  undo_.push_back([tree = tree_, node, ends, samplers = node->samplers.size(),
+                   metadata = node->metadata.size(), spans = node->spans.size()] {
+    const Tree::Recount undone(tree, *node);
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
       while (!extents.empty() && extents.back().begin >= ends[lane]) extents.pop_back();
@@ -299,6 +302,7 @@ void Transaction::CutNode(Node* node, uint64_t length) {
                            [&](const ContentSpan& span) { return span.begin < length; });
   std::vector<ContentSpan> spans(first_span, node->spans.end());
 
+  const Tree::Recount recount(tree_, *node);
   node->samplers.resize(node->samplers.size() - samplers.size());
   node->metadata.resize(node->metadata.size() - metadata.size());
   node->spans.resize(node->spans.size() - spans.size());
@@ -312,8 +316,9 @@ void Transaction::CutNode(Node* node, uint64_t length) {
       lane.extents.push_back(head_part);
     }
   }
-  undo_.push_back([node, cuts = std::move(cuts), samplers = std::move(samplers),
+  undo_.push_back([tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
                    metadata = std::move(metadata), spans = std::move(spans), length] {
+    const Tree::Recount undone(tree, *node);
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
       if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length)
