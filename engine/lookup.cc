@@ -214,7 +214,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.log_bytes_written = log.bytes_written;
   metrics.log_bytes_prewritten = log.bytes_prewritten;
   metrics.stalls_slow_group = log.slow_groups;
-  metrics.stalls_dry_pool = log.pool_dry;
+  metrics.stalls_segment_late = log.segment_late;
   metrics.stalls_no_segment = log.no_segment;
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;

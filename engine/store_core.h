@@ -189,6 +189,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   Result<engine::Op> Change(const Resolve& resolve, Durability durability,
                             wal::Log::Purpose purpose);
   Result<Branch> FinishBranch(Result<engine::Op> op);
+  void CountBatch(const WriteBatch& batch);
 
   // --- restore/restore.cc
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);

@@ -197,7 +197,6 @@ Log::Counters LogImpl::counters() const {
       counters.segment_bytes_live + stock.spares * options_.segment_bytes;
   counters.hot_bytes = hot_bytes;
   counters.groups_in_flight = in_flight_;
-  counters.pool_dry = stock.times_dry;
   counters.no_segment = stock.times_refused;
   return counters;
 }

@@ -201,8 +201,10 @@ class Log {
     uint64_t segment_bytes_live = 0;  // Of the total: without spares.
     uint64_t hot_bytes = 0, busy = 0;
     uint64_t groups_in_flight = 0;  // Now; a sync without a group counts as one.
-    // Stalls, as often as OnEvent told of them.
-    uint64_t slow_groups = 0, pool_dry = 0, no_segment = 0;
+    // Stalls. Told to OnEvent as well: groups slower than kStallNs, and that no segment can be
+    // made.
+    uint64_t slow_groups = 0, no_segment = 0;
+    uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
   };
   virtual Counters counters() const = 0;
 

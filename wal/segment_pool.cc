@@ -204,7 +204,6 @@ void SegmentPool::Run() {
       const uint64_t now = world_.scheduler->MonotonicNs();
       if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
       if (task == Task::kPrepare && makes_file) {
-        ++times_dry_;
         callbacks_.on_event("log: the pool of spare segments ran dry");
       }
       const Status status = RunTask(task);
@@ -326,7 +325,6 @@ SegmentPool::Stock SegmentPool::stock() {
   std::lock_guard lock(mutex_);
   return {.spares = spares_.size() + (next_.file != nullptr ? 1 : 0),
           .bytes_prewritten = bytes_prewritten_,
-          .times_dry = times_dry_,
           .times_refused = times_refused_};
 }
 

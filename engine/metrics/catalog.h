@@ -19,7 +19,7 @@ enum class MetricType : uint8_t { kCounter, kGauge };
 struct Metric {
   std::string_view field;   // As in StoreMetrics.
   std::string_view family;  // "cairn_stalls_total"
-  std::string_view label;   // "cause=\"dry_pool\"", or empty.
+  std::string_view label;   // "cause=\"no_segment\"", or empty.
   MetricType type;
   std::string_view help;
   uint64_t StoreMetrics::* value;

@@ -51,9 +51,9 @@ struct StoreMetrics {
   // --- The log: counters, then gauges
   uint64_t log_groups = 0, log_records = 0, log_syncs = 0;
   uint64_t log_bytes_written = 0, log_bytes_prewritten = 0;
-  // Stalls: a synced group took longer than a second; the log needed a segment before one was
-  // ready; no further segment could be made.
-  uint64_t stalls_slow_group = 0, stalls_dry_pool = 0, stalls_no_segment = 0;
+  // Stalls: a synced group took longer than a second; a record found the next segment still being
+  // made; no further segment could be made.
+  uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
   uint64_t log_groups_in_flight = 0;  // Being written or synced.
   uint64_t log_records_waiting = 0;   // Placed in the log and not yet written.
