@@ -67,8 +67,8 @@ struct Parsed {
 };
 
 Parsed Parse(const std::string& text) {
-  static const std::regex kSample(
-      R"re(([a-z_]+)(\{[a-z]+="([^"\\\n]|\\["\\n])*"(,[a-z]+="([^"\\\n]|\\["\\n])*")*\})? ([0-9.]+))re");
+  static const std::regex kSample(R"re(([a-z_]+)(\{[a-z]+="([^"\\\n]|\\["\\n])*")re"
+                                  R"re((,[a-z]+="([^"\\\n]|\\["\\n])*")*\})? ([0-9.]+))re");
   Parsed parsed;
   std::string family, type;
   EXPECT_TRUE(text.ends_with('\n'));
