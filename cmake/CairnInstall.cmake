@@ -15,6 +15,8 @@ foreach(tool cairn-cli cairn-bench)
   endif()
 endforeach()
 
+install(FILES docs/prometheus/cairn.rules.yml DESTINATION ${CMAKE_INSTALL_DATADIR}/cairn)
+
 configure_package_config_file(cmake/cairnConfig.cmake.in ${PROJECT_BINARY_DIR}/cairnConfig.cmake
   INSTALL_DESTINATION ${cairn_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake

@@ -174,6 +174,20 @@ StoreMetrics StoreCore::Metrics() {
     metrics.branches = tree_.branch_count();
     metrics.nodes = tree_.node_count();
     metrics.models = tree_.models().size();
+    metrics.tables = tree_.tables().size();
+    for (const auto& [number, use] : tree_.tables()) {
+      metrics.table_bytes += use.bytes;
+      metrics.table_live_bytes += use.live_bytes;
+    }
+    const engine::TreeCounts& counts = tree_.counts();
+    metrics.tokens = counts.tokens;
+    metrics.raw_bytes = counts.raw_bytes;
+    metrics.chain_lanes = counts.kv_lanes;
+    metrics.chain_deltas = counts.kv_extents;
+  }
+  {
+    std::lock_guard lock(tickets_mutex_);
+    metrics.tickets_waiting = wait_written_.size() + wait_durable_.size();
   }
   metrics.tokens_appended = counters_.tokens.load();
   metrics.kv_bytes_appended = counters_.kv_bytes.load();
@@ -182,9 +196,20 @@ StoreMetrics StoreCore::Metrics() {
   metrics.rewinds = counters_.rewinds.load();
   metrics.drops = counters_.drops.load();
   metrics.restores = counters_.restores.load();
-  metrics.restored_bytes = counters_.restored_bytes.load();
-  metrics.restored_hot_bytes = counters_.restored_hot_bytes.load();
-  metrics.restores_failed = counters_.restores_failed.load();
+  metrics.restored_hot_records = counters_.hot_records.load();
+  metrics.restored_hot_bytes = counters_.hot_bytes.load();
+  metrics.restored_log_records = counters_.log_records.load();
+  metrics.restored_log_bytes = counters_.log_bytes.load();
+  metrics.restored_table_frames = counters_.frames.load();
+  metrics.restored_table_bytes = counters_.frame_bytes.load();
+  metrics.seals = counters_.seals.load();
+  metrics.sealed_bytes = counters_.sealed_bytes.load();
+  metrics.restores_failed_corruption = counters_.failed_corruption.load();
+  metrics.restores_failed_io = counters_.failed_io.load();
+  metrics.restores_failed_memory = counters_.failed_memory.load();
+  metrics.restores_failed_deadline = counters_.failed_deadline.load();
+  metrics.restores_failed_cancelled = counters_.failed_cancelled.load();
+  metrics.restores_failed_other = counters_.failed_other.load();
   metrics.busy = counters_.busy.load();
   metrics.cancelled = counters_.cancelled.load();
   metrics.kv_shed = counters_.kv_shed.load();
@@ -197,14 +222,31 @@ StoreMetrics StoreCore::Metrics() {
   metrics.log_syncs = log.syncs;
   metrics.log_bytes_written = log.bytes_written;
   metrics.log_bytes_prewritten = log.bytes_prewritten;
+  metrics.stalls_slow_group = log.slow_groups;
+  metrics.stalls_segment_late = log.segment_late;
+  metrics.stalls_no_segment = log.no_segment;
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
+  metrics.log_groups_in_flight = log.groups_in_flight;
+  metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
+  metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
   metrics.hot_tail_bytes = log.hot_bytes;
   metrics.written_sequence = log_->written_sequence();
   metrics.durable_sequence = log_->durable_sequence();
-  metrics.last_sequence = log_->last_reserved_sequence();
+  metrics.last_sequence = log_->last_reserved_sequence();  // Last: never below the other two.
+  metrics.log_records_waiting = metrics.last_sequence - metrics.written_sequence;
   return metrics;
+}
+
+void StoreCore::CountFailedRestore(StatusCode code) {
+  std::atomic<uint64_t>* counter = &counters_.failed_other;
+  if (code == StatusCode::kCorruption) counter = &counters_.failed_corruption;
+  if (code == StatusCode::kIoError) counter = &counters_.failed_io;
+  if (code == StatusCode::kOutOfMemory) counter = &counters_.failed_memory;
+  if (code == StatusCode::kDeadlineExceeded) counter = &counters_.failed_deadline;
+  if (code == StatusCode::kCancelled) counter = &counters_.failed_cancelled;
+  counter->fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace cairn

@@ -95,6 +95,10 @@ Result<VerifyReport> Store::Verify(VerifyLevel level) const {
   return Guarded(core_, [&](StoreCore& core) { return core.Verify(level); });
 }
 StoreMetrics Store::Metrics() const { return core_ == nullptr ? StoreMetrics() : core_->Metrics(); }
+std::string Store::PrometheusText(std::string_view label) const {
+  return cairn::PrometheusText(Metrics(), label);
+}
+cairn::Health Store::Health() const { return CheckHealth(Metrics()); }
 Status Store::poisoned() const {
   return Guarded(core_, [](StoreCore& core) { return core.poisoned(); });
 }

@@ -203,16 +203,22 @@ class StoreCore final : public wal::LogObserver,
   Result<engine::Op> Change(const Resolve& resolve, Durability durability,
                             wal::Log::Purpose purpose);
   Result<Branch> FinishBranch(Result<engine::Op> op);
+  void CountBatch(const WriteBatch& batch);
 
   // --- restore/restore.cc
+  struct Hits {
+    uint64_t hot_records = 0, log_records = 0;
+    uint64_t frames = 0, frame_bytes = 0;  // KV restored out of tables.
+  };
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
-                                LayerProgress* progress, const TicketState* ticket);
+                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
   Status FindFrames(const engine::RestorePlan& plan, const RestoreRequest& request,
                     std::vector<engine::OpenPiece>* open, std::vector<engine::FrameJob>* frames);
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
   AlignedBuffer TakeReadBuffer(uint64_t bytes);
   void ReturnReadBuffer(AlignedBuffer buffer);
+  void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- space/space.cc
   Status OpenTables();
@@ -264,8 +270,14 @@ class StoreCore final : public wal::LogObserver,
 
   struct Counters {
     std::atomic<uint64_t> tokens{0}, kv_bytes{0}, appends{0}, forks{0}, rewinds{0}, drops{0},
-        restores{0}, restored_bytes{0}, restored_hot_bytes{0}, restores_failed{0}, busy{0},
-        cancelled{0}, kv_shed{0}, seals{0}, sealed_bytes{0};
+        restores{0}, busy{0}, cancelled{0}, kv_shed{0};
+    // Read by completed restores.
+    std::atomic<uint64_t> hot_records{0}, hot_bytes{0}, log_records{0}, log_bytes{0};
+    // Restores that failed, by cause.
+    std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
+        failed_cancelled{0}, failed_other{0};
+    std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
+    std::atomic<uint64_t> seals{0}, sealed_bytes{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 

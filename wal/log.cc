@@ -192,9 +192,12 @@ Log::Counters LogImpl::counters() const {
   counters.bytes_prewritten = stock.bytes_prewritten;
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;
-  counters.segment_bytes_total = stock.spares * options_.segment_bytes;
-  for (const LiveSegment& live : live_) counters.segment_bytes_total += live.bytes;
+  for (const LiveSegment& live : live_) counters.segment_bytes_live += live.bytes;
+  counters.segment_bytes_total =
+      counters.segment_bytes_live + stock.spares * options_.segment_bytes;
   counters.hot_bytes = hot_bytes;
+  counters.groups_in_flight = in_flight_;
+  counters.no_segment = stock.times_refused;
   return counters;
 }
 

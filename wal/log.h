@@ -198,7 +198,13 @@ class Log {
     uint64_t bytes_prewritten = 0;  // Zeros, to make segments ready.
     uint64_t led_by_waiter = 0, led_by_thread = 0;
     uint64_t segments_live = 0, segments_spare = 0, segment_bytes_total = 0;
+    uint64_t segment_bytes_live = 0;  // Of the total: without spares.
     uint64_t hot_bytes = 0, busy = 0;
+    uint64_t groups_in_flight = 0;  // Now; a sync without a group counts as one.
+    // Stalls. Told to OnEvent as well: groups slower than kStallNs, and that no segment can be
+    // made.
+    uint64_t slow_groups = 0, no_segment = 0;
+    uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
   };
   virtual Counters counters() const = 0;
 

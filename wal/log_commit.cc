@@ -132,6 +132,7 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   }
   HandOn(wakes);
   Announce(lock, wakes);
+  if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
     lock.unlock();
     options_.observer->OnEvent("log: a group took " + std::to_string(took_ns / 1'000'000) + " ms");

@@ -124,6 +124,7 @@ bool LogImpl::FitsForming(uint64_t record_bytes, uint64_t header_bytes) const {
 Status LogImpl::NoNextSegment(bool short_of_stock) {
   const Status refusal = pool_.refusal();
   if (refusal.ok() || !short_of_stock) {
+    ++counters_.segment_late;
     return Status(StatusCode::kBusy, "the next log segment is still being prepared");
   }
   if (refusal.code() == StatusCode::kNoSpace) {

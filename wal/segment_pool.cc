@@ -177,7 +177,9 @@ void SegmentPool::SetRefusal(const Status& status) {
     refusal_ = status;
     retry_at_ns_ = now + kSpaceRetryNs;
   }
-  if (first) callbacks_.on_event("log: no new segment: " + status.ToString());
+  if (!first) return;
+  ++times_refused_;
+  callbacks_.on_event("log: no new segment: " + status.ToString());
 }
 
 void SegmentPool::Run() {
@@ -321,7 +323,9 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes, bool granted) {
 
 SegmentPool::Stock SegmentPool::stock() {
   std::lock_guard lock(mutex_);
-  return {spares_.size() + (next_.file != nullptr ? 1 : 0), bytes_prewritten_};
+  return {.spares = spares_.size() + (next_.file != nullptr ? 1 : 0),
+          .bytes_prewritten = bytes_prewritten_,
+          .times_refused = times_refused_};
 }
 
 }  // namespace cairn::wal

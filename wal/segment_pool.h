@@ -67,6 +67,7 @@ class SegmentPool {
   struct Stock {
     uint64_t spares = 0;  // The prepared one included.
     uint64_t bytes_prewritten = 0;
+    uint64_t times_refused = 0;  // Nothing more could be had; as often as on_event told of it.
   };
   Stock stock();
 
@@ -105,6 +106,7 @@ class SegmentPool {
   bool broken_ = false;  // After on_fatal: nothing more is prepared.
   bool stop_ = false;
   uint64_t bytes_prewritten_ = 0;
+  std::atomic<uint64_t> times_refused_{0};
 
   std::atomic<uint32_t> ready_{0};
   std::atomic<uint32_t> word_{0};

@@ -18,13 +18,6 @@ uint32_t BucketOf(uint64_t ns) {
   return std::min((power - 3) * kSubBuckets + sub, LatencyHistogram::kBuckets - 1);
 }
 
-uint64_t BucketUpperNs(uint32_t bucket) {
-  if (bucket < kSubBuckets) return bucket;
-  const uint32_t power = bucket / kSubBuckets + 3;
-  const uint64_t sub = bucket % kSubBuckets;
-  return ((kSubBuckets + sub + 1) << (power - 4)) - 1;
-}
-
 }  // namespace
 
 void Histogram::Add(uint64_t ns) {
@@ -47,13 +40,21 @@ LatencyHistogram Histogram::Snapshot() const {
   return snapshot;
 }
 
+uint64_t LatencyHistogram::UpperNs(uint32_t bucket) {
+  if (bucket < kSubBuckets) return bucket;
+  if (bucket >= kBuckets - 1) return UINT64_MAX;
+  const uint32_t power = bucket / kSubBuckets + 3;
+  const uint64_t sub = bucket % kSubBuckets;
+  return ((kSubBuckets + sub + 1) << (power - 4)) - 1;
+}
+
 uint64_t LatencyHistogram::QuantileNs(double quantile) const {
   if (count == 0) return 0;
   const auto rank = static_cast<uint64_t>(quantile * static_cast<double>(count - 1)) + 1;
   uint64_t seen = 0;
   for (uint32_t i = 0; i < kBuckets; ++i) {
     seen += counts[i];
-    if (seen >= rank) return std::min(BucketUpperNs(i), max_ns);
+    if (seen >= rank) return std::min(UpperNs(i), max_ns);
   }
   return max_ns;
 }

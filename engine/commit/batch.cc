@@ -176,6 +176,17 @@ class BatchBuilder {
 
 }  // namespace
 
+void StoreCore::CountBatch(const WriteBatch& batch) {
+  using Kind = WriteBatch::Op::Kind;
+  for (const WriteBatch::Op& op : batch.ops()) {
+    counters_.appends += op.kind == Kind::kAppend || op.kind == Kind::kFill ? 1 : 0;
+    counters_.tokens += op.delta.tokens.size();
+    counters_.forks += op.kind == Kind::kFork ? 1 : 0;
+    counters_.rewinds += op.kind == Kind::kRewind ? 1 : 0;
+    counters_.drops += op.kind == Kind::kDrop ? 1 : 0;
+  }
+}
+
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
@@ -227,6 +238,8 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       first_strip += payload->strips().size();
     }
     log_->Publish(slot, all_hashes);
+    CountBatch(batch);
+    for (const auto& payload : builder.payloads()) counters_.kv_bytes += payload->kv_bytes();
     for (size_t i = 0; i < batch.ops().size(); ++i) {
       const BranchId id = batch.ops()[i].target.branch;
       const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));

@@ -142,14 +142,20 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
                         " layers; the view has " + std::to_string(layers));
     }
   }
-  auto result = RunPlan(std::move(plan), request, progress, ticket);
+  Hits hits;
+  auto result = RunPlan(std::move(plan), request, progress, ticket, &hits);
   if (!result.ok()) {
-    counters_.restores_failed.fetch_add(1, std::memory_order_relaxed);
+    CountFailedRestore(result.status().code());
     return result;
   }
   counters_.restores.fetch_add(1, std::memory_order_relaxed);
-  counters_.restored_bytes.fetch_add(result->bytes, std::memory_order_relaxed);
-  counters_.restored_hot_bytes.fetch_add(result->hot_bytes, std::memory_order_relaxed);
+  counters_.hot_records.fetch_add(hits.hot_records, std::memory_order_relaxed);
+  counters_.hot_bytes.fetch_add(result->hot_bytes, std::memory_order_relaxed);
+  counters_.log_records.fetch_add(hits.log_records, std::memory_order_relaxed);
+  counters_.log_bytes.fetch_add(result->bytes - result->hot_bytes - hits.frame_bytes,
+                                std::memory_order_relaxed);
+  counters_.frames.fetch_add(hits.frames, std::memory_order_relaxed);
+  counters_.frame_bytes.fetch_add(hits.frame_bytes, std::memory_order_relaxed);
   restore_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
   return result;
 }
@@ -179,7 +185,8 @@ Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& requ
 
 // The plan must stay pinned.
 Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
-                                         LayerProgress* progress, const TicketState* ticket) {
+                                         LayerProgress* progress, const TicketState* ticket,
+                                         Hits* hits) {
   std::vector<OpenPiece> open;
   std::vector<FrameJob> frames;
   CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
@@ -189,6 +196,7 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
     const wal::Pinned hot = FindHot(job.location, job.read_bytes);
     if (hot.owner == nullptr) {
       run.Add(job);
+      ++hits->log_records;
       continue;
     }
     CAIRN_RETURN_IF_ERROR(scatterer.Scatter(job, hot.bytes, false));
@@ -202,6 +210,9 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
       world_, executor_.get(), executor_threads_, &run, ticket, Deadline(request.timeout_ns));
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
+  hits->hot_records = plan.jobs.size() - hits->log_records;
+  hits->frames = frames.size();
+  hits->frame_bytes = scatterer.frame_bytes();
   return RestoreResult{.begin = plan.begin,
                        .end = plan.end,
                        .kv_ends = std::move(plan.kv_ends),

@@ -26,6 +26,7 @@ class Scatterer {
   // `stored` are the bytes of the frame as they came from the device. kCorruption names the file.
   Status ScatterFrame(const FrameJob& job, std::span<const std::byte> stored);
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t frame_bytes() const { return frame_bytes_.load(std::memory_order_relaxed); }
   // Groups of which nothing was wanted are complete from the start.
   void FinishEmptyLayers();
 
@@ -52,7 +53,7 @@ class Scatterer {
   LayerProgress* const progress_;
   const std::span<const OpenPiece> open_;
   std::vector<std::unique_ptr<GroupTarget>> targets_;
-  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> bytes_{0}, frame_bytes_{0};  // KV; the latter out of frames.
 };
 
 }  // namespace cairn::engine

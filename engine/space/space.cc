@@ -60,7 +60,8 @@ class StoreSealReader final : public SealReader {
              {{source.lane, extent.op_index, extent.begin, extent.begin, end}}});
       }
     }
-    return core_->RunPlan(std::move(plan), request, nullptr, nullptr).status();
+    StoreCore::Hits hits;
+    return core_->RunPlan(std::move(plan), request, nullptr, nullptr, &hits).status();
   }
 
   StoreCore* const core_;

@@ -114,6 +114,7 @@ void Transaction::CollectDead(uint64_t id) {
     if (const auto parent = tree_->nodes_.find(parent_id); parent != tree_->nodes_.end()) {
       parent->second->edges.erase({node.lanes[kTokenLane].start, id});
     }
+    tree_->Count(node, -1);
     tree_->nodes_.erase(found);
     id = parent_id;
   }
@@ -253,9 +254,11 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     UseTable(before.place, 1, 1);
     marks->back() = before;
   };
-  undo_.push_back([cut_back, node, ends, samplers = node->samplers.size(),
+  const Tree::Recount recount(tree_, *node);
+  undo_.push_back([tree = tree_, cut_back, node, ends, samplers = node->samplers.size(),
                    metadata = node->metadata.size(), sampler = last(node->samplers),
                    metadatum = last(node->metadata), spans = node->spans.size()] {
+    const Tree::Recount undone(tree, *node);
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
       while (!extents.empty() && extents.back().begin >= ends[lane]) extents.pop_back();
@@ -344,6 +347,7 @@ void Transaction::CutNode(Node* node, uint64_t length) {
 
   for (const Mark& mark : samplers) UseTable(mark.place, 1, -1);
   for (const Mark& mark : metadata) UseTable(mark.place, 1, -1);
+  const Tree::Recount recount(tree_, *node);
   node->samplers.resize(node->samplers.size() - samplers.size());
   node->metadata.resize(node->metadata.size() - metadata.size());
   node->spans.resize(node->spans.size() - spans.size());
@@ -359,8 +363,9 @@ void Transaction::CutNode(Node* node, uint64_t length) {
       UseTable(head_part.place, head_part.count, 1);
     }
   }
-  undo_.push_back([this, node, cuts = std::move(cuts), samplers = std::move(samplers),
+  undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
                    metadata = std::move(metadata), spans = std::move(spans), length] {
+    const Tree::Recount undone(tree, *node);
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
       if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
@@ -477,13 +482,15 @@ Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& 
                       std::to_string(range.lane) + ": [" + std::to_string(range.begin) + ", " +
                       std::to_string(range.begin + range.count) + ") are not whole extents");
   }
+  const Tree::Recount recount(tree_, *node);
   std::vector<Extent> before(first, last);
   for (const Extent& extent : before) UseTable(extent.place, extent.count, -1);
   UseTable(place, range.count, 1);
   const auto at = static_cast<size_t>(first - extents.begin());
   *first = {.begin = range.begin, .count = range.count, .place = place};
   extents.erase(first + 1, last);
-  undo_.push_back([this, &extents, at, before = std::move(before)] {
+  undo_.push_back([this, tree = tree_, node, &extents, at, before = std::move(before)] {
+    const Tree::Recount undone(tree, *node);
     UseTable(extents[at].place, extents[at].count, -1);
     for (const Extent& extent : before) UseTable(extent.place, extent.count, 1);
     extents.erase(extents.begin() + static_cast<ptrdiff_t>(at));

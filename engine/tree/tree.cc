@@ -119,6 +119,23 @@ std::vector<ContentSpan> Tree::Spans(const Head& head, uint64_t begin, uint64_t 
   return found;
 }
 
+void Tree::Count(const Node& node, int sign) {
+  const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
+  const std::vector<LayerGroup>& groups = models_.at(node.model)->groups;
+  for (size_t i = 0; i < node.lanes.size(); ++i) {
+    const Lane& lane = node.lanes[i];
+    const uint64_t positions = lane.end - lane.start;
+    if (i == kTokenLane) {
+      counts_.tokens += factor * positions;
+      counts_.raw_bytes += factor * positions * sizeof(TokenId);
+      continue;
+    }
+    counts_.kv_lanes += factor * (lane.extents.empty() ? 0 : 1);
+    counts_.kv_extents += factor * lane.extents.size();
+    counts_.raw_bytes += factor * positions * groups[i - 1].token_bytes();
+  }
+}
+
 const Node* Tree::NodeAt(const Node* node, uint64_t position,
                          std::vector<uint64_t>* lengths) const {
   for (uint64_t& length : *lengths) length = std::min(length, position);

@@ -98,6 +98,14 @@ struct TableUse {
   uint64_t live_bytes = 0;  // Stored bytes of frames that some node still needs, about.
 };
 
+// Sums over all nodes. A lane counts when it holds something.
+struct TreeCounts {
+  uint64_t kv_lanes = 0, kv_extents = 0;
+  uint64_t tokens = 0;
+  uint64_t raw_bytes = 0;  // KV of all lanes' positions, and the token ids.
+  bool operator==(const TreeCounts&) const = default;
+};
+
 // Payload of a large append that is in the log already, in front of the record that counts it.
 struct Part {
   wal::Location location;
@@ -123,6 +131,7 @@ class Tree {
   size_t branch_count() const { return heads_.size(); }
   size_t node_count() const { return nodes_.size(); }
   uint64_t next_id() const { return next_id_; }
+  const TreeCounts& counts() const { return counts_; }
 
   std::vector<LanePiece> CollectLane(const Head& head, uint32_t lane, uint64_t begin,
                                      uint64_t end) const;
@@ -168,6 +177,19 @@ class Tree {
 
  private:
   friend class Transaction;
+  // Lives around every change of a node's lanes and keeps counts_ right.
+  class Recount {
+   public:
+    Recount(Tree* tree, const Node& node) : tree_(tree), node_(node) { tree->Count(node, -1); }
+    ~Recount() { tree_->Count(node_, 1); }
+    Recount(const Recount&) = delete;
+    Recount& operator=(const Recount&) = delete;
+
+   private:
+    Tree* const tree_;
+    const Node& node_;
+  };
+  void Count(const Node& node, int sign);  // Adds it to counts_, or takes it out.
   // The node of the head's path on which `position` tokens end; cuts `lengths` to what is on it.
   const Node* NodeAt(const Node* node, uint64_t position, std::vector<uint64_t>* lengths) const;
   Status CheckName(const std::string& name, const std::string& ns) const;
@@ -179,6 +201,7 @@ class Tree {
   std::set<NameKey> names_;
   std::map<uint64_t, TableUse> tables_;
   std::vector<std::pair<uint64_t, uint64_t>> logged_;  // {segment, node}, in log order.
+  TreeCounts counts_;
   uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
 };
 

@@ -37,7 +37,7 @@ ModelSpec SmallModel() {
 TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
   const std::string help = Output({"--help"});
   for (const char* command :
-       {"create", "stat", "verify", "ls", "show", "cat", "models", "tree", "append", "fork",
+       {"create", "stat", "top", "verify", "ls", "show", "cat", "models", "tree", "append", "fork",
         "rewind", "rename", "drop", "dump-wal", "repair", "doctor"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
     const std::string own = Output({command, "--help"});

@@ -53,7 +53,9 @@ CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name,
   return command;
 }
 
-void AddStoreCommands(CLI::App& app, Session& session);   // create, stat, verify
+void AddStoreCommands(CLI::App& app, Session& session);   // create, verify
+void AddStatCommand(CLI::App& app, Session& session);     // stat
+void AddTopCommand(CLI::App& app, Session& session);      // top
 void AddLookCommands(CLI::App& app, Session& session);    // ls, show, cat, models
 void AddTreeCommand(CLI::App& app, Session& session);     // tree
 void AddAppendCommand(CLI::App& app, Session& session);   // append

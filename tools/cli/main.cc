@@ -14,10 +14,9 @@ namespace {
 constexpr const char* kAbout =
     "Stores of Cairn: the state of language models, durable and branching.\n"
     "\n"
-    "Commands that only look (ls, tree, show, cat, models, stat, verify, dump-wal) take no lock "
-    "and\n"
-    "change nothing: they are safe beside a process that writes and show what it had written when\n"
-    "they began. The others own the store while they run.";
+    "Commands that only look (ls, tree, show, cat, models, stat, top, verify, dump-wal) take no\n"
+    "lock and change nothing: they are safe beside a process that writes and show what it had\n"
+    "written when they began. The others own the store while they run.";
 
 constexpr const char* kFooter =
     "BRANCH is a name (with --ns in a namespace) or #ID.\n"
@@ -99,6 +98,8 @@ int Main(int argc, char** argv) {
                                         std::to_string(kFormatVersion));
   Session session;
   AddStoreCommands(app, session);
+  AddStatCommand(app, session);
+  AddTopCommand(app, session);
   AddLookCommands(app, session);
   AddTreeCommand(app, session);
   AddAppendCommand(app, session);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers about a running store: a plain snapshot, taken without stopping anything.
+// Numbers about a running store: a plain snapshot, taken without stopping anything, and what can be
+// made of one: text for Prometheus and a verdict. docs/metrics.md explains each number.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace [[gnu::visibility("default")]] cairn {
 
 // Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most
-// 6 % off.
+// 6 % too high.
 struct LatencyHistogram {
   static constexpr uint32_t kBuckets = 16 * 44;
   std::array<uint64_t, kBuckets> counts{};
@@ -17,24 +21,95 @@ struct LatencyHistogram {
   uint64_t sum_ns = 0;
   uint64_t max_ns = 0;
   uint64_t QuantileNs(double quantile) const;  // 0 when empty.
+  static uint64_t UpperNs(uint32_t bucket);    // The largest latency that falls into it.
 };
 
+// Counters begin with 0 when the store is opened; gauges tell what is now. Each number is a field
+// here and a row of kMetrics in engine/metrics/catalog.cc, from which all texts are made; a row
+// that is missing there or in docs/metrics.md fails the build or a test.
 struct StoreMetrics {
+  // --- Contents (gauges). A node that several branches share counts once.
   uint64_t branches = 0, nodes = 0, models = 0;
-  uint64_t tokens_appended = 0, kv_bytes_appended = 0;
-  uint64_t appends = 0, forks = 0, rewinds = 0, drops = 0, restores = 0;
-  uint64_t restored_bytes = 0, restored_hot_bytes = 0;  // KV served, and of it from memory.
-  uint64_t restores_failed = 0, busy = 0, cancelled = 0, kv_shed = 0;
+  uint64_t tokens = 0;     // Positions on all nodes.
+  uint64_t raw_bytes = 0;  // Their KV as the models lay it out, and four bytes a token id.
+  // Chains: the deltas that a restore has to read one by one. A lane is one layer group's KV on one
+  // node; those without KV do not count.
+  uint64_t chain_lanes = 0, chain_deltas = 0;
 
+  // --- Calls (counters)
+  uint64_t tokens_appended = 0, kv_bytes_appended = 0;
+  uint64_t appends = 0, forks = 0, rewinds = 0, drops = 0;
+  uint64_t busy = 0, cancelled = 0, kv_shed = 0;
+  uint64_t restores = 0;  // Completed; reading tokens counts as well.
+  // Records (of tables: frames) read and KV served by completed restores, by where they lay: in
+  // memory, in the log, in snapshot tables.
+  uint64_t restored_hot_records = 0, restored_hot_bytes = 0;
+  uint64_t restored_log_records = 0, restored_log_bytes = 0;
+  uint64_t restored_table_frames = 0, restored_table_bytes = 0;
+  // Restores that began and failed, by cause. Arguments that make no sense are none.
+  uint64_t restores_failed_corruption = 0, restores_failed_io = 0, restores_failed_memory = 0;
+  uint64_t restores_failed_deadline = 0, restores_failed_cancelled = 0, restores_failed_other = 0;
+
+  // --- The log: counters, then gauges
   uint64_t log_groups = 0, log_records = 0, log_syncs = 0;
   uint64_t log_bytes_written = 0, log_bytes_prewritten = 0;
+  // Stalls: a synced group took longer than a second; a record found the next segment still being
+  // made; no further segment could be made.
+  uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
+  uint64_t log_groups_in_flight = 0;  // Being written or synced.
+  uint64_t log_records_waiting = 0;   // Placed in the log and not yet written.
+  uint64_t tickets_waiting = 0;       // Appends, by Append, not yet acknowledged.
+  uint64_t written_sequence = 0, durable_sequence = 0, last_sequence = 0;
+  uint64_t poisoned = 0;  // 1: writes are refused until the store is reopened.
+
+  // --- Sealing (counters)
+  uint64_t seals = 0;         // Snapshot tables written.
+  uint64_t sealed_bytes = 0;  // What went into them, before it was packed.
+
+  // --- Space (gauges)
+  uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.
+  uint64_t tables = 0;        // Snapshot tables.
+  uint64_t table_bytes = 0, table_live_bytes = 0;  // Their files, and what is needed of them.
   uint64_t physical_bytes = 0;  // Blocks of all files, as counted against max_bytes.
   uint64_t hot_tail_bytes = 0;
-  uint64_t written_sequence = 0, durable_sequence = 0, last_sequence = 0;
 
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
+
+  uint64_t restored_bytes() const {
+    return restored_hot_bytes + restored_log_bytes + restored_table_bytes;
+  }
+  uint64_t restores_failed() const {
+    return restores_failed_corruption + restores_failed_io + restores_failed_memory +
+           restores_failed_deadline + restores_failed_cancelled + restores_failed_other;
+  }
+  double mean_chain() const;    // Deltas a lane; 0 when there are none.
+  double stored_ratio() const;  // stored_bytes / raw_bytes; 0 when there are none.
 };
+
+// The text exposition format of Prometheus, version 0.0.4: what an HTTP server answers to a scrape
+// with content type "text/plain; version=0.0.4". Names begin with cairn_; times are in seconds.
+// `store`, unless it is empty, becomes a label of that name on every sample.
+std::string PrometheusText(const StoreMetrics& metrics, std::string_view store = {});
+
+struct Alarm {
+  // Part of the interface: "poisoned", "save_p95", "restore_p95", "stored_ratio", "mean_chain",
+  // "restore_success".
+  std::string name;
+  double value = 0, limit = 0;  // Seconds, or the plain ratio; the limit that was passed.
+  std::string message;          // For people, one line.
+};
+
+struct Health {
+  bool ok = true;  // No alarms.
+  std::vector<Alarm> alarms;
+};
+
+// Looks at all that happened since the store was opened; for the last minutes only, let Prometheus
+// evaluate docs/prometheus/cairn.rules.yml. An alarm needs something to judge from: 100 saves, 100
+// restores (those cancelled by the caller count as neither success nor failure), 1 GiB of raw bytes
+// for the ratio, ten lanes for the chain. The limits, and why, are in engine/metrics/constants.h.
+Health CheckHealth(const StoreMetrics& metrics);
 
 }  // namespace cairn

@@ -131,6 +131,9 @@ class Store {
 
   Result<VerifyReport> Verify(VerifyLevel level) const;
   StoreMetrics Metrics() const;
+  // Of the metrics now, see cairn/metrics.h.
+  std::string PrometheusText(std::string_view label = {}) const;
+  cairn::Health Health() const;
   Status poisoned() const;  // Ok while healthy, else why.
   // "io_uring", "threads", "memory", "simulated"; and how a commit becomes durable.
   std::string io_name() const;
