@@ -37,6 +37,7 @@
 #include "engine/restore/tables.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
+#include "engine/tree/tree_records.h"
 #include "wal/log.h"
 
 namespace cairn {
@@ -221,7 +222,13 @@ class StoreCore final : public wal::LogObserver,
   void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- space/space.cc
-  Status OpenTables();
+  void SetTableContext();
+  Status LoadTree(engine::Tree* tree);
+  Status OpenIndex();
+  Status DumpTree();
+  Status RetireOldest(bool* retired);
+  uint64_t LogBytesMax() const;
+  void NoteSegment(uint64_t segment);
   Status SealUpTo(uint64_t segment);
   Status SealInto(std::span<engine::Tree::SealSource> sources, engine::SealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
@@ -277,12 +284,14 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
         failed_cancelled{0}, failed_other{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
-    std::atomic<uint64_t> seals{0}, sealed_bytes{0};
+    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 
   engine::Pins pins_;
   engine::TableSet tables_{engine::kOpenTables};
+  sstable::BlockCache block_cache_{engine::kBlockCacheBytes};
+  std::unique_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
   std::mutex read_buffers_mutex_;
   std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
@@ -292,6 +301,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t next_table_ = 1;
   std::atomic<bool> space_stop_{false};
   std::atomic<uint32_t> space_word_{0};
+  std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards the two below.

@@ -135,6 +135,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
   CAIRN_ASSIGN_OR_RETURN(wal::Log::Slot slot, log_->Reserve(spec, wal::Log::Purpose::kData));
+  NoteSegment(slot.location.segment);
   const uint32_t header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
   const uint64_t tokens = payload->token_strip_bytes();
   transaction.Commit(slot.location, tokens == 0 ? slot.location.bytes

@@ -220,6 +220,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
                                   wal::Log::Purpose::kData);
     if (!reserved.ok()) return reserved.status();
     slot = std::move(*reserved);
+    NoteSegment(slot.location.segment);
     transaction.Commit(slot.location, slot.location.bytes);
     applied.sequence = slot.sequence;
     for (const uint64_t id : builder.created()) {

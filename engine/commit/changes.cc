@@ -37,6 +37,7 @@ Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
                                  .strips = {}},
                                 purpose);
       if (slot.ok()) {
+        NoteSegment(slot->location.segment);
         transaction.Commit(slot->location, slot->location.bytes);
         log_->Publish(*slot, {});
         sequence = slot->sequence;

@@ -42,8 +42,13 @@ inline constexpr char kTableDirectory[] = "tables";
 // much as two default segments. Small enough that half a dead table is no great loss.
 inline constexpr uint64_t kSealSourceBytes = 32u << 20;
 inline constexpr uint64_t kTableRawBytes = 128u << 20;
+// Live segments that the log may always have: those being filled, finished and read back.
+inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one seal record: about 100 KiB of fields, so that it fits every segment.
 inline constexpr size_t kSealedRangesAtOnce = 2048;
+
+// Blocks of the index that are kept in memory.
+inline constexpr size_t kBlockCacheBytes = 16u << 20;
 
 // Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
 inline constexpr uint64_t kSmallFilesBytes = 32u << 10;

@@ -74,6 +74,7 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
     }
     if (!slot.ok()) return slot.status();
     *sequence = slot->sequence;
+    NoteSegment(slot->location.segment);
     bool cancelled = false;
     payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
       log_->PieceReady(*slot, filled);
@@ -151,6 +152,8 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
     BranchId id;
     ~End() { core->EndGathering(id); }
   } end{this, id};
+  // Nothing in the tree names the parts until the last record is there.
+  const auto pin = pins_.Take(newest_segment_.load(), {});
   const uint64_t part_bytes = PayloadBytesMax();
   if (model.token_bytes() > part_bytes) {
     return Status(StatusCode::kInvalidArgument,

@@ -31,10 +31,18 @@ enum ManifestField : uint16_t {
   kNextId = 5,
   kLastSequence = 6,
   kCreatedAt = 7,
-  kTables = 8,
+  kIndexTable = 8,  // LiveTableBytes; one field each.
+  kIndexSequence = 9,
 };
-constexpr std::array<uint16_t, 8> kKnown = {kStoreId, kSegmentBytes, kLogStart,  kNextFile,
-                                            kNextId,  kLastSequence, kCreatedAt, kTables};
+constexpr std::array<uint16_t, 9> kKnown = {kStoreId,   kSegmentBytes, kLogStart,
+                                            kNextFile,  kNextId,       kLastSequence,
+                                            kCreatedAt, kIndexTable,   kIndexSequence};
+
+struct LiveTableBytes {
+  uint64_t number, bytes;
+  uint32_t level, zero;
+};
+static_assert(sizeof(LiveTableBytes) == 24);
 
 std::string ManifestName(uint64_t number) { return std::string(kPrefix) + std::to_string(number); }
 
@@ -68,7 +76,11 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   fields.U64(kNextId, manifest.next_id);
   fields.U64(kLastSequence, manifest.last_sequence);
   fields.U64(kCreatedAt, manifest.created_at_ns);
-  fields.Bytes(kTables, manifest.tables);
+  for (const sstable::LiveTable& table : manifest.index) {
+    const LiveTableBytes bytes{table.number, table.bytes, table.level, 0};
+    fields.Bytes(kIndexTable, std::as_bytes(std::span(&bytes, 1)));
+  }
+  fields.U64(kIndexSequence, manifest.index_sequence);
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -119,8 +131,14 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
   manifest.next_id = parsed->U64Or(kNextId, 1);
   manifest.last_sequence = parsed->U64Or(kLastSequence, 0);
   manifest.created_at_ns = parsed->U64Or(kCreatedAt, 0);
-  const std::span<const std::byte> tables = parsed->BytesOr(kTables, {});
-  manifest.tables.assign(tables.begin(), tables.end());
+  for (const Field& field : parsed->fields()) {
+    if (field.id != kIndexTable) continue;
+    LiveTableBytes table;
+    if (field.value.size() != sizeof(table)) return Damaged(path, "bad table of the index");
+    std::memcpy(&table, field.value.data(), sizeof(table));
+    manifest.index.push_back({table.number, table.level, table.bytes});
+  }
+  manifest.index_sequence = parsed->U64Or(kIndexSequence, 0);
   if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
     return Damaged(path, "no log start");
   }

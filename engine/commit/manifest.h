@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MANIFEST-n, the checkpoint: which store this is, where its log starts, which files live, and the
-// counters. It never knows more than the log, and a log that ends before last_sequence has lost
+// MANIFEST-n, the checkpoint: which store this is, where its log starts, the tables of the index,
+// and the counters. What the index holds is what the log says up to some sequence, and no more: so
+// a flush or merge of it commits here, by the rename, and not in the log, which then need not be
+// read twice. It never knows more than the log, and a log that ends before last_sequence has lost
 // something. A manifest that is damaged cannot be made anew: the store is refused by its name.
 // OPTIONS, a text file for people, holds what was measured and chosen at creation.
 //
@@ -17,6 +19,7 @@
 
 #include "base/codec/hash.h"
 #include "base/io/world.h"
+#include "sstable/lsm_index.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
@@ -30,7 +33,10 @@ struct Manifest {
   uint64_t next_id = 1;           // Lower bound for model, branch and node ids.
   uint64_t last_sequence = 0;     // The log held at least this when it was written.
   uint64_t created_at_ns = 0;
-  std::vector<std::byte> tables;  // Opaque here: the live tables' directory.
+  // The index: its tables, and the sequence up to which they hold the tree. The log is replayed
+  // from there on.
+  std::vector<sstable::LiveTable> index;
+  uint64_t index_sequence = 0;
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

@@ -168,7 +168,8 @@ Status StoreCore::CreateFiles() {
   manifest_.segment_bytes = options_.segment_bytes;
   manifest_.created_at_ns = world_.scheduler->WallNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
-  CAIRN_RETURN_IF_ERROR(OpenTables());
+  SetTableContext();
+  CAIRN_RETURN_IF_ERROR(OpenIndex());
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
   return files.SyncDirectory(io::ParentPath(path_));
 }
@@ -207,6 +208,8 @@ Status StoreCore::OpenFiles() {
     wal::RecoveryOptions recovery;
     recovery.read_only = options_.read_only;
     recovery.salvage = options_.salvage;
+    SetTableContext();
+    CAIRN_RETURN_IF_ERROR(LoadTree(&tree_));
     CAIRN_RETURN_IF_ERROR(Replay(recovery, &tree_, &recovered));
     if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
     if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
@@ -215,7 +218,7 @@ Status StoreCore::OpenFiles() {
       if (!recovered.repaired) recovery_note_ = std::string(whole.message());
     }
     CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-    CAIRN_RETURN_IF_ERROR(OpenTables());
+    if (!options_.read_only) CAIRN_RETURN_IF_ERROR(OpenIndex());
     // What was salvaged is all that later openings may ask for.
     const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
     return cut && !options_.read_only ? WriteCheckpoint() : Status::Ok();
@@ -240,6 +243,12 @@ Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
     };
     auto ops = engine::DecodeRecord(record);
     if (!ops.ok()) return place(ops.status());
+    // The index has it; but parts may count only with a record that it does not have.
+    const bool in_index = record.sequence <= manifest_.index_sequence;
+    if (in_index && (ops->empty() || ops->front().kind != engine::OpKind::kPart)) {
+      open_units.erase(record.unit);
+      return Status::Ok();
+    }
     engine::Transaction transaction(tree);
     uint32_t token_prefix = record.location.bytes;
     for (const engine::Op& op : *ops) {

@@ -81,7 +81,8 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   wal::RecoveryOptions recovery;
   recovery.read_only = true;  // The device has just failed a write: nothing is synced.
   recovery.stop_after = acknowledged;
-  const Status status = Replay(recovery, &tree, &recovered);
+  Status status = LoadTree(&tree);
+  if (status.ok()) status = Replay(recovery, &tree, &recovered);
   if (!status.ok()) {
     OnEvent("the tree could not be replayed after the log failed, reads show what was applied: " +
             status.ToString());

@@ -97,6 +97,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
     {"seals", "cairn_seals_total", "", kCounter, "Snapshot tables written.", &M::seals},
     {"sealed_bytes", "cairn_sealed_bytes_total", "", kCounter,
      "What went into tables, before it was packed.", &M::sealed_bytes},
+    {"retired_segments", "cairn_retired_segments_total", "", kCounter,
+     "Segments of the log that were given back.", &M::retired_segments},
     {"stored_bytes", "cairn_stored_bytes", "", kGauge, "Files that hold contents, without spares.",
      &M::stored_bytes},
     {"tables", "cairn_tables", "", kGauge, "Snapshot tables.", &M::tables},

@@ -85,20 +85,37 @@ void StoreCore::ReturnSpace(uint64_t bytes) { ledger_.Return(bytes); }
 
 // ---------------------------------------------------------------- opening
 
-// After replay: what the tree names is counted, what it does not name goes.
-Status StoreCore::OpenTables() {
+void StoreCore::SetTableContext() {
   sstable::TableContext context;
   context.files = world_.files.get();
   context.directory = io::JoinPath(path_, engine::kTableDirectory);
   context.store = manifest_.store;
   context.allocator = options_.allocator;
+  context.cache = &block_cache_;
   context.host = this;
   context.counters = &table_counters_;
   tables_.SetContext(context);
   next_table_ = manifest_.next_file_number;
-  if (options_.read_only) return Status::Ok();
+}
+
+// The tree as the checkpoint has it, from which the log goes on.
+Status StoreCore::LoadTree(engine::Tree* tree) {
+  if (manifest_.index.empty()) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(const auto index,
+                         sstable::LsmIndex::Open({tables_.context(), {}}, manifest_.index));
+  return engine::TreeRecords::Load(*index, tree);
+}
+
+// For a store that writes, after replay: what lives is counted, what nothing names goes.
+Status StoreCore::OpenIndex() {
+  const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
+  CAIRN_ASSIGN_OR_RETURN(index_, sstable::LsmIndex::Open({context, {}}, manifest_.index));
   std::vector<uint64_t> live;
+  for (const sstable::LiveTable& table : manifest_.index) {
+    live.push_back(table.number);
+    ledger_.TakeAnyway(table.bytes);
+  }
   for (const auto& [number, use] : tree_.tables()) {
     live.push_back(number);
     ledger_.TakeAnyway(use.bytes);
@@ -202,6 +219,83 @@ Status StoreCore::DeleteDeadTables() {
   return Status::Ok();
 }
 
+// ---------------------------------------------------------------- the index and the log
+
+// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
+// then needed for content alone.
+Status StoreCore::DumpTree() {
+  sstable::WriteBatch batch = index_->NewBatch();
+  std::vector<uint64_t> gone;
+  uint64_t sequence = 0, next_id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &batch, &gone));
+    sequence = log_->last_reserved_sequence();
+    next_id = tree_.next_id();
+  }
+  const Status deleted = engine::TreeRecords::DeleteGone(*index_, gone, &batch);
+  // In the index at once: the tree counts it as dumped.
+  index_->Apply(std::move(batch));
+  CAIRN_RETURN_IF_ERROR(deleted);
+  CAIRN_RETURN_IF_ERROR(index_->Freeze(sequence).status());
+  std::vector<uint64_t> removed;
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
+    if (!flushed.has_value()) break;
+  }
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const auto edit, index_->CompactOnce());
+    if (!edit.has_value()) break;
+    removed.insert(removed.end(), edit->removed.begin(), edit->removed.end());
+  }
+  // The index must not be ahead of what the log still has after a power loss.
+  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  engine::Manifest next = manifest_;
+  next.index = index_->live();
+  next.index_sequence = next.last_sequence = sequence;
+  next.next_id = next_id;
+  ++next.number;
+  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
+  manifest_ = std::move(next);
+  index_->Release(removed);
+  return index_->DeleteReleased();
+}
+
+// Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the
+// index. Nothing to do: it is still written to, or somebody reads in it.
+Status StoreCore::RetireOldest(bool* retired) {
+  *retired = false;
+  const std::vector<wal::SegmentInfo> segments = log_->Segments();
+  if (segments.size() < 2) return Status::Ok();
+  const wal::SegmentInfo& oldest = segments[0];
+  if (segments[1].first_sequence > log_->durable_sequence()) return Status::Ok();
+  if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
+  CAIRN_RETURN_IF_ERROR(DumpTree());
+  // Whoever planned a read of it did so before it was sealed, and has it pinned.
+  if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
+  engine::Manifest next = manifest_;
+  next.log_start_segment = oldest.number + 1;
+  ++next.number;
+  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
+  manifest_ = std::move(next);
+  CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
+  counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
+  *retired = true;
+  return Status::Ok();
+}
+
+uint64_t StoreCore::LogBytesMax() const {
+  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * manifest_.segment_bytes);
+}
+
+// Something was placed in this segment of the log.
+void StoreCore::NoteSegment(uint64_t segment) {
+  if (newest_segment_.load(std::memory_order_relaxed) >= segment) return;
+  newest_segment_.store(segment, std::memory_order_relaxed);
+  KickSpace();
+}
+
 // ---------------------------------------------------------------- the thread
 
 Status StoreCore::Compact() {
@@ -232,7 +326,14 @@ void StoreCore::RunSpace() {
     Status status;
     try {
       status = DeleteDeadTables();
-      if (status.ok() && wanted > compactions_done_) status = SealUpTo(UINT64_MAX);
+      const bool all = wanted > compactions_done_;
+      if (status.ok() && all) status = SealUpTo(UINT64_MAX);
+      if (status.ok() && all) status = DumpTree();
+      bool retired = true;
+      while (status.ok() && retired && !space_stop_.load() &&
+             (all || log_->counters().segment_bytes_live > LogBytesMax())) {
+        status = RetireOldest(&retired);
+      }
     } catch (const std::bad_alloc&) {
       status = Status(StatusCode::kOutOfMemory, "memory for sealing");
     }

@@ -106,6 +106,7 @@ void Transaction::CollectDead(uint64_t id) {
     const Node& node = *found->second;
     if (!node.heads.empty() || !node.edges.empty()) return;
     const uint64_t parent_id = node.parent;
+    tree_->Touch(found->second.get());  // Room for it was kept when it was made.
     for (const Lane& lane : node.lanes) {
       for (const Extent& extent : lane.extents) UseTable(extent.place, extent.count, -1);
     }
@@ -136,6 +137,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
   };
   undo_.push_back([link, node = head->node, before = head->lengths] { link(node, before); });
   if (head->node != 0) left_.push_back(head->node);
+  tree_->Touch(head);
   link(to == nullptr ? 0 : to->id, std::move(lengths));
 }
 
@@ -144,6 +146,7 @@ Status Transaction::ApplyModel(const Op& op) {
   if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
   tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   undo_.push_back([tree = tree_, id = op.other] { tree->models_.erase(id); });
+  tree_->dirty_.models.push_back(op.other);
   UseId(op.other);
   return Status::Ok();
 }
@@ -163,7 +166,7 @@ Status Transaction::ApplyCreate(const Op& op) {
     tree->names_.erase(key);
     tree->heads_.erase(id);
   });
-  tree_->heads_.emplace(op.branch, std::move(head));
+  tree_->Touch(&tree_->heads_.emplace(op.branch, std::move(head)).first->second);
   tree_->names_.emplace(op.ns, op.name, op.branch);
   UseId(op.branch);
   return Status::Ok();
@@ -190,6 +193,8 @@ Status Transaction::ApplyFork(const Op& op) {
 }
 
 Node* Transaction::MakeNode(const Op& op, const Head& head) {
+  const size_t entries = tree_->dirty_.nodes.size() + tree_->nodes_.size() + 1;
+  if (tree_->dirty_.nodes.capacity() < entries) tree_->dirty_.nodes.reserve(2 * entries);
   auto made = std::make_unique<Node>();
   Node* node = made.get();
   node->id = op.node;
@@ -208,6 +213,7 @@ Node* Transaction::MakeNode(const Op& op, const Head& head) {
     tree->nodes_.erase(id);
   });
   tree_->nodes_.emplace(op.node, std::move(made));
+  tree_->Touch(node);
   if (op.other != 0) tree_->nodes_.at(op.other)->edges.insert({leave, op.node});
   UseId(op.node);
   return node;
@@ -237,6 +243,7 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
     tree->heads_.at(id).updated_at_ns = before;
   });
   head->updated_at_ns = op.time_ns;
+  tree_->Touch(head);
   touched_.push_back(node->id);
   return AddExtents(node, head, op, parts);
 }
@@ -255,6 +262,7 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     marks->back() = before;
   };
   const Tree::Recount recount(tree_, *node);
+  tree_->Touch(node);
   undo_.push_back([tree = tree_, cut_back, node, ends, samplers = node->samplers.size(),
                    metadata = node->metadata.size(), sampler = last(node->samplers),
                    metadatum = last(node->metadata), spans = node->spans.size()] {
@@ -293,6 +301,8 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
     if (!marks.empty() && marks.back().position == range.begin) {
       UseTable(marks.back().place, 1, -1);
       marks.pop_back();
+      Node::Dumped& dumped = node->dumped;
+      (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata).Changed(marks.size());
     }
     marks.push_back({range.begin, range.strip, {.log = location}});
     if (location.segment != 0) NoteLogged(location.segment, node->id);
@@ -332,6 +342,7 @@ void Transaction::CutNode(Node* node, uint64_t length) {
         lane.extents.begin(), lane.extents.end(),
         [&](const Extent& extent) { return extent.begin + extent.count <= length; });
     cuts[i].extents.assign(first, lane.extents.end());
+    node->dumped.LaneChanged(i, static_cast<size_t>(first - lane.extents.begin()));
   }
   const auto cut_marks = [&](const std::vector<Mark>& marks) {
     const auto first = std::partition_point(
@@ -345,6 +356,10 @@ void Transaction::CutNode(Node* node, uint64_t length) {
                            [&](const ContentSpan& span) { return span.begin < length; });
   std::vector<ContentSpan> spans(first_span, node->spans.end());
 
+  tree_->Touch(node);
+  node->dumped.samplers.Changed(node->samplers.size() - samplers.size());
+  node->dumped.metadata.Changed(node->metadata.size() - metadata.size());
+  node->dumped.spans.Changed(node->spans.size() - spans.size());
   for (const Mark& mark : samplers) UseTable(mark.place, 1, -1);
   for (const Mark& mark : metadata) UseTable(mark.place, 1, -1);
   const Tree::Recount recount(tree_, *node);
@@ -420,6 +435,7 @@ Status Transaction::ApplyRename(const Op& op) {
     tree->names_.emplace(head.ns, to, id);
   };
   undo_.push_back([rename, before = found->second.name] { rename(before); });
+  tree_->Touch(&found->second);
   rename(op.name);
   return Status::Ok();
 }
@@ -428,6 +444,7 @@ Status Transaction::ApplyDrop(const Op& op) {
   const auto found = tree_->heads_.find(op.branch);
   if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
   const Head& head = found->second;
+  tree_->Touch(&found->second);
   if (const auto node = tree_->nodes_.find(head.node); node != tree_->nodes_.end()) {
     node->second->heads.erase({head.lengths[kTokenLane], op.branch});
     left_.push_back(head.node);
@@ -450,6 +467,7 @@ Status Transaction::ApplySeal(const Op& op) {
   undo_.reserve(undo_.size() + 1 + op.sealed.size());
   if (const auto [use, is_new] = tree_->tables_.try_emplace(op.other, TableUse{op.position, 0});
       is_new) {
+    tree_->dirty_.tables.push_back(op.other);
     undo_.push_back([tree = tree_, table = op.other] { tree->tables_.erase(table); });
   }
   for (const SealedRange& range : op.sealed) {
@@ -487,6 +505,8 @@ Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& 
   for (const Extent& extent : before) UseTable(extent.place, extent.count, -1);
   UseTable(place, range.count, 1);
   const auto at = static_cast<size_t>(first - extents.begin());
+  tree_->Touch(node);
+  node->dumped.LaneChanged(range.lane, at);
   *first = {.begin = range.begin, .count = range.count, .place = place};
   extents.erase(first + 1, last);
   undo_.push_back([this, tree = tree_, node, &extents, at, before = std::move(before)] {
@@ -507,6 +527,10 @@ Status Transaction::SealMark(Node* node, const SealedRange& range, const Place& 
     return Status(StatusCode::kCorruption, "seal of node " + std::to_string(range.node) +
                                                ": no state at " + std::to_string(range.begin));
   }
+  tree_->Touch(node);
+  Node::Dumped& dumped = node->dumped;
+  (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata)
+      .Changed(static_cast<size_t>(mark - marks.begin()));
   undo_.push_back([this, mark, before = mark->place] {
     UseTable(mark->place, 1, -1);
     UseTable(before, 1, 1);

@@ -340,6 +340,7 @@ void Tree::ForgetTable(uint64_t table) {
   const auto it = tables_.find(table);
   CAIRN_CHECK(it != tables_.end() && it->second.live_bytes == 0);
   tables_.erase(it);
+  dirty_.tables.push_back(table);
 }
 
 void Tree::CollectLogged(uint64_t id, uint64_t segment, uint64_t bytes,

@@ -12,6 +12,7 @@
 // only when none reaches beyond. Nothing stores a count.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/tree/op.h"
@@ -72,6 +74,23 @@ struct Node {
   std::vector<ContentSpan> spans;                 // By begin.
   std::set<std::pair<uint64_t, uint64_t>> edges;  // {position where it leaves, child}
   std::set<std::pair<uint64_t, uint64_t>> heads;  // {length, branch}
+
+  // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
+  // are still as they were dumped.
+  struct DumpedList {
+    uint32_t chunks = 0;
+    size_t same = 0;
+    void Changed(size_t index) { same = std::min(same, index); }
+  };
+  struct Dumped {
+    std::vector<DumpedList> lanes;  // Empty: nothing yet.
+    DumpedList samplers, metadata, spans;
+    void LaneChanged(size_t lane, size_t index) {
+      if (!lanes.empty()) lanes[lane].Changed(index);
+    }
+  };
+  Dumped dumped;
+  bool dirty = false;  // In Tree::Dirty.
 };
 
 struct Head {
@@ -83,6 +102,7 @@ struct Head {
   // different tokens below them, two equal versions cannot.
   uint64_t version = 0;
   uint64_t created_at_ns = 0, updated_at_ns = 0;
+  bool dirty = false;  // In Tree::Dirty.
 };
 
 // A piece of a lane along a path.
@@ -175,8 +195,25 @@ class Tree {
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);
 
+  // Something changed since the last dump.
+  bool dirty() const {
+    return !dirty_.heads.empty() || !dirty_.nodes.empty() || !dirty_.models.empty() ||
+           !dirty_.tables.empty();
+  }
+
  private:
   friend class Transaction;
+  friend class TreeRecords;
+  // Ids of what changed since the last dump, also of what is gone. A node or head is in it once.
+  struct Dirty {
+    std::vector<uint64_t> heads, nodes, models, tables;
+  };
+  void Touch(Node* node) {
+    if (!std::exchange(node->dirty, true)) dirty_.nodes.push_back(node->id);
+  }
+  void Touch(Head* head) {
+    if (!std::exchange(head->dirty, true)) dirty_.heads.push_back(head->id);
+  }
   // Lives around every change of a node's lanes and keeps counts_ right.
   class Recount {
    public:
@@ -202,6 +239,7 @@ class Tree {
   std::map<uint64_t, TableUse> tables_;
   std::vector<std::pair<uint64_t, uint64_t>> logged_;  // {segment, node}, in log order.
   TreeCounts counts_;
+  Dirty dirty_;  // Of nodes it has room for all that live: they may die where nothing can fail.
   uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
 };
 

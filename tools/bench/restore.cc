@@ -122,6 +122,7 @@ Status RunRestoreCold(const Config& config, const std::string& scratch, Report* 
   const std::string path = scratch + "/store";
   Options options;
   options.segment_bytes = config.segment_bytes;
+  options.log_bytes_max = UINT64_MAX;  // Out of the chain of deltas.
   BranchId id{};
   {
     CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options, report));
@@ -164,6 +165,7 @@ Status RunRestoreWarm(const Config& config, const std::string& scratch, Report* 
   CAIRN_ASSIGN_OR_RETURN(auto session, Session::Create(config, wanted));
   Options options;
   options.segment_bytes = config.segment_bytes;
+  options.log_bytes_max = UINT64_MAX;                              // Out of the chain of deltas.
   options.hot_tail_bytes = session->bytes() / 4 * 5 + (64 << 20);  // All of it, with room.
   options.max_memory_bytes = options.hot_tail_bytes + (1ull << 30);
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", options, report));

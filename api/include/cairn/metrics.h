@@ -64,8 +64,9 @@ struct StoreMetrics {
   uint64_t poisoned = 0;  // 1: writes are refused until the store is reopened.
 
   // --- Sealing (counters)
-  uint64_t seals = 0;         // Snapshot tables written.
-  uint64_t sealed_bytes = 0;  // What went into them, before it was packed.
+  uint64_t seals = 0;             // Snapshot tables written.
+  uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
+  uint64_t retired_segments = 0;  // Of the log, given back.
 
   // --- Space (gauges)
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.

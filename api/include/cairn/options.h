@@ -57,8 +57,11 @@ struct Options {
   // --- Space
   uint64_t max_bytes = UINT64_MAX;       // Hard cap on the blocks of all files, spares included.
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
-  uint32_t spare_segments_min = 2;       // Pre-written log segments kept ready...
-  uint32_t spare_segments_max = 16;      // ...and at most, when writers are fast.
+  // Beyond so much live log the oldest part is sealed into tables in the background, so that the
+  // log and the time to open stay bounded. At least four segments are kept.
+  uint64_t log_bytes_max = 1ull << 30;
+  uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
+  uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 
   // --- Memory
   uint64_t max_memory_bytes = 1ull << 30;  // All buffers and caches together; from 16 MiB.
