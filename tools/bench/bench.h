@@ -49,6 +49,13 @@ struct Config {
   uint64_t steps = 100'000;           // rewind.
   std::string kv_file, kv_shape;      // codec; empty: KV of the own model.
   uint32_t kv_tokens = 4096;          // codec: of the own model's text.
+  // trace; limits of 0: none.
+  std::string trace_file{};
+  std::string trace_durability = "power";
+  uint64_t kv_bytes_per_token = 2048;
+  uint32_t block_tokens = 512;  // Of .jsonl files.
+  uint32_t sessions_at_once = 8;
+  uint64_t limit_requests = 0, limit_bytes = 1ull << 30;
 };
 
 // One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
@@ -143,5 +150,6 @@ Status RunRestoreWarm(const Config&, const std::string&, Report*);
 Status RunFork(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);
+Status RunTrace(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

@@ -71,6 +71,15 @@ std::string DeviceOf(const std::string& device_number) {
          ", " + scheduler + ")";
 }
 
+// The number behind `key` in a file of lines "key: number ..."; 0 without it.
+uint64_t NumberIn(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + ":")) return std::stoull(line.substr(key.size() + 1));
+  }
+  return 0;
+}
+
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
 }
@@ -112,6 +121,10 @@ double ThreadCpuSeconds() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
+
+uint64_t ResidentBytes() { return NumberIn("/proc/self/status", "VmRSS") * 1024; }
+
+uint64_t ProcessBytesWritten() { return NumberIn("/proc/self/io", "write_bytes"); }
 
 void DropFileCaches(const std::string& directory) {
   std::error_code error;

@@ -24,6 +24,9 @@ bool TakeRealTimePriority(std::string* why);
 
 double ProcessCpuSeconds();  // All threads, user and system, by getrusage.
 double ThreadCpuSeconds();   // The calling thread.
+uint64_t ResidentBytes();    // Memory of the process.
+// Bytes that the process caused to be sent to storage; 0 where the kernel does not count them.
+uint64_t ProcessBytesWritten();
 
 // Asks the kernel to forget cached pages of all files below `directory`.
 void DropFileCaches(const std::string& directory);

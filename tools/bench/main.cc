@@ -60,6 +60,11 @@ constexpr std::array kBenchmarks = {
         "KV of the own model, or --kv FILE --shape L,H,T,D (raw bf16, [L][H][T][D]); ratio of\n"
         "frames of 256 tokens; encode and decode on one core, beside memcpy of the same pages.",
         RunCodec},
+    Benchmark{
+        "trace", "requests of a recorded trace, replayed with generated KV",
+        "--file *.json (agent sessions), *.jsonl (requests), a directory or tar of them, also\n"
+        "compressed. Prefixes known by hash id are restored and checked, the rest appended.",
+        RunTrace},
 };
 
 void PrintList() {
@@ -77,15 +82,35 @@ void AddCommonOptions(CLI::App& app, Config& config) {
   app.add_option("--dir", config.dir, "Scratch data goes below this directory and is removed");
   app.add_flag("--json", config.json, "Print one JSON object instead of text");
   app.add_flag("!--no-rt", config.real_time, "Do not ask for real-time priority");
+  app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  app.add_option("--source-bytes", config.source_bytes, "KV memory of the benchmark")
+      ->check(CLI::Range(uint64_t{16} << 20, kNumberMax));
+}
+
+// Of benchmarks that compare arms, block by block.
+void AddArmOptions(CLI::App& app, Config& config) {
   app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
       ->check(CLI::Range(0.001, 86'400.0));
   app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes")
-      ->check(CLI::Range(uint64_t{0}, kNumberMax));
   app.add_option("--pool", config.pool_segments, "Pre-written segments")
       ->check(CLI::Range(2, 1024));
-  app.add_option("--source-bytes", config.source_bytes, "KV memory that appends come from")
-      ->check(CLI::Range(uint64_t{16} << 20, kNumberMax));
+}
+
+void AddTraceOptions(CLI::App& app, Config& config) {
+  app.add_option("--file", config.trace_file, "The trace; docs/traces.md tells the formats")
+      ->required();
+  app.add_option("--kv-bytes-per-token", config.kv_bytes_per_token, "KV of a token")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{4} << 20));
+  app.add_option("--block-tokens", config.block_tokens, "Tokens a hash id stands for, in .jsonl")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--durability", config.trace_durability, "Of appends: memory, process or power");
+  app.add_option("--sessions", config.sessions_at_once, "Sessions that take turns")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--limit-requests", config.limit_requests, "End after so many; 0: no limit")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  app.add_option("--limit-bytes", config.limit_bytes, "End after so much KV; 0: no limit")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
 }
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
@@ -114,6 +139,7 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     shape->needs(file);
     app.add_option("--tokens", config.kv_tokens, "Without --kv: tokens the own model reads");
   }
+  if (name == "trace") AddTraceOptions(app, config);
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
@@ -181,6 +207,7 @@ int Main(int argc, char** argv) {
   for (const Benchmark& benchmark : kBenchmarks) {
     CLI::App* command = app.add_subcommand(benchmark.name, benchmark.summary);
     AddCommonOptions(*command, config);
+    if (benchmark.run != RunTrace) AddArmOptions(*command, config);
     AddOwnOptions(benchmark.name, *command, config);
     command->callback([&] { result = RunBenchmark(benchmark, config); });
   }

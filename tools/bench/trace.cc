@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// trace: real requests, replayed. What they cost depends on what they share: how long the prefixes
+// are that come back, how often one is left before its end, when a conversation is over.
+
+#include "base/core/check.h"
+#include "tools/bench/fixture.h"
+#include "tools/bench/machine.h"
+#include "tools/bench/trace_reader.h"
+#include "tools/bench/trace_replay.h"
+
+namespace cairn::bench {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+Result<Durability> ParseDurability(const std::string& name) {
+  if (name == "memory") return Durability::kMemory;
+  if (name == "process") return Durability::kProcess;
+  if (name == "power") return Durability::kPower;
+  return Status(StatusCode::kInvalidArgument, "durability: memory, process or power, not " + name);
+}
+
+void ReportTimes(const std::string& name, const std::vector<double>& us, const std::string& of,
+                 Report* report) {
+  report->Value(name + "_p50_ms", Quantile(us, 0.5) * 1e-3, of);
+  report->Value(name + "_p95_ms", Quantile(us, 0.95) * 1e-3, "the same, slow end");
+  report->Value(name + "_p99_ms", Quantile(us, 0.99) * 1e-3, "the same, slowest end");
+}
+
+double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+void ReportTotals(const ReplayTotals& totals, uint64_t token_bytes, Report* report) {
+  const auto number = [&](const char* name, uint64_t value, const char* meaning) {
+    report->Value(name, static_cast<double>(value), meaning);
+  };
+  number("sessions", totals.sessions, "begun");
+  number("requests", totals.requests, "replayed");
+  number("input_tokens", totals.input_tokens, "of their prompts");
+  number("hit_tokens", totals.hit_tokens, "of these found in the store, and restored");
+  report->Value(
+      "hit_ratio",
+      Share(static_cast<double>(totals.hit_tokens), static_cast<double>(totals.input_tokens)),
+      "the quotient");
+  number("tokens", totals.appended_tokens, "appended, outputs included");
+  report->Value("appended_mib", static_cast<double>(totals.appended_tokens * token_bytes) / kMiB,
+                "their KV");
+  report->Value("restored_mib", static_cast<double>(totals.restored_bytes) / kMiB, "KV restored");
+  number("forks", totals.forks, "requests that left a branch before its end");
+  number("rewinds", totals.rewinds, "requests that went on where a prompt ended");
+  number("drops", totals.drops, "branches of sessions that were over");
+  number("verified_tokens", totals.verified_tokens, "positions compared with what was appended");
+  ReportTimes("append", totals.append_us, "an append call", report);
+  ReportTimes("restore", totals.restore_us, "a request's prefix", report);
+  double restore_us = 0;
+  for (const double us : totals.restore_us) restore_us += us;
+  report->Value("restore_gb_per_s",
+                Share(static_cast<double>(totals.restored_bytes), restore_us * 1e3), "all of them");
+}
+
+}  // namespace
+
+Status RunTrace(const Config& config, const std::string& scratch, Report* report) {
+  CAIRN_ASSIGN_OR_RETURN(const Durability durability, ParseDurability(config.trace_durability));
+  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, GeneratedModel(config.kv_bytes_per_token));
+  CAIRN_ASSIGN_OR_RETURN(auto reader, TraceReader::Open(config.trace_file, config.block_tokens));
+  const uint64_t token_bytes = model.token_bytes();
+  const std::string path = scratch + "/store";
+  Options options;
+  options.segment_bytes = config.segment_bytes;
+  CAIRN_ASSIGN_OR_RETURN(auto replay, Replay::Create(model, durability, config.source_bytes));
+  const uint64_t written_before = ProcessBytesWritten();
+  const uint64_t resident_before = ResidentBytes();
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options, report));
+  const double begin = NowUs();
+  CAIRN_RETURN_IF_ERROR(replay->Run(store, *reader,
+                                    {.requests = config.limit_requests,
+                                     .kv_bytes = config.limit_bytes,
+                                     .sessions_at_once = config.sessions_at_once}));
+  const double seconds = (NowUs() - begin) * 1e-6;
+  const uint64_t resident = ResidentBytes();
+  const StoreMetrics metrics = store.Metrics();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t live_tokens, replay->LiveTokens());
+  CAIRN_RETURN_IF_ERROR(store.Close());
+  const uint64_t written = ProcessBytesWritten() - written_before;
+
+  DropFileCaches(scratch);
+  const double open_begin = NowUs();
+  CAIRN_ASSIGN_OR_RETURN(store, OpenStore(path, options, report));
+  const double open_ms = (NowUs() - open_begin) * 1e-3;
+  CAIRN_RETURN_IF_ERROR(replay->VerifyAll(store).WithContext("after reopening"));
+  CAIRN_RETURN_IF_ERROR(store.Close());
+
+  const ReplayTotals& totals = replay->totals();
+  const auto bytes = [&](uint64_t tokens) {
+    return static_cast<double>(tokens * (token_bytes + sizeof(TokenId)));
+  };
+  report->Machine("durability", config.trace_durability);
+  report->Machine("kv_bytes_per_token", token_bytes);
+  report->Machine("sessions_at_once", config.sessions_at_once);
+  report->Machine("hot_tail_bytes", options.hot_tail_bytes);
+  ReportTotals(totals, token_bytes, report);
+  report->Value("branches", static_cast<double>(replay->branches()), "in the end");
+  report->Value("live_tokens", static_cast<double>(live_tokens),
+                "on their paths, shared ones once");
+  report->Value("write_amplification",
+                Share(static_cast<double>(written), bytes(totals.appended_tokens)),
+                "bytes given to the device, pre-writing included, to KV and ids appended");
+  report->Value(
+      "log_write_amplification",
+      Share(static_cast<double>(metrics.log_bytes_written), bytes(totals.appended_tokens)),
+      "bytes of the log alone");
+  report->Value("space_amplification",
+                Share(static_cast<double>(metrics.physical_bytes), bytes(live_tokens)),
+                "blocks of all files, spares included, to KV and ids of live_tokens");
+  report->Value("open_ms", open_ms, "opening it again, nothing cached");
+  report->Value("rss_mib",
+                (static_cast<double>(resident) - static_cast<double>(resident_before)) / kMiB,
+                "resident memory the replay added: the store's, and a few bytes an id");
+  report->Value("seconds", seconds, "the whole replay, generating and comparing KV included");
+  return Status::Ok();
+}
+
+}  // namespace cairn::bench
