@@ -56,6 +56,10 @@ struct Config {
   uint32_t block_tokens = 512;  // Of .jsonl files.
   uint32_t sessions_at_once = 8;
   uint64_t limit_requests = 0, limit_bytes = 1ull << 30;
+  // peers.
+  uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
+  double peer_seconds = 3;             // Of each work, all arms together.
+  uint32_t peer_rounds = 6;
 };
 
 // One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
@@ -151,5 +155,6 @@ Status RunFork(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
+Status RunPeers(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

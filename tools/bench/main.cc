@@ -65,6 +65,10 @@ constexpr std::array kBenchmarks = {
         "--file *.json (agent sessions), *.jsonl (requests), a directory or tar of them, also\n"
         "compressed. Prefixes known by hash id are restored and checked, the rest appended.",
         RunTrace},
+    Benchmark{"peers", "the same work on Cairn, LMDB, RocksDB with BlobDB, and a file a chunk",
+              "Appends, restores, branches, many small sessions; equal durability, equal cache\n"
+              "budget, every setting in the report. Engines not built in are named and skipped.",
+              RunPeers},
 };
 
 void PrintList() {
@@ -113,6 +117,15 @@ void AddTraceOptions(CLI::App& app, Config& config) {
       ->check(CLI::Range(uint64_t{0}, kNumberMax));
 }
 
+void AddPeersOptions(CLI::App& app, Config& config) {
+  app.add_option("--bytes", config.peer_bytes, "KV of the session that is restored; sizes follow")
+      ->check(CLI::Range(uint64_t{4} << 20, kNumberMax));
+  app.add_option("--seconds", config.peer_seconds, "Time to measure each work")
+      ->check(CLI::Range(0.001, 86'400.0));
+  app.add_option("--rounds", config.peer_rounds, "Blocks of each arm")
+      ->check(CLI::Range(1, 1'000'000));
+}
+
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "append-durable" || name == "append-token" || name.starts_with("restore")) {
     app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
@@ -140,6 +153,7 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--tokens", config.kv_tokens, "Without --kv: tokens the own model reads");
   }
   if (name == "trace") AddTraceOptions(app, config);
+  if (name == "peers") AddPeersOptions(app, config);
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
@@ -207,7 +221,8 @@ int Main(int argc, char** argv) {
   for (const Benchmark& benchmark : kBenchmarks) {
     CLI::App* command = app.add_subcommand(benchmark.name, benchmark.summary);
     AddCommonOptions(*command, config);
-    if (benchmark.run != RunTrace) AddArmOptions(*command, config);
+    const bool own_size = benchmark.run == RunTrace || benchmark.run == RunPeers;
+    if (!own_size) AddArmOptions(*command, config);
     AddOwnOptions(benchmark.name, *command, config);
     command->callback([&] { result = RunBenchmark(benchmark, config); });
   }
