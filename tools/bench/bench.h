@@ -55,7 +55,7 @@ struct Config {
   uint64_t kv_bytes_per_token = 2048;
   uint32_t block_tokens = 512;  // Of .jsonl files.
   uint32_t sessions_at_once = 8;
-  uint64_t limit_requests = 0, limit_bytes = 1ull << 30;
+  uint64_t limit_requests = 0, limit_bytes = 4ull << 30;
   // peers.
   uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
   double peer_seconds = 3;             // Of each work, all arms together.
