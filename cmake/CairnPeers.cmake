@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The engines that `cairn-bench peers` compares with, tools/bench/peers/*.cc: those of libraries that
+# tools/bench/peers/*.cc: what `cairn-bench peers` compares, with the engines whose libraries
 # are here. An absent one is named by the program as skipped. Sanitizers would watch foreign code that
 # was not built for them, so there it is chunk files alone.
 
