@@ -320,8 +320,9 @@ void StoreCore::KickSpace() {
 }
 
 void StoreCore::RunSpace() {
-  while (!space_stop_.load()) {
+  while (true) {
     const uint32_t seen = space_word_.load();
+    if (space_stop_.load()) break;  // After the word: what is kicked from here on is seen.
     const uint64_t wanted = compactions_wanted_.load();
     Status status;
     try {
