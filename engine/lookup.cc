@@ -204,6 +204,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.restored_table_bytes = counters_.frame_bytes.load();
   metrics.seals = counters_.seals.load();
   metrics.sealed_bytes = counters_.sealed_bytes.load();
+  metrics.rewritten_tables = counters_.rewritten_tables.load();
   metrics.retired_segments = counters_.retired_segments.load();
   metrics.restores_failed_corruption = counters_.failed_corruption.load();
   metrics.restores_failed_io = counters_.failed_io.load();

@@ -230,6 +230,9 @@ class StoreCore final : public wal::LogObserver,
   uint64_t LogBytesMax() const;
   void NoteSegment(uint64_t segment);
   Status SealUpTo(uint64_t segment);
+  Status SealPlaces(std::span<const uint64_t> nodes,
+                    const std::function<bool(const engine::Place&)>& wanted);
+  Status RewriteEmptiest(bool* rewritten);
   Status SealInto(std::span<engine::Tree::SealSource> sources, engine::SealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
@@ -284,7 +287,7 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
         failed_cancelled{0}, failed_other{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
-    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0};
+    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 

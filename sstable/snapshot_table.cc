@@ -2,6 +2,7 @@
 #include "sstable/snapshot_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
@@ -53,7 +54,7 @@ Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) cons
   return Status::Ok();
 }
 
-Status SnapshotTable::LoadFragments() {
+Result<std::vector<FragmentEntry>> SnapshotTable::ReadFragments() const {
   std::vector<FragmentEntry> fragments(footer_.info.fragments);
   const auto bytes = std::as_writable_bytes(std::span(fragments));
   const uint64_t offset = footer_.fragments_offset;
@@ -72,16 +73,18 @@ Status SnapshotTable::LoadFragments() {
     frames += entry.frames();
   }
   if (frames != footer_.info.frames) return Damaged(offset, "frames that belong to no fragment");
-  fragments_ = std::move(fragments);
-  return Status::Ok();
+  return fragments;
 }
 
 Result<std::span<const FragmentEntry>> SnapshotTable::Fragments() {
-  std::lock_guard lock(mutex_);
-  if (!loaded_) {
-    CAIRN_RETURN_IF_ERROR(LoadFragments());
-    loaded_ = true;
+  {
+    std::lock_guard lock(mutex_);
+    if (loaded_) return std::span<const FragmentEntry>(fragments_);
   }
+  CAIRN_ASSIGN_OR_RETURN(std::vector<FragmentEntry> fragments, ReadFragments());
+  std::lock_guard lock(mutex_);
+  // Else another thread was faster, and somebody may hold what it gave out.
+  if (!std::exchange(loaded_, true)) fragments_ = std::move(fragments);
   return std::span<const FragmentEntry>(fragments_);
 }
 

@@ -43,14 +43,14 @@ class SnapshotTable {
                 const ParsedSnapshotFooter& footer);
   Status Damaged(uint64_t offset, const std::string& what) const;
   Status ReadBytes(uint64_t offset, std::span<std::byte> into) const;
-  Status LoadFragments();
+  Result<std::vector<FragmentEntry>> ReadFragments() const;
 
   const TableContext context_;
   const std::unique_ptr<io::File> file_;
   const std::string path_;
   const ParsedSnapshotFooter footer_;
 
-  std::mutex mutex_;  // Held while the list is read: whoever comes meanwhile needs it as well.
+  std::mutex mutex_;  // Guards the two below; not held while they are read.
   bool loaded_ = false;
   std::vector<FragmentEntry> fragments_;
 };

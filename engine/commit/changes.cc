@@ -150,7 +150,10 @@ Status StoreCore::Drop(BranchId id, Durability durability) {
         return tree.ResolveDrop(static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) counters_.drops.fetch_add(1, std::memory_order_relaxed);
+  if (op.ok()) {
+    counters_.drops.fetch_add(1, std::memory_order_relaxed);
+    KickSpace();
+  }
   return op.status();
 }
 

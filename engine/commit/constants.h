@@ -42,6 +42,9 @@ inline constexpr char kTableDirectory[] = "tables";
 // much as two default segments. Small enough that half a dead table is no great loss.
 inline constexpr uint64_t kSealSourceBytes = 32u << 20;
 inline constexpr uint64_t kTableRawBytes = 128u << 20;
+// A table is rewritten when less of it is needed: so at most as much again is dead as alive, and
+// each byte is rewritten at most once for every byte that died.
+inline constexpr double kLiveShareMin = 0.5;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one seal record: about 100 KiB of fields, so that it fits every segment.

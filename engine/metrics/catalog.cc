@@ -99,6 +99,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      "What went into tables, before it was packed.", &M::sealed_bytes},
     {"retired_segments", "cairn_retired_segments_total", "", kCounter,
      "Segments of the log that were given back.", &M::retired_segments},
+    {"rewritten_tables", "cairn_rewritten_tables_total", "", kCounter,
+     "Tables rewritten because little of them was needed.", &M::rewritten_tables},
     {"stored_bytes", "cairn_stored_bytes", "", kGauge, "Files that hold contents, without spares.",
      &M::stored_bytes},
     {"tables", "cairn_tables", "", kGauge, "Snapshot tables.", &M::tables},

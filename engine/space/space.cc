@@ -132,6 +132,21 @@ Status StoreCore::SealUpTo(uint64_t segment) {
     std::lock_guard lock(mutex_);
     nodes = tree_.LoggedUpTo(segment);
   }
+  CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const engine::Place& place) {
+    return place.log.segment != 0 && place.log.segment <= segment;
+  }));
+  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
+  std::lock_guard lock(mutex_);
+  tree_.ForgetLoggedUpTo(segment);
+  return Status::Ok();
+}
+
+// What of these nodes (ascending) lies at a wanted place moves into new tables.
+Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
+                             const std::function<bool(const engine::Place&)>& wanted) {
+  const auto bytes_of = [](const Tree::SealSource& source) {
+    return engine::FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
+  };
   StoreSealReader reader(this);
   std::vector<Tree::SealSource> sources;
   uint64_t bytes = 0;
@@ -139,12 +154,9 @@ Status StoreCore::SealUpTo(uint64_t segment) {
     const size_t first = sources.size();
     {
       std::lock_guard lock(mutex_);
-      tree_.CollectLogged(nodes[i], segment, engine::kSealSourceBytes, &sources);
+      tree_.Collect(nodes[i], wanted, engine::kSealSourceBytes, &sources);
     }
-    for (size_t s = first; s < sources.size(); ++s) {
-      const engine::FragmentLayout layout(*sources[s].model, sources[s].lane);
-      bytes += layout.position_bytes() * sources[s].count;
-    }
+    for (size_t s = first; s < sources.size(); ++s) bytes += bytes_of(sources[s]);
     const bool last = i + 1 == nodes.size();
     if (!last && bytes < engine::kTableRawBytes) continue;
     // A long conversation alone may be worth several tables.
@@ -152,8 +164,7 @@ Status StoreCore::SealUpTo(uint64_t segment) {
       size_t end = begin;
       for (uint64_t in_table = 0; end < sources.size() && in_table < engine::kTableRawBytes;
            ++end) {
-        const engine::FragmentLayout layout(*sources[end].model, sources[end].lane);
-        in_table += layout.position_bytes() * sources[end].count;
+        in_table += bytes_of(sources[end]);
       }
       CAIRN_RETURN_IF_ERROR(SealInto(std::span(sources).subspan(begin, end - begin), &reader));
       begin = end;
@@ -161,9 +172,6 @@ Status StoreCore::SealUpTo(uint64_t segment) {
     sources.clear();
     bytes = 0;
   }
-  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  std::lock_guard lock(mutex_);
-  tree_.ForgetLoggedUpTo(segment);
   return Status::Ok();
 }
 
@@ -216,6 +224,41 @@ Status StoreCore::DeleteDeadTables() {
     std::lock_guard lock(mutex_);
     tree_.ForgetTable(number);
   }
+  return Status::Ok();
+}
+
+// A table of which less than half is needed is written anew without the rest; the old one is dead
+// then. Of several the emptiest is first.
+Status StoreCore::RewriteEmptiest(bool* rewritten) {
+  *rewritten = false;
+  uint64_t emptiest = 0, live_before = 0;
+  double share = engine::kLiveShareMin;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      const double live =
+          static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
+      if (use.live_bytes == 0 || live >= share) continue;
+      emptiest = number;
+      live_before = use.live_bytes;
+      share = live;
+    }
+  }
+  if (emptiest == 0) return Status::Ok();
+  std::vector<uint64_t> nodes;  // Ascending, as the fragments are.
+  {
+    CAIRN_ASSIGN_OR_RETURN(const auto table, tables_.Open(emptiest));
+    CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
+    for (const sstable::FragmentEntry& fragment : fragments) {
+      if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(SealPlaces(
+      nodes, [emptiest](const engine::Place& place) { return place.table == emptiest; }));
+  counters_.rewritten_tables.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  const auto left = tree_.tables().find(emptiest);
+  *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
   return Status::Ok();
 }
 
@@ -334,6 +377,12 @@ void StoreCore::RunSpace() {
       while (status.ok() && retired && !space_stop_.load() &&
              (all || log_->counters().segment_bytes_live > LogBytesMax())) {
         status = RetireOldest(&retired);
+      }
+      // Last: a damaged table must not keep the log from being given back.
+      bool rewritten = true;
+      while (status.ok() && rewritten && !space_stop_.load()) {
+        status = RewriteEmptiest(&rewritten);
+        if (status.ok() && rewritten) status = DeleteDeadTables();
       }
     } catch (const std::bad_alloc&) {
       status = Status(StatusCode::kOutOfMemory, "memory for sealing");

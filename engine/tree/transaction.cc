@@ -464,12 +464,12 @@ Status Transaction::ApplyDrop(const Op& op) {
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status Transaction::ApplySeal(const Op& op) {
   if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
-  undo_.reserve(undo_.size() + 1 + op.sealed.size());
-  if (const auto [use, is_new] = tree_->tables_.try_emplace(op.other, TableUse{op.position, 0});
+  undo_.reserve(undo_.size() + 1 + 2 * op.sealed.size());
+  if (const auto [use, is_new] = tree_->tables_.try_emplace(op.other, TableUse{op.position, 0, 0});
       is_new) {
-    tree_->dirty_.tables.push_back(op.other);
     undo_.push_back([tree = tree_, table = op.other] { tree->tables_.erase(table); });
   }
+  tree_->dirty_.tables.push_back(op.other);
   for (const SealedRange& range : op.sealed) {
     const auto found = tree_->nodes_.find(range.node);
     if (found == tree_->nodes_.end()) {
@@ -483,6 +483,10 @@ Status Transaction::ApplySeal(const Op& op) {
                           : range.lane < node->lanes.size() ? SealLane(node, range, place)
                                                             : Unfit(op, "no such lane");
     CAIRN_RETURN_IF_ERROR(status);
+    tree_->tables_.at(op.other).sealed_bytes += range.stored_bytes;
+    undo_.push_back([tree = tree_, table = op.other, bytes = range.stored_bytes] {
+      tree->tables_.at(table).sealed_bytes -= bytes;
+    });
   }
   return Status::Ok();
 }

@@ -343,13 +343,10 @@ void Tree::ForgetTable(uint64_t table) {
   dirty_.tables.push_back(table);
 }
 
-void Tree::CollectLogged(uint64_t id, uint64_t segment, uint64_t bytes,
-                         std::vector<SealSource>* sources) const {
+void Tree::Collect(uint64_t id, const std::function<bool(const Place&)>& wanted, uint64_t bytes,
+                   std::vector<SealSource>* sources) const {
   const Node* node = FindNode(id);
   if (node == nullptr) return;
-  const auto logged = [&](const Place& place) {
-    return place.log.segment != 0 && place.log.segment <= segment;
-  };
   const std::shared_ptr<const ModelSpec> model = FindModel(node->model);
   for (uint32_t lane = 0; lane < node->lanes.size(); ++lane) {
     const FragmentLayout layout(*model, lane);
@@ -360,7 +357,7 @@ void Tree::CollectLogged(uint64_t id, uint64_t segment, uint64_t bytes,
     };
     flush();
     for (const Extent& extent : node->lanes[lane].extents) {
-      if (!logged(extent.place)) {
+      if (!wanted(extent.place)) {
         flush();
         continue;
       }
@@ -375,7 +372,7 @@ void Tree::CollectLogged(uint64_t id, uint64_t segment, uint64_t bytes,
   }
   const auto states = [&](const std::vector<Mark>& marks, uint32_t lane) {
     for (const Mark& mark : marks) {
-      if (!logged(mark.place)) continue;
+      if (!wanted(mark.place)) continue;
       sources->push_back({.node = id,
                           .lane = lane,
                           .begin = mark.position,

@@ -114,8 +114,9 @@ struct LanePiece {
 
 // A snapshot table as the tree uses it.
 struct TableUse {
-  uint64_t bytes = 0;       // Of the file.
-  uint64_t live_bytes = 0;  // Stored bytes of frames that some node still needs, about.
+  uint64_t bytes = 0;         // Of the file.
+  uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it.
+  uint64_t live_bytes = 0;    // Of those, what some node still needs, about.
 };
 
 // Sums over all nodes. A lane counts when it holds something.
@@ -184,10 +185,10 @@ class Tree {
     Mark mark{};                    // ...this.
     uint64_t stored_bytes = 0;      // Set when it was written.
   };
-  // What of a node lies in log segments up to `segment`, cut into sources of at most `bytes` of KV
-  // (or one extent) and at pages; appended to `sources`.
-  void CollectLogged(uint64_t node, uint64_t segment, uint64_t bytes,
-                     std::vector<SealSource>* sources) const;
+  // What of a node lies at a wanted place, cut into sources of at most `bytes` of KV (or one
+  // extent) and at pages; appended to `sources`.
+  void Collect(uint64_t node, const std::function<bool(const Place&)>& wanted, uint64_t bytes,
+               std::vector<SealSource>* sources) const;
   Op ResolveSeal(uint64_t table, uint64_t table_bytes, std::span<const SealSource> sources) const;
 
   // After replay: entries of LoggedUpTo that were sealed since. Tables: see ApplySeal.

@@ -36,6 +36,10 @@ enum NodeField : uint16_t {
 };
 constexpr std::array<uint16_t, 5> kNodeFields = {1, 2, 3, 4, 5};
 
+struct TableBytes {
+  uint64_t bytes, sealed_bytes;
+};
+static_assert(sizeof(TableBytes) == 16);
 struct LaneBytes {
   uint64_t start, end;
   uint32_t chunks, zero;
@@ -257,10 +261,12 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch, std::vector<uin
   }
   for (const uint64_t id : dirty.tables) {
     const auto table = tree->tables_.find(id);
-    const uint64_t bytes = table == tree->tables_.end() ? 0 : table->second.bytes;
-    CAIRN_RETURN_IF_ERROR(
-        bytes == 0 ? batch->Delete(Key('T', id))
-                   : batch->Put(Key('T', id), Text(std::as_bytes(std::span(&bytes, 1)))));
+    if (table == tree->tables_.end()) {
+      CAIRN_RETURN_IF_ERROR(batch->Delete(Key('T', id)));
+      continue;
+    }
+    const TableBytes bytes{table->second.bytes, table->second.sealed_bytes};
+    CAIRN_RETURN_IF_ERROR(batch->Put(Key('T', id), Text(std::as_bytes(std::span(&bytes, 1)))));
   }
   for (const uint64_t id : dirty.heads) {
     if (const auto head = tree->heads_.find(id); head != tree->heads_.end()) {
@@ -322,10 +328,10 @@ Status TreeRecords::LoadRecord(std::string_view key, std::string_view value, Tre
       return Status::Ok();
     }
     case 'T': {
-      TableUse use;
-      if (value.size() != sizeof(use.bytes)) return Damaged(key, "bad table");
-      std::memcpy(&use.bytes, value.data(), sizeof(use.bytes));
-      tree->tables_[id] = use;
+      TableBytes bytes;
+      if (value.size() != sizeof(bytes)) return Damaged(key, "bad table");
+      std::memcpy(&bytes, value.data(), sizeof(bytes));
+      tree->tables_[id] = {bytes.bytes, bytes.sealed_bytes, 0};
       return Status::Ok();
     }
     case 'H': {

@@ -137,6 +137,32 @@ TEST_P(SealTest, WhatNobodyReachesIsDeleted) {
   EXPECT_TRUE(HasKv(Find("other"), model, 0, 10));
 }
 
+TEST_P(SealTest, AHalfEmptyTableIsRewritten) {
+  const ModelSpec model = WideModel();
+  const ModelId id = Register(model);
+  Branch chat = Create(id, "chat"), other = Create(id, "other");
+  ASSERT_OK(AppendSome(chat, model, 0, 60));
+  ASSERT_OK(AppendSome(other, model, 0, 40));
+  ASSERT_OK(store_.Compact());
+  const std::vector<std::string> first = Tables();
+  ASSERT_EQ(1U, first.size());
+  const uint64_t full = store_.Metrics().table_bytes;
+  ASSERT_OK_ASSIGN(Branch start, chat.ForkAt(2, {.name = "start"}));
+  ASSERT_OK(chat.Drop());
+  // Whoever forked keeps the whole node, until it is cut to what is reached.
+  EXPECT_TRUE(HasKv(start, model, 0, 2));
+  ASSERT_OK(start.Drop());
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(1U, store_.Metrics().rewritten_tables);
+  EXPECT_LT(store_.Metrics().table_bytes, full / 2);
+  EXPECT_NE(first, Tables());
+  for (int opened = 0; opened < 2; ++opened) {
+    EXPECT_EQ(1U, Tables().size());
+    EXPECT_TRUE(HasKv(Find("other"), model, 0, 40));
+    Reopen();
+  }
+}
+
 TEST_P(SealTest, WithoutRoomForTablesNothingIsLost) {
   const ModelSpec model = WideModel();
   Options options = world_->options();

@@ -67,6 +67,7 @@ struct StoreMetrics {
   uint64_t seals = 0;             // Snapshot tables written.
   uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
+  uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
 
   // --- Space (gauges)
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.
