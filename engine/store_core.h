@@ -118,7 +118,8 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
-  Status Replay(wal::RecoveryOptions recovery, engine::Tree* tree, wal::RecoveredLog* recovered);
+  Status Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery, engine::Tree* tree,
+                wal::RecoveredLog* recovered);
   Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
@@ -223,7 +224,9 @@ class StoreCore final : public wal::LogObserver,
 
   // --- space/space.cc
   void SetTableContext();
-  Status LoadTree(engine::Tree* tree);
+  Status LoadTree(const engine::Manifest& manifest, engine::Tree* tree);
+  Status ReplaceManifest(engine::Manifest next);
+  const StoreId& store_id() const { return tables_.context().store; }
   Status OpenIndex();
   Status DumpTree();
   Status RetireOldest(bool* retired);
@@ -251,7 +254,8 @@ class StoreCore final : public wal::LogObserver,
   uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
   std::atomic<uint32_t> uses_{0};
-  engine::Manifest manifest_;
+  engine::Manifest manifest_;  // See ReplaceManifest.
+  std::mutex manifest_mutex_;
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   std::unique_ptr<io::FileLock> lock_;
@@ -260,6 +264,7 @@ class StoreCore final : public wal::LogObserver,
 
   mutable std::mutex mutex_;
   engine::Tree tree_;
+  uint64_t log_start_ = 1;        // What lies below is being given back.
   std::set<BranchId> gathering_;  // Branches with a large append under way.
   std::atomic<uint32_t> gathering_version_{0};
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;

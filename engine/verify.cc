@@ -24,11 +24,22 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
   }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
   VerifyReport report;
+  std::vector<uint64_t> tables;
+  std::unique_ptr<engine::Pins::Pin> pin;
+  uint64_t log_start = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      if (use.live_bytes > 0) tables.push_back(number);
+    }
+    log_start = log_start_;
+    pin = pins_.Take(log_start, tables);
+  }
   std::vector<Found> records;
   wal::RecoveryOptions recovery;
   recovery.directory = io::JoinPath(path_, "log");
-  recovery.store = manifest_.store;
-  recovery.first_segment = manifest_.log_start_segment;
+  recovery.store = store_id();
+  recovery.first_segment = log_start;
   recovery.read_only = true;
   recovery.salvage = options_.salvage;
   recovery.stop_after = log_->written_sequence();
@@ -65,7 +76,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
       continue;
     }
     const std::span<const std::byte> bytes = buffer.span().subspan(at.offset - begin, at.bytes);
-    const auto record = wal::ParseRecord(bytes, at, manifest_.store);
+    const auto record = wal::ParseRecord(bytes, at, store_id());
     if (!record.ok()) {
       damage(record.status());
       continue;
@@ -73,19 +84,10 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
     for (size_t strip = 0; strip < record->strip_count(); ++strip) {
       ++report.strips;
       report.bytes += record->strip(strip).bytes;
-      if (Status status = record->VerifyStrip(bytes, strip, manifest_.store); !status.ok()) {
+      if (Status status = record->VerifyStrip(bytes, strip, store_id()); !status.ok()) {
         damage(status);
       }
     }
-  }
-  std::vector<uint64_t> tables;
-  std::unique_ptr<engine::Pins::Pin> pin;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes > 0) tables.push_back(number);
-    }
-    pin = pins_.Take(UINT64_MAX, tables);
   }
   for (const uint64_t number : tables) {
     const auto table = tables_.Open(number);

@@ -209,8 +209,8 @@ Status StoreCore::OpenFiles() {
     recovery.read_only = options_.read_only;
     recovery.salvage = options_.salvage;
     SetTableContext();
-    CAIRN_RETURN_IF_ERROR(LoadTree(&tree_));
-    CAIRN_RETURN_IF_ERROR(Replay(recovery, &tree_, &recovered));
+    CAIRN_RETURN_IF_ERROR(LoadTree(manifest_, &tree_));
+    CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
     if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
     if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
     if (const Status whole = CheckLogIsWhole(recovered); !whole.ok()) {
@@ -230,11 +230,11 @@ Status StoreCore::OpenFiles() {
   return manifest.status();
 }
 
-Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
-                         wal::RecoveredLog* recovered) {
+Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
+                         engine::Tree* tree, wal::RecoveredLog* recovered) {
   recovery.directory = io::JoinPath(path_, kLogDirectory);
-  recovery.store = manifest_.store;
-  recovery.first_segment = manifest_.log_start_segment;
+  recovery.store = manifest.store;
+  recovery.first_segment = manifest.log_start_segment;
   std::map<uint64_t, std::vector<engine::Part>> open_units;
   const auto on_record = [&](const wal::RecordView& record) -> Status {
     const auto place = [&](const Status& status) {
@@ -244,7 +244,7 @@ Status StoreCore::Replay(wal::RecoveryOptions recovery, engine::Tree* tree,
     auto ops = engine::DecodeRecord(record);
     if (!ops.ok()) return place(ops.status());
     // The index has it; but parts may count only with a record that it does not have.
-    const bool in_index = record.sequence <= manifest_.index_sequence;
+    const bool in_index = record.sequence <= manifest.index_sequence;
     if (in_index && (ops->empty() || ops->front().kind != engine::OpKind::kPart)) {
       open_units.erase(record.unit);
       return Status::Ok();

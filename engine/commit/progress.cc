@@ -81,8 +81,14 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   wal::RecoveryOptions recovery;
   recovery.read_only = true;  // The device has just failed a write: nothing is synced.
   recovery.stop_after = acknowledged;
-  Status status = LoadTree(&tree);
-  if (status.ok()) status = Replay(recovery, &tree, &recovered);
+  const auto pin = pins_.Take(0, {});
+  engine::Manifest manifest;
+  {
+    std::lock_guard lock(manifest_mutex_);
+    manifest = manifest_;
+  }
+  Status status = LoadTree(manifest, &tree);
+  if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered);
   if (!status.ok()) {
     OnEvent("the tree could not be replayed after the log failed, reads show what was applied: " +
             status.ToString());

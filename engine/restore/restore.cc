@@ -190,7 +190,7 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   std::vector<OpenPiece> open;
   std::vector<FrameJob> frames;
   CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
-  engine::Scatterer scatterer(plan, request, manifest_.store, progress, open, frames);
+  engine::Scatterer scatterer(plan, request, store_id(), progress, open, frames);
   RestoreRun run(this, &scatterer, open, frames);
   for (const RecordJob& job : plan.jobs) {
     const wal::Pinned hot = FindHot(job.location, job.read_bytes);
@@ -324,14 +324,13 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer.span().first(end - begin)));
     bytes = buffer.span().subspan(at.offset - begin, at.bytes);
   }
-  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
-                         wal::ParseRecord(bytes, at, manifest_.store));
+  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record, wal::ParseRecord(bytes, at, store_id()));
   if (mark.strip >= record.strip_count()) {
     return Status(StatusCode::kCorruption, "log segment " + std::to_string(at.segment) +
                                                ", offset " + std::to_string(at.offset) +
                                                ": a state's strip is missing");
   }
-  CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, mark.strip, manifest_.store));
+  CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, mark.strip, store_id()));
   const std::span<const std::byte> strip =
       bytes.subspan(record.strip_offset(mark.strip), record.strip(mark.strip).bytes);
   std::vector<std::byte> state(strip.begin(), strip.end());

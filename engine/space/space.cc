@@ -73,11 +73,18 @@ Result<uint64_t> StoreCore::NewTableNumber() {
   if (next_table_ == manifest_.next_file_number) {
     engine::Manifest next = manifest_;
     next.next_file_number += engine::kTableNumbersAtOnce;
-    ++next.number;
-    CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
-    manifest_ = std::move(next);
+    CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   }
   return next_table_++;
+}
+
+// Only this thread writes manifest_ while the store is open, so it may read it as it is.
+Status StoreCore::ReplaceManifest(engine::Manifest next) {
+  ++next.number;
+  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
+  std::lock_guard lock(manifest_mutex_);
+  manifest_ = std::move(next);
+  return Status::Ok();
 }
 
 Status StoreCore::TakeSpace(uint64_t bytes) { return ledger_.Take(bytes); }
@@ -96,13 +103,14 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   tables_.SetContext(context);
   next_table_ = manifest_.next_file_number;
+  log_start_ = manifest_.log_start_segment;
 }
 
 // The tree as the checkpoint has it, from which the log goes on.
-Status StoreCore::LoadTree(engine::Tree* tree) {
-  if (manifest_.index.empty()) return Status::Ok();
+Status StoreCore::LoadTree(const engine::Manifest& manifest, engine::Tree* tree) {
+  if (manifest.index.empty()) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const auto index,
-                         sstable::LsmIndex::Open({tables_.context(), {}}, manifest_.index));
+                         sstable::LsmIndex::Open({tables_.context(), {}}, manifest.index));
   return engine::TreeRecords::Load(*index, tree);
 }
 
@@ -297,9 +305,7 @@ Status StoreCore::DumpTree() {
   next.index = index_->live();
   next.index_sequence = next.last_sequence = sequence;
   next.next_id = next_id;
-  ++next.number;
-  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
-  manifest_ = std::move(next);
+  CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   index_->Release(removed);
   return index_->DeleteReleased();
 }
@@ -315,13 +321,16 @@ Status StoreCore::RetireOldest(bool* retired) {
   if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
   CAIRN_RETURN_IF_ERROR(DumpTree());
-  // Whoever planned a read of it did so before it was sealed, and has it pinned.
-  if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
+  {
+    // Whoever planned a read of it did so before it was sealed, and has it pinned; whoever reads
+    // the whole log begins at log_start_.
+    std::lock_guard lock(mutex_);
+    if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
+    log_start_ = oldest.number + 1;
+  }
   engine::Manifest next = manifest_;
   next.log_start_segment = oldest.number + 1;
-  ++next.number;
-  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
-  manifest_ = std::move(next);
+  CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
   *retired = true;

@@ -44,6 +44,8 @@ struct Case {
   std::vector<std::string> ratios;
   bool opens_store = true;
 };
+// Else the test's name would hold addresses.
+void PrintTo(const Case& one, std::ostream* out) { *out << one.bench << " " << one.arguments; }
 
 const std::vector<std::string> kAppendValues = {"p50_us",
                                                 "p99_us",
@@ -89,6 +91,10 @@ std::vector<Case> Cases() {
        "--session-bytes 8388608",
        Plus(restore, {"raw_read_ms", "open_ms"}),
        {"logical_to_raw_read"}},
+      {"restore-cold",
+       "--session-bytes 8388608 --sealed",
+       Plus(restore, {"raw_read_ms", "open_ms", "stored_to_raw", "seal_mb_per_s"}),
+       {"logical_to_raw_read", "logical_to_raw_read_packed"}},
       {"restore-warm",
        "--session-bytes 8388608",
        Plus(restore, {"memcpy_gb_per_s"}),

@@ -393,6 +393,8 @@ struct Failure {
   const char* name;
   io::SimOp op;
 };
+// Else the test's name would hold addresses.
+void PrintTo(const Failure& failure, std::ostream* out) { *out << failure.name; }
 
 class LogFailureTest : public LogTest, public ::testing::WithParamInterface<Failure> {};
 

@@ -27,6 +27,8 @@ struct Backend {
   io::World (*make)();
   bool in_memory;
 };
+// Else the test's name would hold addresses.
+void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
 io::World Real(io::IoBackend backend) {
   auto world = io::MakeRealWorld(backend);

@@ -44,6 +44,7 @@ struct Config {
   uint64_t kv_bytes = 128ull << 10;   // append-token: of one token.
   uint64_t sync_delay_us = 0;         // append-group.
   std::string durability = "memory";  // submit.
+  bool sealed = false;                // restore-cold.
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
   uint64_t tokens = 8192;             // fork.
   uint64_t steps = 100'000;           // rewind.

@@ -3,6 +3,7 @@
 #include "tools/bench/kv_source.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <random>
 
@@ -63,8 +64,22 @@ KvPool::KvPool(const ModelSpec& model, Layout layout, uint64_t tokens, uint64_t 
   memory_ = AlignedBuffer::TryAllocate(Allocator::Default(), size, 2 << 20);
   CAIRN_CHECK(!memory_.empty());
   std::mt19937_64 random(seed);
-  auto* words = reinterpret_cast<uint64_t*>(memory_.data());
-  for (uint64_t i = 0; i < size / sizeof(uint64_t); ++i) words[i] = random();
+  // Bf16 values as KV has them: normally distributed, the channels of different scale, so that a
+  // codec finds what it would find in real ones. Drawn from a table, since gigabytes are needed.
+  std::vector<uint16_t> normal(1 << 16);
+  std::normal_distribution<float> distribution;
+  for (uint16_t& value : normal) {
+    value = static_cast<uint16_t>(std::bit_cast<uint32_t>(distribution(random)) >> 16);
+  }
+  auto* values = reinterpret_cast<uint16_t*>(memory_.data());
+  const uint64_t channels = model.groups[0].planes[0].row_bytes / sizeof(uint16_t);
+  for (uint64_t i = 0; i < size / sizeof(uint16_t); i += 4) {
+    uint64_t draw = random();
+    for (uint64_t j = i; j < i + 4; ++j, draw >>= 16) {
+      const auto halvings = static_cast<uint16_t>(j % channels % 4);  // Exponents, bits 7 to 14.
+      values[j] = static_cast<uint16_t>(normal[draw & 0xFFFF] - (halvings << 7));
+    }
+  }
   for (uint64_t i = 0; i < tokens / kTokensPerBlock; ++i) {
     block_order_.push_back(static_cast<int32_t>(i));
   }

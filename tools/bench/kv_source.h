@@ -29,8 +29,8 @@ Result<Layout> ParseLayout(const std::string& name);  // "nhd", "hnd", "token-ma
 inline constexpr uint32_t kTokensPerBlock = 16;
 
 // Memory for `tokens` positions (a multiple of 16) of a model with one group, touched and filled
-// with random bytes. Blocks are used in shuffled order, as a serving engine's allocator leaves
-// them.
+// with random bf16 values that are distributed as KV is. Blocks are used in shuffled order, as a
+// serving engine's allocator leaves them.
 class KvPool {
  public:
   KvPool(const ModelSpec& model, Layout layout, uint64_t tokens, uint64_t seed);

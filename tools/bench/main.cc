@@ -141,6 +141,9 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--session-bytes", config.session_bytes, "KV of the session")
         ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
+  if (name == "restore-cold") {
+    app.add_flag("--sealed", config.sealed, "Out of snapshot tables instead of the log");
+  }
   if (name == "fork") {
     app.add_option("--tokens", config.tokens, "Length of the branch")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
