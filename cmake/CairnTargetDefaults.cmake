@@ -21,6 +21,10 @@ function(cairn_target_defaults target)
   endif()
   if(CAIRN_SANITIZE)
     list(APPEND options -fsanitize=${CAIRN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    # Instrumented, std::regex and others look uninitialized to gcc 12.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      list(APPEND options -Wno-maybe-uninitialized)
+    endif()
     target_link_options(${target} PRIVATE -fsanitize=${CAIRN_SANITIZE})
   endif()
   target_compile_options(${target} PRIVATE
