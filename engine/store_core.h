@@ -307,6 +307,8 @@ class StoreCore final : public wal::LogObserver,
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
   uint64_t next_table_ = 1;
+  std::vector<uint64_t> gone_nodes_;     // Their records are still in the index.
+  std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<bool> space_stop_{false};
   std::atomic<uint32_t> space_word_{0};
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.

@@ -275,21 +275,22 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
 // Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
 // then needed for content alone.
 Status StoreCore::DumpTree() {
-  sstable::WriteBatch batch = index_->NewBatch();
-  std::vector<uint64_t> gone;
   uint64_t sequence = 0, next_id = 0;
   {
     std::lock_guard lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &batch, &gone));
+    sstable::WriteBatch changed = index_->NewBatch();
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed, &gone_nodes_));
+    index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
     sequence = log_->last_reserved_sequence();
     next_id = tree_.next_id();
   }
-  const Status deleted = engine::TreeRecords::DeleteGone(*index_, gone, &batch);
-  // In the index at once: the tree counts it as dumped.
-  index_->Apply(std::move(batch));
-  CAIRN_RETURN_IF_ERROR(deleted);
+  // What fails from here on leaves its part to the next dump, and until then there is no
+  // checkpoint.
+  sstable::WriteBatch deleted = index_->NewBatch();
+  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteGone(*index_, gone_nodes_, &deleted));
+  index_->Apply(std::move(deleted));
+  gone_nodes_.clear();
   CAIRN_RETURN_IF_ERROR(index_->Freeze(sequence).status());
-  std::vector<uint64_t> removed;
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
     if (!flushed.has_value()) break;
@@ -297,7 +298,7 @@ Status StoreCore::DumpTree() {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto edit, index_->CompactOnce());
     if (!edit.has_value()) break;
-    removed.insert(removed.end(), edit->removed.begin(), edit->removed.end());
+    merged_tables_.insert(merged_tables_.end(), edit->removed.begin(), edit->removed.end());
   }
   // The index must not be ahead of what the log still has after a power loss.
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
@@ -306,7 +307,8 @@ Status StoreCore::DumpTree() {
   next.index_sequence = next.last_sequence = sequence;
   next.next_id = next_id;
   CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
-  index_->Release(removed);
+  index_->Release(merged_tables_);
+  merged_tables_.clear();
   return index_->DeleteReleased();
 }
 

@@ -3,6 +3,7 @@
 // Property: sealing changes where content lies and nothing else. What was sealed comes back bit for
 // bit, at any position, for any branch, also after reopening; what nobody reaches any more goes; an
 // error while sealing costs nothing; damage to a table is named and never served.
+#include <cerrno>
 #include <cstring>
 
 #include "tests/engine/engine_test.h"
@@ -229,6 +230,53 @@ TEST_P(SealTest, ALargeAppendKeepsItsPartsWhileItIsGathered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, SealTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
+
+// Whatever fails while deltas are sealed and the log is given back, once, costs nothing: another
+// try succeeds or the log was poisoned, and what is found afterwards is what was there.
+TEST(SealFaultTest, EveryOperationFailed) {
+  const ModelSpec model = TinyModel();
+  uint64_t struck = 0;
+  for (uint64_t at = 0;; ++at) {
+    SCOPED_TRACE("operation " + std::to_string(at));
+    io::SimWorld sim = io::MakeSimWorld(1);
+    Options options = TinyOptions();
+    options.world = std::make_shared<io::World>(sim.world());
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+    ASSERT_OK_ASSIGN(Branch doomed, store.CreateBranch(id, {.name = "doomed"}));
+    ASSERT_OK(AppendSome(chat, model, 0, 20));
+    ASSERT_OK(AppendSome(doomed, model, 0, 20));
+    ASSERT_OK_ASSIGN(Branch twin, doomed.ForkAt(10, {.name = "twin"}));
+    ASSERT_OK(AppendSome(twin, model, 10, 5));
+    ASSERT_OK(store.Compact());
+    // Parents and children that the index knows are gone; half of the table is dead.
+    ASSERT_OK(twin.Drop());
+    ASSERT_OK(doomed.Drop());
+    ASSERT_OK(AppendSome(chat, model, 20, 20, kSeed, Durability::kPower));
+    sim.disk->AddFault({.when = {}, .at_index = sim.disk->operations() + at, .error = EIO});
+    const uint64_t struck_before = sim.disk->faults_struck();
+    const Status first = store.Compact();
+    const bool hit = sim.disk->faults_struck() != struck_before;
+    struck += hit;
+    sim.disk->ClearFaults();
+    if (store.poisoned().ok()) {
+      EXPECT_OK(store.Compact()) << "after " << first.ToString();
+    }
+    EXPECT_TRUE(HasKv(chat, model, 0, 40));
+    (void)store.Close();  // Of a poisoned store it tells so.
+    ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(chat, store.FindBranch("chat"));
+    EXPECT_TRUE(HasKv(chat, model, 0, 40));
+    EXPECT_FAILS(store.FindBranch("doomed"), StatusCode::kNotFound);
+    EXPECT_EQ(1U, store.Metrics().nodes);
+    ASSERT_OK_ASSIGN(const VerifyReport report, store.Verify(VerifyLevel::kAll));
+    EXPECT_TRUE(report.damages.empty());
+    ASSERT_OK(store.Close());
+    if (!hit) break;
+  }
+  EXPECT_GT(struck, 20U);
+}
 
 // Every byte of a table is either checked or means nothing.
 TEST(SealDamageTest, EveryFlippedByteIsNamedOrHarmless) {

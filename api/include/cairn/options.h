@@ -48,7 +48,9 @@ struct Options {
   // --- Opening
   bool create_if_missing = false;
   bool error_if_exists = false;
-  // Takes no lock and writes nothing; shows what was durable or written when it was opened.
+  // Takes no lock and writes nothing; shows what was durable or written when it was opened. A
+  // writer beside it may give back files that it still needs: then a read fails (kCorruption,
+  // kNotFound) and never shows anything else; opening again helps.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it; what was cut is gone for
   // good once something is written. For `cairn repair`.
