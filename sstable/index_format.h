@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "base/codec/hash.h"
+#include "base/core/align.h"
 #include "cairn/status.h"
 #include "sstable/constants.h"
 
@@ -104,10 +105,6 @@ struct ParsedFooter {
   BlockHandle root;
   uint32_t filter_probes = 0;
 };
-
-constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
-  return (value + alignment - 1) & ~(alignment - 1);
-}
 
 template <typename T>
 T LoadAs(const void* from) {

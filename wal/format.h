@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "base/codec/hash.h"
+#include "base/core/align.h"
 #include "cairn/status.h"
 #include "wal/constants.h"
 #include "wal/record.h"
@@ -134,10 +135,6 @@ static_assert(sizeof(FooterRecord) == 8);
 inline constexpr uint32_t kFirstGroupOffset = kBlock;
 // What a segment's first group may take at most, header included.
 constexpr uint64_t MaxGroupBytes(uint64_t segment_bytes) { return segment_bytes - kBlock; }
-
-constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
-  return (value + alignment - 1) & ~(alignment - 1);
-}
 
 // Frame, fields and strip table: what the header hash covers, and all that recovery needs.
 constexpr uint64_t RecordHeaderBytes(uint64_t fields_bytes, uint64_t strip_count) {

@@ -114,7 +114,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   left_[buffer] = 0;
   // Equal pieces: a short one at the end costs as much as a long one.
   const uint64_t pieces = std::max<uint64_t>(1, window.bytes / kReadPieceBytes);
-  const uint64_t piece_bytes = AlignToBlock((window.bytes + pieces - 1) / pieces);
+  const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
   for (uint64_t done = 0; done < window.bytes; done += piece_bytes) {
     CAIRN_CHECK(!free_requests_.empty());
     io::Request* request = free_requests_.back();

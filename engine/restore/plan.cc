@@ -28,22 +28,25 @@ std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
 }
 
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
-             std::vector<RecordJob>* jobs, std::vector<SealedPiece>* sealed) {
+             RestorePlan* plan) {
   for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
-    const Place& place = piece.extent.place;
-    if (place.table != 0) {
-      sealed->push_back({place.table, piece.node, lane, piece.begin, piece.end});
-      continue;
-    }
-    RecordJob job;
-    job.location = place.log;
-    job.read_bytes = lane == kTokenLane ? piece.extent.prefix_bytes : place.log.bytes;
-    job.pieces.push_back({lane, piece.extent.op_index, piece.extent.begin, piece.begin, piece.end});
-    jobs->push_back(std::move(job));
+    AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
   }
 }
 
 }  // namespace
+
+void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
+               RestorePlan* plan) {
+  const Place& place = extent.place;
+  if (place.table != 0) {
+    plan->sealed.push_back({place.table, node, lane, begin, end});
+    return;
+  }
+  const uint32_t read_bytes = lane == kTokenLane ? extent.prefix_bytes : place.log.bytes;
+  plan->jobs.push_back(
+      {place.log, read_bytes, {{lane, extent.op_index, extent.begin, begin, end}}});
+}
 
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
   RestorePlan plan;
@@ -56,25 +59,24 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
                   "restore of [" + std::to_string(plan.begin) + ", " + std::to_string(plan.end) +
                       ") from a branch of " + std::to_string(length) + " tokens");
   }
-  std::vector<RecordJob> jobs;
   if (!request.tokens.empty()) {
     if (request.tokens.size() < plan.end - plan.begin) {
       return Status(StatusCode::kInvalidArgument,
                     "room for " + std::to_string(request.tokens.size()) + " token ids, " +
                         std::to_string(plan.end - plan.begin) + " are wanted");
     }
-    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &jobs, &plan.sealed);
+    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &plan);
   }
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     for (const GroupView& view : request.into->groups) {
       const uint32_t lane = 1 + view.group;
       const uint64_t end = std::min({plan.end, head.lengths[lane], view.position + view.count});
-      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &jobs, &plan.sealed);
+      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &plan);
       plan.kv_ends.push_back(std::max(end, std::min(plan.begin, head.lengths[lane])));
     }
   }
-  plan.jobs = MergeJobs(std::move(jobs));
+  plan.jobs = MergeJobs(std::move(plan.jobs));
   return plan;
 }
 
@@ -126,7 +128,7 @@ std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs) {
   std::vector<ReadWindow> windows;
   for (size_t i = 0; i < jobs.size(); ++i) {
     const uint64_t begin = jobs[i].offset / io::kBlockBytes * io::kBlockBytes;
-    const uint64_t end = AlignToBlock(jobs[i].offset + jobs[i].bytes);
+    const uint64_t end = AlignUp(jobs[i].offset + jobs[i].bytes, io::kBlockBytes);
     if (!windows.empty()) {
       ReadWindow& last = windows.back();
       const uint64_t last_end = last.offset + last.bytes;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/core/align.h"
 #include "base/io/world.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree.h"
@@ -42,6 +43,10 @@ struct RestorePlan {
   std::vector<RecordJob> jobs;      // Sorted by location.
   std::vector<SealedPiece> sealed;  // In the order of the path.
 };
+
+// Adds what must be read for positions [begin, end) of an extent.
+void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
+               RestorePlan* plan);
 
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
@@ -88,9 +93,5 @@ struct ReadWindow {
   size_t first_job = 0, job_count = 0;
 };
 std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs);
-
-constexpr uint64_t AlignToBlock(uint64_t value) {
-  return (value + io::kBlockBytes - 1) / io::kBlockBytes * io::kBlockBytes;
-}
 
 }  // namespace cairn::engine

@@ -299,7 +299,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     CAIRN_RETURN_IF_ERROR(engine::AddFrames(open, 0, 0, 1, &frames));
     const sstable::FrameEntry& entry = frames.front().entry;
     const uint64_t begin = entry.offset / io::kBlockBytes * io::kBlockBytes;
-    const uint64_t end = engine::AlignToBlock(entry.offset + entry.stored_bytes);
+    const uint64_t end = AlignUp(entry.offset + entry.stored_bytes, io::kBlockBytes);
     AlignedBuffer buffer = TakeReadBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
     CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));

@@ -147,7 +147,7 @@ class SealTable {
           ++end;
         }
         const uint64_t bytes =
-            AlignToBlock(frames[end - 1].offset + frames[end - 1].stored_bytes) - begin;
+            AlignUp(frames[end - 1].offset + frames[end - 1].stored_bytes, io::kBlockBytes) - begin;
         if (window_.size() < bytes) {
           window_ = AlignedBuffer::TryAllocate(allocator_, std::max(bytes, kReadWindowBytes),
                                                io::kBlockBytes);

@@ -50,15 +50,8 @@ class StoreSealReader final : public SealReader {
     plan.begin = source.begin;
     plan.end = source.begin + source.count;
     for (const engine::Extent& extent : source.extents) {
-      const uint64_t end = extent.begin + extent.count;
-      if (extent.place.table != 0) {
-        plan.sealed.push_back({extent.place.table, source.node, source.lane, extent.begin, end});
-      } else {
-        plan.jobs.push_back(
-            {extent.place.log,
-             source.lane == engine::kTokenLane ? extent.prefix_bytes : extent.place.log.bytes,
-             {{source.lane, extent.op_index, extent.begin, extent.begin, end}}});
-      }
+      engine::AddExtent(source.node, source.lane, extent, extent.begin, extent.begin + extent.count,
+                        &plan);
     }
     StoreCore::Hits hits;
     return core_->RunPlan(std::move(plan), request, nullptr, nullptr, &hits).status();

@@ -118,7 +118,7 @@ class SegmentWalk {
         if (group.ok()) {
           visitor_->OnGroup(**group);
           sequence_ = header->first_sequence + header->record_count;
-          offset = wal::AlignUp(offset + header->length, kBlock);
+          offset = AlignUp(offset + header->length, kBlock);
           if (header->flags == wal::kGroupCleanEnd) {
             return Stop(LogStop::Kind::kEnd, offset, "closed in order");
           }
