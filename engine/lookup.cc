@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Questions about models and branches that memory alone answers, and the metrics.
+// Questions about models and branches, and the metrics.
 #include "base/core/check.h"
 #include "engine/store_core.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 // A cursor is the key behind which the next page begins: name, NUL, id. Names hold no NUL, and a
 // cursor that was made up is simply a place in the order.
-std::string MakeCursor(const engine::Tree::NameKey& key) {
-  return std::get<1>(key) + '\0' + std::to_string(std::get<2>(key));
+std::string MakeCursor(const std::string& name, uint64_t id) {
+  return name + '\0' + std::to_string(id);
 }
 
 engine::Tree::NameKey ParseCursor(std::string_view ns, const std::string& cursor) {
@@ -61,8 +61,8 @@ std::vector<ModelInfo> StoreCore::Models() {
 
 Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  std::lock_guard lock(mutex_);
-  const engine::Head* head = tree_.FindHead(ns, name);
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadNamed(ns, name, &lock));
   if (head == nullptr) {
     return Status(StatusCode::kNotFound,
                   "no branch \"" + std::string(name) + "\"" +
@@ -81,50 +81,40 @@ Result<BranchPage> StoreCore::ListBranches(std::string_view ns, std::string_view
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no branches");
   FlushAllJoined();
-  BranchPage page;
-  std::lock_guard lock(mutex_);
   engine::Tree::NameKey from{std::string(ns), std::string(prefix), 0};
   if (!cursor.empty()) from = std::max(from, ParseCursor(ns, cursor));
-  engine::Tree::NameKey last;
-  tree_.VisitNames(from, [&](const engine::Tree::NameKey& key) {
-    if (std::get<0>(key) != ns || !std::get<1>(key).starts_with(prefix)) return false;
+  const size_t one_more = limit == SIZE_MAX ? limit : limit + 1;  // To know whether that is all.
+  CAIRN_ASSIGN_OR_RETURN(std::vector<engine::Head> heads, LoadInOrder(std::move(from), one_more));
+  BranchPage page;
+  for (const engine::Head& head : heads) {
+    if (head.ns != ns || !head.name.starts_with(prefix)) break;
     if (page.branches.size() == limit) {
-      page.cursor = MakeCursor(last);
-      return false;
+      const BranchInfo& last = page.branches.back();
+      page.cursor = MakeCursor(last.name, static_cast<uint64_t>(last.id));
+      break;
     }
-    page.branches.push_back(ToInfo(*tree_.FindHead(std::get<2>(key))));
-    last = key;
-    return true;
-  });
+    page.branches.push_back(ToInfo(head));
+  }
   return page;
 }
 
-std::vector<std::string> StoreCore::Namespaces() {
-  std::lock_guard lock(mutex_);
+Result<std::vector<std::string>> StoreCore::Namespaces() {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
   std::vector<std::string> names;
   engine::Tree::NameKey from{};
-  bool found = true;
-  while (found) {
-    found = false;
-    tree_.VisitNames(from, [&](const engine::Tree::NameKey& key) {
-      names.push_back(std::get<0>(key));
-      from = {std::get<0>(key) + '\0', "", 0};  // The next possible namespace.
-      found = true;
-      return false;
-    });
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<engine::Head> first, LoadInOrder(from, 1));
+    if (first.empty()) return names;
+    names.push_back(first[0].ns);
+    from = {first[0].ns + '\0', "", 0};  // The next possible namespace.
   }
-  return names;
 }
 
 Result<engine::Head> StoreCore::CopyHead(BranchId id) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  std::lock_guard lock(mutex_);
-  const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-  if (head == nullptr) {
-    return Status(StatusCode::kNotFound,
-                  "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
-  }
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
   return *head;
 }
 
@@ -171,8 +161,6 @@ StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
   {
     std::lock_guard lock(mutex_);
-    metrics.branches = tree_.branch_count();
-    metrics.nodes = tree_.node_count();
     metrics.models = tree_.models().size();
     metrics.tables = tree_.tables().size();
     for (const auto& [number, use] : tree_.tables()) {
@@ -180,6 +168,8 @@ StoreMetrics StoreCore::Metrics() {
       metrics.table_live_bytes += use.live_bytes;
     }
     const engine::TreeCounts& counts = tree_.counts();
+    metrics.branches = counts.branches;
+    metrics.nodes = counts.nodes;
     metrics.tokens = counts.tokens;
     metrics.raw_bytes = counts.raw_bytes;
     metrics.chain_lanes = counts.kv_lanes;

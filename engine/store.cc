@@ -76,8 +76,8 @@ Result<BranchPage> Store::ListBranches(std::string_view ns, std::string_view pre
   return Guarded(core_,
                  [&](StoreCore& core) { return core.ListBranches(ns, prefix, limit, cursor); });
 }
-std::vector<std::string> Store::Namespaces() const {
-  return core_ == nullptr ? std::vector<std::string>() : core_->Namespaces();
+Result<std::vector<std::string>> Store::Namespaces() const {
+  return Guarded(core_, [&](StoreCore& core) { return core.Namespaces(); });
 }
 Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOptions& options) {
   return Guarded(core_, [&](StoreCore& core) { return core.Write(batch, options); });

@@ -37,6 +37,7 @@
 #include "engine/restore/tables.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
+#include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
 #include "wal/log.h"
 
@@ -60,7 +61,7 @@ class StoreCore final : public wal::LogObserver,
   Result<Branch> GetBranch(BranchId id);
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor);
-  std::vector<std::string> Namespaces();
+  Result<std::vector<std::string>> Namespaces();
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
   Status Compact();
@@ -123,6 +124,7 @@ class StoreCore final : public wal::LogObserver,
   Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
+  void DumpAtClose();
   Status CheckUsable() const;  // Open, and in the process that opened it.
   // And neither read-only nor poisoned; the level is one that exists.
   Status CheckWritable(Durability durability = Durability::kPower) const;
@@ -139,6 +141,17 @@ class StoreCore final : public wal::LogObserver,
     StoreCore* const core_;
   };
   uint64_t Deadline(uint64_t timeout_ns) const;
+
+  // --- load.cc: what the tree must have in memory before it is asked
+  using Lock = std::unique_lock<std::mutex>;  // Of mutex_.
+  // The lock may be given back meanwhile; what is said holds while it is held afterwards.
+  Status Load(const engine::TreeNeeds& needs, Lock* lock);
+  // The branch and its path. kNotFound.
+  Result<const engine::Head*> LoadBranch(BranchId id, Lock* lock);
+  // As LoadBranch; null when there is none of that name.
+  Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
+  // Up to `limit` branches in order from `from` on.
+  Result<std::vector<engine::Head>> LoadInOrder(engine::Tree::NameKey from, size_t limit);
 
   // --- commit/append.cc
   struct Applied {
@@ -202,10 +215,11 @@ class StoreCore final : public wal::LogObserver,
 
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own
   using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;
-  Result<engine::Op> Change(const Resolve& resolve, Durability durability,
-                            wal::Log::Purpose purpose);
+  Result<engine::Op> Change(const engine::TreeNeeds& needs, const Resolve& resolve,
+                            Durability durability, wal::Log::Purpose purpose);
   Result<Branch> FinishBranch(Result<engine::Op> op);
   void CountBatch(const WriteBatch& batch);
+  Status LoadBatch(const WriteBatch& batch, Lock* lock);
 
   // --- restore/restore.cc
   struct Hits {
@@ -224,18 +238,20 @@ class StoreCore final : public wal::LogObserver,
 
   // --- space/space.cc
   void SetTableContext();
-  Status LoadTree(const engine::Manifest& manifest, engine::Tree* tree);
+  Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
   Status ReplaceManifest(engine::Manifest next);
   const StoreId& store_id() const { return tables_.context().store; }
-  Status OpenIndex();
+  Status ClaimTables();
   Status DumpTree();
+  bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
   uint64_t LogBytesMax() const;
-  void NoteSegment(uint64_t segment);
+  void NoteLogged(const wal::Log::Slot& slot);
   Status SealUpTo(uint64_t segment);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Status RewriteEmptiest(bool* rewritten);
+  Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, engine::SealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
@@ -299,7 +315,7 @@ class StoreCore final : public wal::LogObserver,
   engine::Pins pins_;
   engine::TableSet tables_{engine::kOpenTables};
   sstable::BlockCache block_cache_{engine::kBlockCacheBytes};
-  std::unique_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
+  std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
   std::mutex read_buffers_mutex_;
   std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
@@ -307,11 +323,13 @@ class StoreCore final : public wal::LogObserver,
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
   uint64_t next_table_ = 1;
-  std::vector<uint64_t> gone_nodes_;     // Their records are still in the index.
+  uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<bool> space_stop_{false};
   std::atomic<uint32_t> space_word_{0};
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
+  std::atomic<uint64_t> dumped_sequence_{0};
+  std::atomic<bool> dump_wanted_{false};
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards the two below.

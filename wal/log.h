@@ -101,6 +101,8 @@ struct RecoveryOptions {
   std::string directory;
   StoreId store;
   uint64_t first_segment = 1;
+  // Of segments below, the records are not wanted: only what links them is looked at.
+  uint64_t replay_segment = 0;
   bool read_only = false;  // Then nothing is synced either.
   // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
   bool salvage = false;
@@ -108,11 +110,11 @@ struct RecoveryOptions {
   uint64_t stop_after = UINT64_MAX;
 };
 
-// Replays the headers of all records in sequence order. Full segments are read by their footer.
-// The payload of groups that may not have been synced is verified, the rest is trusted until read.
-// `on_record` may fail, which ends recovery with its Status. Writes nothing, ever; fdatasyncs what
-// it read unless read_only. kCorruption (names file and offset) for damaged headers below what was
-// synced and for missing segments; kUnsupportedFormat for a newer format.
+// Replays the headers of all records in sequence order, from replay_segment on. Full segments are
+// read by their footer. The payload of groups that may not have been synced is verified, the rest
+// is trusted until read. `on_record` may fail, which ends recovery with its Status. Writes nothing,
+// ever; fdatasyncs what it read unless read_only. kCorruption (names file and offset) for damaged
+// headers below what was synced and for missing segments; kUnsupportedFormat for a newer format.
 Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
                              const std::function<Status(const RecordView&)>& on_record);
 

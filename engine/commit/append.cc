@@ -26,12 +26,8 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
   }
   std::shared_ptr<const ModelSpec> model;
   {
-    std::lock_guard lock(mutex_);
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) {
-      return Status(StatusCode::kNotFound,
-                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
-    }
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     model = tree_.FindModel(head->model);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
@@ -117,7 +113,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
     return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
   }
   const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-  if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
+  CAIRN_CHECK(head != nullptr);
   CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
   payload->SetLength(head->lengths[engine::kTokenLane]);
   CAIRN_ASSIGN_OR_RETURN(
@@ -135,7 +131,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
   CAIRN_ASSIGN_OR_RETURN(wal::Log::Slot slot, log_->Reserve(spec, wal::Log::Purpose::kData));
-  NoteSegment(slot.location.segment);
+  NoteLogged(slot);
   const uint32_t header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
   const uint64_t tokens = payload->token_strip_bytes();
   transaction.Commit(slot.location, tokens == 0 ? slot.location.bytes
@@ -151,7 +147,8 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                std::span<const engine::Part> parts, uint64_t unit) {
   const uint64_t now_ns = world_.scheduler->WallNs();
-  std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
+  CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
   return ReserveDeltaLocked(id, delta, expected, payload, applied, parts, unit, now_ns);
 }
 
@@ -252,9 +249,8 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
                                          const Status& cause) {
   bool gap = false;
   if (delta.kv != nullptr) {
-    std::lock_guard lock(mutex_);
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) return cause;
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     for (const GroupView& view : delta.kv->groups) {
       gap |= view.position > head->lengths[1 + view.group];
     }

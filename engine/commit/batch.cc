@@ -187,6 +187,27 @@ void StoreCore::CountBatch(const WriteBatch& batch) {
   }
 }
 
+// What exists already of what its ops name.
+Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
+  engine::TreeNeeds needs;
+  for (const WriteBatch::Op& op : batch.ops()) {
+    if (op.target.created < 0 && op.target.store == this) {
+      needs.branches.push_back(static_cast<uint64_t>(op.target.branch));
+    }
+  }
+  // A rename stays in its branch's namespace.
+  CAIRN_RETURN_IF_ERROR(Load(needs, lock));
+  std::vector<std::string> namespaces(batch.ops().size());
+  for (size_t i = 0; i < batch.ops().size(); ++i) {
+    const WriteBatch::Op& op = batch.ops()[i];
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(op.target.branch));
+    const bool renames = op.kind == WriteBatch::Op::Kind::kRename && head != nullptr;
+    namespaces[i] = renames ? head->ns : op.options.ns;
+    needs.names.emplace_back(namespaces[i], op.options.name);
+  }
+  return Load(needs, lock);
+}
+
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
@@ -198,7 +219,8 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   wal::Log::Slot slot;
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
   {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
     engine::Transaction transaction(&tree_);
     BatchBuilder builder(this, &tree_, &transaction, now_ns);
     std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.
@@ -220,7 +242,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
                                   wal::Log::Purpose::kData);
     if (!reserved.ok()) return reserved.status();
     slot = std::move(*reserved);
-    NoteSegment(slot.location.segment);
+    NoteLogged(slot);
     transaction.Commit(slot.location, slot.location.bytes);
     applied.sequence = slot.sequence;
     for (const uint64_t id : builder.created()) {

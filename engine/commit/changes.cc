@@ -10,8 +10,8 @@ using engine::Op;
 using engine::Tree;
 
 // A change is small, so a full group buffer is waited out instead of reported.
-Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
-                             wal::Log::Purpose purpose) {
+Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
+                             Durability durability, wal::Log::Purpose purpose) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
   FieldWriter fields;
   while (true) {
@@ -20,7 +20,8 @@ Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
     uint64_t before = 0;  // Length of the branch; what is made has none.
     {
       const uint64_t now_ns = world_.scheduler->WallNs();
-      std::lock_guard lock(mutex_);
+      Lock lock(mutex_);
+      CAIRN_RETURN_IF_ERROR(Load(needs, &lock));
       CAIRN_ASSIGN_OR_RETURN(op, resolve(tree_));
       op.time_ns = now_ns;
       if (const engine::Head* head = tree_.FindHead(op.branch); head != nullptr) {
@@ -37,7 +38,7 @@ Result<Op> StoreCore::Change(const Resolve& resolve, Durability durability,
                                  .strips = {}},
                                 purpose);
       if (slot.ok()) {
-        NoteSegment(slot->location.segment);
+        NoteLogged(*slot);
         transaction.Commit(slot->location, slot->location.bytes);
         log_->Publish(*slot, {});
         sequence = slot->sequence;
@@ -89,6 +90,7 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
   }
   uint64_t raced = 0;
   auto op = Change(
+      {},
       [&](const Tree& tree) -> Result<Op> {
         CAIRN_ASSIGN_OR_RETURN(raced, find(tree));
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
@@ -102,6 +104,7 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
 
 Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& options) {
   return FinishBranch(Change(
+      {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
         return tree.ResolveCreate(static_cast<uint64_t>(model), options.name, options.ns);
       },
@@ -111,6 +114,7 @@ Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& optio
 Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOptions& options) {
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   auto op = Change(
+      {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
         return tree.ResolveFork(static_cast<uint64_t>(id), position, options.name, options.ns);
       },
@@ -122,6 +126,7 @@ Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOpt
 Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const auto op = Change(
+      {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
         if (gathering_.contains(id)) {
           return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
@@ -134,7 +139,14 @@ Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
 }
 
 Status StoreCore::Rename(BranchId id, const std::string& name, Durability durability) {
+  std::string ns;  // Never changes.
+  {
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    ns = head->ns;
+  }
   return Change(
+             {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{ns, name}}},
              [&](const Tree& tree) { return tree.ResolveRename(static_cast<uint64_t>(id), name); },
              durability, wal::Log::Purpose::kData)
       .status();
@@ -143,6 +155,7 @@ Status StoreCore::Rename(BranchId id, const std::string& name, Durability durabi
 Status StoreCore::Drop(BranchId id, Durability durability) {
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const auto op = Change(
+      {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
         if (gathering_.contains(id)) {
           return Status(StatusCode::kBusy, "a large append of this branch is being gathered");

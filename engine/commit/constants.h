@@ -50,6 +50,18 @@ inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one seal record: about 100 KiB of fields, so that it fits every segment.
 inline constexpr size_t kSealedRangesAtOnce = 2048;
 
+// A table takes no more sources than this: each costs some 300 bytes while the table is written and
+// 64 when it is open, and its node stays in memory.
+inline constexpr size_t kTableSourcesMax = 32768;
+
+// The tree is also dumped when a quarter as many branches and nodes changed as records may be
+// replayed: each costs a read in a replay, and a microsecond under the commit lock in the dump.
+inline constexpr uint64_t kReplayRecordsPerDirty = 4;
+// Closing dumps what is more than this share of that: the next opening is the one to wait.
+inline constexpr uint64_t kReplayShareAtClose = 16;
+// Branches that a listing reads together.
+inline constexpr size_t kNamesAtOnce = 256;
+
 // Blocks of the index that are kept in memory.
 inline constexpr size_t kBlockCacheBytes = 16u << 20;
 

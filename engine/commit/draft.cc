@@ -106,12 +106,8 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   std::vector<uint64_t> first;
   uint64_t length = 0, version = 0, lag = 0;
   {
-    std::lock_guard lock(mutex_);
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) {
-      return Status(StatusCode::kNotFound,
-                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
-    }
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     model = tree_.FindModel(head->model);
     first.assign(head->lengths.begin() + 1, head->lengths.end());
     length = head->lengths[engine::kTokenLane];

@@ -32,12 +32,13 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
   bool first = false;
   bool full = false;
   {
-    std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    const auto loaded = LoadBranch(id, &lock);
+    if (!loaded.ok()) return loaded.status();
+    const engine::Head* const head = *loaded;
     if (gathering_.contains(id)) {
       return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
     }
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
     auto found = joined_.find(id);
     const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
@@ -121,8 +122,10 @@ Status StoreCore::TryFlushJoined(BranchId id) {
   Applied applied;
   Result<wal::Log::Slot> slot(Status(StatusCode::kNotFound, "nothing to flush"));
   {
-    std::lock_guard lock(mutex_);
-    const auto found = joined_.find(id);
+    Lock lock(mutex_);
+    if (!joined_.contains(id)) return Status::Ok();
+    const Status loaded = LoadBranch(id, &lock).status();
+    const auto found = joined_.find(id);  // Another thread may have been faster.
     if (found == joined_.end()) return Status::Ok();
     engine::Joined& waiting = *found->second;
     for (uint32_t group = 0; group < waiting.kv_counts.size(); ++group) {
@@ -136,7 +139,12 @@ Status StoreCore::TryFlushJoined(BranchId id) {
     payload.emplace(*waiting.model, delta, engine::DeltaWindow::Whole(delta),
                     std::move(waiting.states));
     hashes.reserve(payload->strips().size());
-    slot = ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, {}, 0, now_ns);
+    if (loaded.ok()) {
+      slot =
+          ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, {}, 0, now_ns);
+    } else {
+      slot = loaded;
+    }
     if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
       waiting.states = payload->TakeStates();
       return slot.status();

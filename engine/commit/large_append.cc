@@ -18,9 +18,8 @@ Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected
   while (true) {
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
     {
-      std::lock_guard lock(mutex_);
-      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-      if (head == nullptr) return Status(StatusCode::kNotFound, "the branch was dropped");
+      Lock lock(mutex_);
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
       if (!gathering_.contains(id)) {
         CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
         gathering_.insert(id);
@@ -74,7 +73,7 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
     }
     if (!slot.ok()) return slot.status();
     *sequence = slot->sequence;
-    NoteSegment(slot->location.segment);
+    NoteLogged(*slot);
     bool cancelled = false;
     payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
       log_->PieceReady(*slot, filled);

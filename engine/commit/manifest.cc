@@ -33,10 +33,11 @@ enum ManifestField : uint16_t {
   kCreatedAt = 7,
   kIndexTable = 8,  // LiveTableBytes; one field each.
   kIndexSequence = 9,
+  kReplaySegment = 10,
 };
-constexpr std::array<uint16_t, 9> kKnown = {kStoreId,   kSegmentBytes, kLogStart,
-                                            kNextFile,  kNextId,       kLastSequence,
-                                            kCreatedAt, kIndexTable,   kIndexSequence};
+constexpr std::array<uint16_t, 10> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
+                                             kNextId,        kLastSequence, kCreatedAt, kIndexTable,
+                                             kIndexSequence, kReplaySegment};
 
 struct LiveTableBytes {
   uint64_t number, bytes;
@@ -81,6 +82,7 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
     fields.Bytes(kIndexTable, std::as_bytes(std::span(&bytes, 1)));
   }
   fields.U64(kIndexSequence, manifest.index_sequence);
+  fields.U64(kReplaySegment, manifest.replay_segment);
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -139,6 +141,7 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
     manifest.index.push_back({table.number, table.level, table.bytes});
   }
   manifest.index_sequence = parsed->U64Or(kIndexSequence, 0);
+  manifest.replay_segment = parsed->U64Or(kReplaySegment, 0);
   if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
     return Damaged(path, "no log start");
   }

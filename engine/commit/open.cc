@@ -58,6 +58,7 @@ Status Options::Validate() const {
   if (submit_copy_max_bytes > engine::kPartBytesMax) {
     return bad("submit_copy_max_bytes must be at most " + std::to_string(engine::kPartBytesMax));
   }
+  if (replay_records_max == 0) return bad("replay_records_max must be 1 or more");
   if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
@@ -169,7 +170,8 @@ Status StoreCore::CreateFiles() {
   manifest_.created_at_ns = world_.scheduler->WallNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
-  CAIRN_RETURN_IF_ERROR(OpenIndex());
+  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
+  CAIRN_RETURN_IF_ERROR(ClaimTables());
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
   return files.SyncDirectory(io::ParentPath(path_));
 }
@@ -209,7 +211,7 @@ Status StoreCore::OpenFiles() {
     recovery.read_only = options_.read_only;
     recovery.salvage = options_.salvage;
     SetTableContext();
-    CAIRN_RETURN_IF_ERROR(LoadTree(manifest_, &tree_));
+    CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
     CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
     if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
     if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
@@ -218,7 +220,7 @@ Status StoreCore::OpenFiles() {
       if (!recovered.repaired) recovery_note_ = std::string(whole.message());
     }
     CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-    if (!options_.read_only) CAIRN_RETURN_IF_ERROR(OpenIndex());
+    if (!options_.read_only) CAIRN_RETURN_IF_ERROR(ClaimTables());
     // What was salvaged is all that later openings may ask for.
     const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
     return cut && !options_.read_only ? WriteCheckpoint() : Status::Ok();
@@ -235,6 +237,9 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   recovery.directory = io::JoinPath(path_, kLogDirectory);
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
+  recovery.replay_segment = manifest.replay_segment;
+  std::mutex alone;  // Nobody else has this tree yet.
+  Lock lock(alone);
   std::map<uint64_t, std::vector<engine::Part>> open_units;
   const auto on_record = [&](const wal::RecordView& record) -> Status {
     const auto place = [&](const Status& status) {
@@ -276,7 +281,9 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
         parts = std::move(unit->second);
         open_units.erase(unit);
       }
-      if (Status status = transaction.Apply(op, parts); !status.ok()) return place(status);
+      Status status = engine::LoadNeeds(tree, &lock, engine::NeedsOf(op));
+      if (status.ok()) status = transaction.Apply(op, parts);
+      if (!status.ok()) return place(status);
     }
     transaction.Commit(record.location, token_prefix);
     return Status::Ok();
@@ -336,6 +343,17 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   return Status::Ok();
 }
 
+// Nothing depends on it but the time that the next opening takes.
+void StoreCore::DumpAtClose() {
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
+    if (!DumpIsDue(log_->last_reserved_sequence(), records_max)) return;
+  }
+  const Status dumped = DumpTree();
+  if (!dumped.ok()) OnEvent("closing: the index was not brought up to date: " + dumped.ToString());
+}
+
 Status StoreCore::WriteCheckpoint() {
   {
     std::lock_guard lock(mutex_);
@@ -361,6 +379,7 @@ Status StoreCore::Close() {
     return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
   }
   StopSpace();
+  if (!options_.read_only && PoisonStatus().ok()) DumpAtClose();
   timer_->Stop();
   FlushAllJoined();
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {

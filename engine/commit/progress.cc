@@ -87,7 +87,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     std::lock_guard lock(manifest_mutex_);
     manifest = manifest_;
   }
-  Status status = LoadTree(manifest, &tree);
+  Status status = OpenTree(manifest, &tree);
   if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered);
   if (!status.ok()) {
     OnEvent("the tree could not be replayed after the log failed, reads show what was applied: " +
@@ -95,6 +95,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     return;
   }
   std::lock_guard lock(mutex_);
+  tree.SetGeneration(tree_.generation() + 1);
   tree_ = std::move(tree);
 }
 

@@ -122,12 +122,8 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   RestorePlan plan;
   std::unique_ptr<engine::Pins::Pin> pin;
   {
-    std::lock_guard lock(mutex_);
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) {
-      return Status(StatusCode::kNotFound,
-                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
-    }
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     CAIRN_ASSIGN_OR_RETURN(plan, engine::PlanRestore(tree_, *head, request));
     pin = pins_.Take(plan);
   }
@@ -258,12 +254,8 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
   uint64_t node = 0;
   std::unique_ptr<engine::Pins::Pin> pin;
   {
-    std::lock_guard lock(mutex_);
-    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-    if (head == nullptr) {
-      return Status(StatusCode::kNotFound,
-                    "branch #" + std::to_string(static_cast<uint64_t>(id)) + " does not exist");
-    }
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     const engine::Mark* found = tree_.FindMark(*head, sampler, position, &node);
     if (found == nullptr) {
       return Status(StatusCode::kNotFound,

@@ -60,6 +60,14 @@ class StoreSealReader final : public SealReader {
   StoreCore* const core_;
 };
 
+namespace {
+
+uint64_t RawBytes(const Tree::SealSource& source) {
+  return engine::FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
+}
+
+}  // namespace
+
 // ---------------------------------------------------------------- what tables ask for
 
 Result<uint64_t> StoreCore::NewTableNumber() {
@@ -100,18 +108,19 @@ void StoreCore::SetTableContext() {
 }
 
 // The tree as the checkpoint has it, from which the log goes on.
-Status StoreCore::LoadTree(const engine::Manifest& manifest, engine::Tree* tree) {
-  if (manifest.index.empty()) return Status::Ok();
-  CAIRN_ASSIGN_OR_RETURN(const auto index,
+Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree) {
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::LsmIndex> index,
                          sstable::LsmIndex::Open({tables_.context(), {}}, manifest.index));
-  return engine::TreeRecords::Load(*index, tree);
+  tree->SetIndex(std::move(index));
+  return engine::TreeRecords::LoadRoots(tree);
 }
 
 // For a store that writes, after replay: what lives is counted, what nothing names goes.
-Status StoreCore::OpenIndex() {
+Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
-  CAIRN_ASSIGN_OR_RETURN(index_, sstable::LsmIndex::Open({context, {}}, manifest_.index));
+  index_ = tree_.index();
+  dumped_sequence_ = manifest_.index_sequence;
   std::vector<uint64_t> live;
   for (const sstable::LiveTable& table : manifest_.index) {
     live.push_back(table.number);
@@ -129,49 +138,80 @@ Status StoreCore::OpenIndex() {
 // Everything in log segments up to `segment` goes into tables.
 Status StoreCore::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
+  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadLogged(*index_, segment, &nodes));
+  size_t entries = 0;  // What is logged from here on is not looked at.
   {
     std::lock_guard lock(mutex_);
-    nodes = tree_.LoggedUpTo(segment);
+    entries = tree_.logged().size();
+    for (const auto& [at, node] : tree_.logged()) {
+      if (at <= segment) nodes.push_back(node);
+    }
   }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const engine::Place& place) {
     return place.log.segment != 0 && place.log.segment <= segment;
   }));
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   std::lock_guard lock(mutex_);
-  tree_.ForgetLoggedUpTo(segment);
+  tree_.ForgetLogged(segment, entries);
+  sealed_segment_ = std::max(sealed_segment_, segment);
   return Status::Ok();
 }
 
 // What of these nodes (ascending) lies at a wanted place moves into new tables.
 Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
                              const std::function<bool(const engine::Place&)>& wanted) {
-  const auto bytes_of = [](const Tree::SealSource& source) {
-    return engine::FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
-  };
-  StoreSealReader reader(this);
+  // Nodes stay in memory from where they are looked at to where they are told of their table.
+  struct Used {
+    StoreCore* core;
+    std::vector<uint64_t> nodes{};
+    void End() {
+      std::lock_guard lock(core->mutex_);
+      for (const uint64_t node : nodes) core->tree_.Unuse(node);
+      nodes.clear();
+    }
+    ~Used() { End(); }
+  } used{this};
   std::vector<Tree::SealSource> sources;
   uint64_t bytes = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const size_t first = sources.size();
+    used.nodes.reserve(used.nodes.size() + 1);
     {
-      std::lock_guard lock(mutex_);
-      tree_.Collect(nodes[i], wanted, engine::kSealSourceBytes, &sources);
-    }
-    for (size_t s = first; s < sources.size(); ++s) bytes += bytes_of(sources[s]);
-    const bool last = i + 1 == nodes.size();
-    if (!last && bytes < engine::kTableRawBytes) continue;
-    // A long conversation alone may be worth several tables.
-    for (size_t begin = 0; begin < sources.size();) {
-      size_t end = begin;
-      for (uint64_t in_table = 0; end < sources.size() && in_table < engine::kTableRawBytes;
-           ++end) {
-        in_table += bytes_of(sources[end]);
+      Lock lock(mutex_);
+      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {nodes[i]}, .names = {}}, &lock));
+      if (tree_.FindNode(nodes[i]) != nullptr) {
+        tree_.Use(nodes[i]);
+        used.nodes.push_back(nodes[i]);
+        tree_.Collect(nodes[i], wanted, engine::kSealSourceBytes, &sources);
       }
-      CAIRN_RETURN_IF_ERROR(SealInto(std::span(sources).subspan(begin, end - begin), &reader));
-      begin = end;
     }
+    for (size_t s = first; s < sources.size(); ++s) bytes += RawBytes(sources[s]);
+    const bool last = i + 1 == nodes.size();
+    if (!last && bytes < engine::kTableRawBytes && sources.size() < engine::kTableSourcesMax) {
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(SealAll(sources));
+    used.End();
     sources.clear();
     bytes = 0;
+  }
+  return Status::Ok();
+}
+
+// A long conversation alone may be worth several tables.
+Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
+  StoreSealReader reader(this);
+  for (size_t begin = 0; begin < sources.size();) {
+    size_t end = begin;
+    for (uint64_t bytes = 0; end < sources.size() && bytes < engine::kTableRawBytes &&
+                             end - begin < engine::kTableSourcesMax;
+         ++end) {
+      bytes += RawBytes(sources[end]);
+    }
+    CAIRN_RETURN_IF_ERROR(SealInto(sources.subspan(begin, end - begin), &reader));
+    begin = end;
   }
   return Status::Ok();
 }
@@ -185,6 +225,7 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, SealReader* read
     const auto some =
         sources.subspan(begin, std::min(engine::kSealedRangesAtOnce, sources.size() - begin));
     const auto sealed = Change(
+        {},  // Its nodes are in memory.
         [&](const Tree& tree) -> Result<engine::Op> {
           engine::Op op = tree.ResolveSeal(info.number, info.bytes, some);
           if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
@@ -268,21 +309,30 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
 // Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
 // then needed for content alone.
 Status StoreCore::DumpTree() {
-  uint64_t sequence = 0, next_id = 0;
+  uint64_t sequence = 0, next_id = 0, replay_segment = 0;
+  // What the dump puts anew comes after it.
+  sstable::WriteBatch sealed = index_->NewBatch();
+  if (sealed_segment_ != 0) {
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &sealed));
+  }
   {
-    std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
+    CAIRN_RETURN_IF_ERROR(log_->poisoned());  // Else the tree is another by now.
     sstable::WriteBatch changed = index_->NewBatch();
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed, &gone_nodes_));
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed));
+    index_->Apply(std::move(sealed));
     index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
     sequence = log_->last_reserved_sequence();
     next_id = tree_.next_id();
+    // Parts of large appends that are under way are pinned.
+    replay_segment = std::min(newest_segment_.load(), pins_.LowestSegment());
+    tree_.Trim(options_.tree_memory_bytes);
+    dumped_sequence_ = sequence;
+    dump_wanted_ = false;
   }
-  // What fails from here on leaves its part to the next dump, and until then there is no
-  // checkpoint.
-  sstable::WriteBatch deleted = index_->NewBatch();
-  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteGone(*index_, gone_nodes_, &deleted));
-  index_->Apply(std::move(deleted));
-  gone_nodes_.clear();
+  sealed_segment_ = 0;
+  // What fails from here on is in memory, and there until the next dump makes a checkpoint.
   CAIRN_RETURN_IF_ERROR(index_->Freeze(sequence).status());
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
@@ -299,6 +349,7 @@ Status StoreCore::DumpTree() {
   next.index = index_->live();
   next.index_sequence = next.last_sequence = sequence;
   next.next_id = next_id;
+  next.replay_segment = replay_segment;
   CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   index_->Release(merged_tables_);
   merged_tables_.clear();
@@ -336,11 +387,21 @@ uint64_t StoreCore::LogBytesMax() const {
   return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * manifest_.segment_bytes);
 }
 
-// Something was placed in this segment of the log.
-void StoreCore::NoteSegment(uint64_t segment) {
-  if (newest_segment_.load(std::memory_order_relaxed) >= segment) return;
-  newest_segment_.store(segment, std::memory_order_relaxed);
-  KickSpace();
+// A record got its place. Under the commit lock.
+void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
+  if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
+    newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
+    KickSpace();
+  }
+  if (DumpIsDue(slot.sequence, options_.replay_records_max) && !dump_wanted_.exchange(true)) {
+    KickSpace();
+  }
+}
+
+// Whether a replay up to `sequence` would be more than `records_max` are. Under the commit lock.
+bool StoreCore::DumpIsDue(uint64_t sequence, uint64_t records_max) const {
+  return sequence - dumped_sequence_ >= records_max ||
+         tree_.dirty_count() * engine::kReplayRecordsPerDirty >= records_max;
 }
 
 // ---------------------------------------------------------------- the thread
@@ -373,10 +434,14 @@ void StoreCore::RunSpace() {
     const uint64_t wanted = compactions_wanted_.load();
     Status status;
     try {
-      status = DeleteDeadTables();
+      {
+        Lock lock(mutex_);
+        status = engine::DecideAll(&tree_, &lock);
+      }
+      if (status.ok()) status = DeleteDeadTables();
       const bool all = wanted > compactions_done_;
       if (status.ok() && all) status = SealUpTo(UINT64_MAX);
-      if (status.ok() && all) status = DumpTree();
+      if (status.ok() && (all || dump_wanted_)) status = DumpTree();
       bool retired = true;
       while (status.ok() && retired && !space_stop_.load() &&
              (all || log_->counters().segment_bytes_live > LogBytesMax())) {

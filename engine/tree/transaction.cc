@@ -25,6 +25,9 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   const size_t entries = logged.size() + touched_.size() + 1 + parts.size();
   if (logged.capacity() < entries) logged.reserve(2 * entries);
   left_.reserve(left_.size() + 2);
+  // Each of them may end in a node that cannot be decided about.
+  const size_t undecided = tree_->undecided_.size() + left_.capacity();
+  if (tree_->undecided_.capacity() < undecided) tree_->undecided_.reserve(2 * undecided);
   Status status;
   switch (op.kind) {
     case OpKind::kModel: status = ApplyModel(op); break;
@@ -49,9 +52,9 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     }
   };
   for (const uint64_t id : touched_) {
-    const auto found = tree_->nodes_.find(id);
-    if (found == tree_->nodes_.end()) continue;
-    Node& node = *found->second;
+    Node* const found = tree_->MutableNode(id);
+    if (found == nullptr) continue;
+    Node& node = *found;
     for (size_t i = 0; i < node.lanes.size(); ++i) {
       Lane& lane = node.lanes[i];
       for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && !it->place.known(); ++it) {
@@ -64,7 +67,7 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     NoteLogged(location.segment, id);
   }
   undo_.clear();
-  for (const uint64_t node : left_) CollectDead(node);
+  for (const uint64_t node : left_) tree_->CollectDead(node);
   touched_.clear();
   left_.clear();
 }
@@ -73,15 +76,6 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
 void Transaction::NoteLogged(uint64_t segment, uint64_t node) {
   const std::pair<uint64_t, uint64_t> entry{segment, node};
   if (tree_->logged_.empty() || tree_->logged_.back() != entry) tree_->logged_.push_back(entry);
-}
-
-// `count` positions that lie at `place` are needed (1) or not any more (-1).
-void Transaction::UseTable(const Place& place, uint64_t count, int sign) {
-  if (place.table == 0) return;
-  TableUse& use = tree_->tables_.at(place.table);
-  const uint64_t bytes = place.Share(count);
-  CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
-  use.live_bytes += sign > 0 ? bytes : -bytes;
 }
 
 void Transaction::Rollback() {
@@ -98,41 +92,20 @@ void Transaction::UseId(uint64_t id) {
   tree_->next_id_ = std::max(tree_->next_id_, id + 1);
 }
 
-// Idempotent: a node still needed is left alone.
-void Transaction::CollectDead(uint64_t id) {
-  while (id != 0) {
-    const auto found = tree_->nodes_.find(id);
-    if (found == tree_->nodes_.end()) return;
-    const Node& node = *found->second;
-    if (!node.heads.empty() || !node.edges.empty()) return;
-    const uint64_t parent_id = node.parent;
-    tree_->Touch(found->second.get());  // Room for it was kept when it was made.
-    for (const Lane& lane : node.lanes) {
-      for (const Extent& extent : lane.extents) UseTable(extent.place, extent.count, -1);
-    }
-    for (const Mark& mark : node.samplers) UseTable(mark.place, 1, -1);
-    for (const Mark& mark : node.metadata) UseTable(mark.place, 1, -1);
-    if (const auto parent = tree_->nodes_.find(parent_id); parent != tree_->nodes_.end()) {
-      parent->second->edges.erase({node.lanes[kTokenLane].start, id});
-    }
-    tree_->Count(node, -1);
-    tree_->nodes_.erase(found);
-    id = parent_id;
-  }
-}
-
 void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) {
   const auto link = [tree = tree_, branch = head->id](uint64_t node_id,
                                                       std::vector<uint64_t> new_lengths) {
     Head& moved = tree->heads_.at(branch);
-    if (const auto old = tree->nodes_.find(moved.node); old != tree->nodes_.end()) {
-      old->second->heads.erase({moved.lengths[kTokenLane], branch});
+    if (Node* const old = tree->MutableNode(moved.node); old != nullptr) {
+      old->refs.erase({moved.lengths[kTokenLane], Ref::kHead, branch});
+      --old->users;
     }
     moved.node = node_id;
     moved.lengths = std::move(new_lengths);
     ++moved.version;
-    if (const auto now = tree->nodes_.find(node_id); now != tree->nodes_.end()) {
-      now->second->heads.insert({moved.lengths[kTokenLane], branch});
+    if (Node* const now = tree->MutableNode(node_id); now != nullptr) {
+      now->refs.insert({moved.lengths[kTokenLane], Ref::kHead, branch});
+      ++now->users;
     }
   };
   undo_.push_back([link, node = head->node, before = head->lengths] { link(node, before); });
@@ -155,6 +128,7 @@ Status Transaction::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
   if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
   if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
+  tree_->Remember(/*head=*/true, op.branch);
   Head head;
   head.id = op.branch;
   head.model = op.other;
@@ -164,9 +138,16 @@ Status Transaction::ApplyCreate(const Op& op) {
   head.created_at_ns = head.updated_at_ns = op.time_ns;
   undo_.push_back([tree = tree_, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
     tree->names_.erase(key);
-    tree->heads_.erase(id);
+    const auto made = tree->heads_.find(id);
+    if (made == tree->heads_.end()) return;
+    tree->memory_bytes_ -= made->second.charge;
+    tree->heads_.erase(made);
+    --tree->counts_.branches;
   });
-  tree_->Touch(&tree_->heads_.emplace(op.branch, std::move(head)).first->second);
+  Head& made = tree_->heads_.emplace(op.branch, std::move(head)).first->second;
+  ++tree_->counts_.branches;
+  tree_->Charge(&made);
+  tree_->Touch(&made);
   tree_->names_.emplace(op.ns, op.name, op.branch);
   UseId(op.branch);
   return Status::Ok();
@@ -195,6 +176,7 @@ Status Transaction::ApplyFork(const Op& op) {
 Node* Transaction::MakeNode(const Op& op, const Head& head) {
   const size_t entries = tree_->dirty_.nodes.size() + tree_->nodes_.size() + 1;
   if (tree_->dirty_.nodes.capacity() < entries) tree_->dirty_.nodes.reserve(2 * entries);
+  tree_->Remember(/*head=*/false, op.node);
   auto made = std::make_unique<Node>();
   Node* node = made.get();
   node->id = op.node;
@@ -207,34 +189,43 @@ Node* Transaction::MakeNode(const Op& op, const Head& head) {
   }
   const uint64_t leave = head.lengths[kTokenLane];
   undo_.push_back([tree = tree_, id = op.node, parent = op.other, leave] {
-    if (const auto it = tree->nodes_.find(parent); it != tree->nodes_.end()) {
-      it->second->edges.erase({leave, id});
+    const auto undone = tree->nodes_.find(id);
+    if (undone == tree->nodes_.end()) return;
+    if (Node* const left = tree->MutableNode(parent); left != nullptr) {
+      left->refs.erase({leave, Ref::kEdge, id});
+      --left->users;
     }
-    tree->nodes_.erase(id);
+    tree->memory_bytes_ -= undone->second->charge;
+    tree->nodes_.erase(undone);
+    --tree->counts_.nodes;
   });
   tree_->nodes_.emplace(op.node, std::move(made));
+  ++tree_->counts_.nodes;
+  if (Node* const left = tree_->MutableNode(op.other); left != nullptr) {
+    ++left->users;
+    left->refs.insert({leave, Ref::kEdge, op.node});
+  }
+  tree_->Charge(node);
   tree_->Touch(node);
-  if (op.other != 0) tree_->nodes_.at(op.other)->edges.insert({leave, op.node});
   UseId(op.node);
   return node;
 }
 
 Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
-  const auto found = tree_->heads_.find(op.branch);
-  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
-  Head* head = &found->second;
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr) return Unfit(op, "no such branch");
   if (op.position != head->lengths[kTokenLane]) {
     return Unfit(op, "it was " + std::to_string(op.position) + " tokens long, not " +
                          std::to_string(head->lengths[kTokenLane]));
   }
   Node* node = nullptr;
   if ((op.flags & kOpNewNode) != 0) {
-    if (op.other != head->node || tree_->nodes_.contains(op.node)) return Unfit(op, "bad new node");
+    if (op.other != head->node || tree_->KnowsNode(op.node)) return Unfit(op, "bad new node");
+    if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return Unfit(op, "no parent");
     node = MakeNode(op, *head);
   } else {
-    const auto existing = tree_->nodes_.find(op.node);
-    if (existing == tree_->nodes_.end() || head->node != op.node) return Unfit(op, "bad node");
-    node = existing->second.get();
+    node = tree_->MutableNode(op.node);
+    if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
     for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
       if (node->lanes[lane].end != head->lengths[lane]) return Unfit(op, "not at the node's end");
     }
@@ -258,7 +249,7 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   const auto cut_back = [this](std::vector<Mark>* marks, size_t count, const Mark& before) {
     marks->resize(count);
     if (count == 0 || marks->back().place == before.place) return;
-    UseTable(before.place, 1, 1);
+    tree_->UseTable(before.place, 1, 1);
     marks->back() = before;
   };
   const Tree::Recount recount(tree_, *node);
@@ -299,7 +290,7 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
     std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
     // A state may be set again at a position that got no token since; the newest counts.
     if (!marks.empty() && marks.back().position == range.begin) {
-      UseTable(marks.back().place, 1, -1);
+      tree_->UseTable(marks.back().place, 1, -1);
       marks.pop_back();
       Node::Dumped& dumped = node->dumped;
       (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata).Changed(marks.size());
@@ -360,8 +351,8 @@ void Transaction::CutNode(Node* node, uint64_t length) {
   node->dumped.samplers.Changed(node->samplers.size() - samplers.size());
   node->dumped.metadata.Changed(node->metadata.size() - metadata.size());
   node->dumped.spans.Changed(node->spans.size() - spans.size());
-  for (const Mark& mark : samplers) UseTable(mark.place, 1, -1);
-  for (const Mark& mark : metadata) UseTable(mark.place, 1, -1);
+  for (const Mark& mark : samplers) tree_->UseTable(mark.place, 1, -1);
+  for (const Mark& mark : metadata) tree_->UseTable(mark.place, 1, -1);
   const Tree::Recount recount(tree_, *node);
   node->samplers.resize(node->samplers.size() - samplers.size());
   node->metadata.resize(node->metadata.size() - metadata.size());
@@ -370,12 +361,12 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     Lane& lane = node->lanes[i];
     lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
     lane.end = std::max(lane.start, std::min(lane.end, length));
-    for (const Extent& extent : cuts[i].extents) UseTable(extent.place, extent.count, -1);
+    for (const Extent& extent : cuts[i].extents) tree_->UseTable(extent.place, extent.count, -1);
     if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
       Extent head_part = cuts[i].extents.front();
       head_part.count = static_cast<uint32_t>(length - head_part.begin);
       lane.extents.push_back(head_part);
-      UseTable(head_part.place, head_part.count, 1);
+      tree_->UseTable(head_part.place, head_part.count, 1);
     }
   }
   undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
@@ -384,15 +375,15 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
       if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
-        UseTable(lane.extents.back().place, lane.extents.back().count, -1);
+        tree_->UseTable(lane.extents.back().place, lane.extents.back().count, -1);
         lane.extents.pop_back();
       }
-      for (const Extent& extent : cuts[i].extents) UseTable(extent.place, extent.count, 1);
+      for (const Extent& extent : cuts[i].extents) tree_->UseTable(extent.place, extent.count, 1);
       lane.extents.insert(lane.extents.end(), cuts[i].extents.begin(), cuts[i].extents.end());
       lane.end = cuts[i].end;
     }
-    for (const Mark& mark : samplers) UseTable(mark.place, 1, 1);
-    for (const Mark& mark : metadata) UseTable(mark.place, 1, 1);
+    for (const Mark& mark : samplers) tree_->UseTable(mark.place, 1, 1);
+    for (const Mark& mark : metadata) tree_->UseTable(mark.place, 1, 1);
     node->samplers.insert(node->samplers.end(), samplers.begin(), samplers.end());
     node->metadata.insert(node->metadata.end(), metadata.begin(), metadata.end());
     node->spans.insert(node->spans.end(), spans.begin(), spans.end());
@@ -400,9 +391,8 @@ void Transaction::CutNode(Node* node, uint64_t length) {
 }
 
 Status Transaction::ApplyRewind(const Op& op) {
-  const auto found = tree_->heads_.find(op.branch);
-  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
-  Head* head = &found->second;
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr) return Unfit(op, "no such branch");
   if (op.position > head->lengths[kTokenLane]) return Unfit(op, "position beyond its end");
   undo_.push_back([tree = tree_, id = op.branch, before = head->updated_at_ns] {
     tree->heads_.at(id).updated_at_ns = before;
@@ -410,9 +400,8 @@ Status Transaction::ApplyRewind(const Op& op) {
   head->updated_at_ns = op.time_ns;
   std::vector<uint64_t> lengths = head->lengths;
   if ((op.flags & kOpInPlace) != 0) {
-    const auto existing = tree_->nodes_.find(op.node);
-    if (existing == tree_->nodes_.end() || head->node != op.node) return Unfit(op, "bad node");
-    Node* node = existing->second.get();
+    Node* const node = tree_->MutableNode(op.node);
+    if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
     if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
     CutNode(node, op.position);
     for (uint64_t& length : lengths) length = std::min(length, op.position);
@@ -426,38 +415,44 @@ Status Transaction::ApplyRewind(const Op& op) {
 }
 
 Status Transaction::ApplyRename(const Op& op) {
-  const auto found = tree_->heads_.find(op.branch);
-  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
+  Head* const renamed = tree_->MutableHead(op.branch);
+  if (renamed == nullptr) return Unfit(op, "no such branch");
   const auto rename = [tree = tree_, id = op.branch](const std::string& to) {
     Head& head = tree->heads_.at(id);
     tree->names_.erase({head.ns, head.name, id});
     head.name = to;
     tree->names_.emplace(head.ns, to, id);
   };
-  undo_.push_back([rename, before = found->second.name] { rename(before); });
-  tree_->Touch(&found->second);
+  undo_.push_back([rename, before = renamed->name] { rename(before); });
+  tree_->Touch(renamed);
   rename(op.name);
   return Status::Ok();
 }
 
 Status Transaction::ApplyDrop(const Op& op) {
-  const auto found = tree_->heads_.find(op.branch);
-  if (found == tree_->heads_.end()) return Unfit(op, "no such branch");
-  const Head& head = found->second;
-  tree_->Touch(&found->second);
-  if (const auto node = tree_->nodes_.find(head.node); node != tree_->nodes_.end()) {
-    node->second->heads.erase({head.lengths[kTokenLane], op.branch});
-    left_.push_back(head.node);
-  }
-  tree_->names_.erase({head.ns, head.name, op.branch});
-  undo_.push_back([tree = tree_, before = head] {
-    if (const auto node = tree->nodes_.find(before.node); node != tree->nodes_.end()) {
-      node->second->heads.insert({before.lengths[kTokenLane], before.id});
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr) return Unfit(op, "no such branch");
+  tree_->Touch(head);
+  const Ref ref{head->lengths[kTokenLane], Ref::kHead, op.branch};
+  Tree::NameKey name{head->ns, head->name, op.branch};
+  undo_.push_back([tree = tree_, ref, name] {
+    Head& undone = tree->heads_.at(ref.id);
+    if (Node* const node = tree->MutableNode(undone.node); node != nullptr) {
+      node->refs.insert(ref);
+      ++node->users;
     }
-    tree->names_.emplace(before.ns, before.name, before.id);
-    tree->heads_.emplace(before.id, before);
+    tree->names_.insert(name);
+    undone.gone = false;
+    ++tree->counts_.branches;
   });
-  tree_->heads_.erase(found);
+  if (Node* const node = tree_->MutableNode(head->node); node != nullptr) {
+    node->refs.erase(ref);
+    --node->users;
+    left_.push_back(head->node);
+  }
+  tree_->names_.erase(name);
+  head->gone = true;
+  --tree_->counts_.branches;
   return Status::Ok();
 }
 
@@ -469,13 +464,10 @@ Status Transaction::ApplySeal(const Op& op) {
       is_new) {
     undo_.push_back([tree = tree_, table = op.other] { tree->tables_.erase(table); });
   }
-  tree_->dirty_.tables.push_back(op.other);
+  tree_->tables_.at(op.other).dirty = true;
   for (const SealedRange& range : op.sealed) {
-    const auto found = tree_->nodes_.find(range.node);
-    if (found == tree_->nodes_.end()) {
-      return Unfit(op, "no node " + std::to_string(range.node));
-    }
-    Node* node = found->second.get();
+    Node* const node = tree_->MutableNode(range.node);
+    if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
     const Place place{
         .log = {}, .table = op.other, .positions = range.count, .stored_bytes = range.stored_bytes};
     const bool state = range.lane == kSamplerLane || range.lane == kMetadataLane;
@@ -506,8 +498,8 @@ Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& 
   }
   const Tree::Recount recount(tree_, *node);
   std::vector<Extent> before(first, last);
-  for (const Extent& extent : before) UseTable(extent.place, extent.count, -1);
-  UseTable(place, range.count, 1);
+  for (const Extent& extent : before) tree_->UseTable(extent.place, extent.count, -1);
+  tree_->UseTable(place, range.count, 1);
   const auto at = static_cast<size_t>(first - extents.begin());
   tree_->Touch(node);
   node->dumped.LaneChanged(range.lane, at);
@@ -515,8 +507,8 @@ Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& 
   extents.erase(first + 1, last);
   undo_.push_back([this, tree = tree_, node, &extents, at, before = std::move(before)] {
     const Tree::Recount undone(tree, *node);
-    UseTable(extents[at].place, extents[at].count, -1);
-    for (const Extent& extent : before) UseTable(extent.place, extent.count, 1);
+    tree_->UseTable(extents[at].place, extents[at].count, -1);
+    for (const Extent& extent : before) tree_->UseTable(extent.place, extent.count, 1);
     extents.erase(extents.begin() + static_cast<ptrdiff_t>(at));
     extents.insert(extents.begin() + static_cast<ptrdiff_t>(at), before.begin(), before.end());
   });
@@ -536,12 +528,12 @@ Status Transaction::SealMark(Node* node, const SealedRange& range, const Place& 
   (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata)
       .Changed(static_cast<size_t>(mark - marks.begin()));
   undo_.push_back([this, mark, before = mark->place] {
-    UseTable(mark->place, 1, -1);
-    UseTable(before, 1, 1);
+    tree_->UseTable(mark->place, 1, -1);
+    tree_->UseTable(before, 1, 1);
     mark->place = before;
   });
-  UseTable(mark->place, 1, -1);
-  UseTable(place, 1, 1);
+  tree_->UseTable(mark->place, 1, -1);
+  tree_->UseTable(place, 1, 1);
   mark->place = place;
   return Status::Ok();
 }

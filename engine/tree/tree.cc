@@ -26,7 +26,9 @@ std::string Describe(const Head& head) {
 
 const Head* Tree::FindHead(uint64_t branch) const {
   const auto it = heads_.find(branch);
-  return it == heads_.end() ? nullptr : &it->second;
+  if (it == heads_.end() || it->second.gone) return nullptr;
+  it->second.used = true;
+  return &it->second;
 }
 
 const Head* Tree::FindHead(std::string_view ns, std::string_view name) const {
@@ -38,7 +40,7 @@ const Head* Tree::FindHead(std::string_view ns, std::string_view name) const {
 
 const Node* Tree::FindNode(uint64_t node) const {
   const auto it = nodes_.find(node);
-  return it == nodes_.end() ? nullptr : it->second.get();
+  return it == nodes_.end() || it->second->gone ? nullptr : it->second.get();
 }
 
 std::shared_ptr<const ModelSpec> Tree::FindModel(uint64_t model) const {
@@ -288,10 +290,13 @@ Result<Op> Tree::ResolveRewind(uint64_t branch, uint64_t length) const {
   const Node* node = FindNode(head->node);
   if (node != nullptr && node->owner == branch && length >= node->lanes[kTokenLane].start &&
       head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
-    const bool edge_beyond = !node->edges.empty() && node->edges.rbegin()->first > length;
-    auto beyond = node->heads.upper_bound({length, UINT64_MAX});
-    while (beyond != node->heads.end() && beyond->second == branch) ++beyond;
-    if (!edge_beyond && beyond == node->heads.end()) {
+    // Where memory does not know it is taken for granted that something reaches beyond.
+    bool beyond = node->refs_from.position > length;
+    for (auto ref = node->refs.rbegin(); ref != node->refs.rend() && ref->position > length;
+         ++ref) {
+      beyond |= ref->kind != Ref::kHead || ref->id != branch;
+    }
+    if (!beyond) {
       op.node = node->id;
       op.flags = kOpInPlace;
       return op;
@@ -322,25 +327,18 @@ Result<Op> Tree::ResolveDrop(uint64_t branch) const {
   return op;
 }
 
-std::vector<uint64_t> Tree::LoggedUpTo(uint64_t segment) const {
-  std::vector<uint64_t> nodes;
-  for (const auto& [at, node] : logged_) {
-    if (at <= segment) nodes.push_back(node);
-  }
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  return nodes;
-}
-
-void Tree::ForgetLoggedUpTo(uint64_t segment) {
-  std::erase_if(logged_, [&](const auto& entry) { return entry.first <= segment; });
+void Tree::ForgetLogged(uint64_t segment, size_t entries) {
+  const auto end = logged_.begin() + static_cast<ptrdiff_t>(entries);
+  logged_.erase(std::remove_if(logged_.begin(), end,
+                               [&](const auto& entry) { return entry.first <= segment; }),
+                end);
 }
 
 void Tree::ForgetTable(uint64_t table) {
   const auto it = tables_.find(table);
   CAIRN_CHECK(it != tables_.end() && it->second.live_bytes == 0);
+  dirty_.gone_tables.push_back(table);
   tables_.erase(it);
-  dirty_.tables.push_back(table);
 }
 
 void Tree::Collect(uint64_t id, const std::function<bool(const Place&)>& wanted, uint64_t bytes,

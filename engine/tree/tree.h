@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The conversation tree in memory: models, nodes, branches, and where in the log the content of
-// every position lies. No locks and no I/O; the commit lock of the store guards it.
+// The conversation tree: models, nodes, branches, and where the content of every position lies. No
+// locks and no I/O; the commit lock of the store guards it.
+//
+// All of it is in the index (tree_records.h); in memory is what is in use, and what the index does
+// not have yet:
+//   - models and tables, always;
+//   - some branches, and with each of them every node of its path;
+//   - whatever changed since the last dump, also what is gone since then.
+// So a branch in memory can be decided about without reading. What is missing is brought in by
+// tree_loader.h before the lock is held for good.
 //
 // A change goes two ways in:
 //   live    Resolve*() checks the arguments and decides (which node, in place or not) -> Op
@@ -9,14 +17,17 @@
 // and both end in Transaction::Apply, so that memory and log cannot drift apart.
 //
 // Liveness is a length: a node is kept while a head or a child's edge needs it, and cut in place
-// only when none reaches beyond. Nothing stores a count.
+// only when none reaches beyond. Nothing stores a count of them: the farthest one tells.
 #pragma once
 
 #include <algorithm>
+#include <compare>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -25,6 +36,10 @@
 #include <vector>
 
 #include "engine/tree/op.h"
+
+namespace cairn::sstable {
+class LsmIndex;
+}
 
 namespace cairn::engine {
 
@@ -66,14 +81,33 @@ struct Mark {
   Place place;
 };
 
+// What keeps a node alive up to some position: a branch that ends on it, or a node that leaves it.
+struct Ref {
+  enum Kind : uint8_t { kHead, kEdge };
+  uint64_t position = 0;
+  Kind kind = kHead;
+  uint64_t id = 0;  // Of the branch or the child.
+  auto operator<=>(const Ref&) const = default;
+};
+
+// Refs of a node that are read together, and kept when there are more: most nodes never have so
+// many, and they are a block or two of the index.
+inline constexpr size_t kRefsKept = 64;
+
 struct Node {
   uint64_t id = 0, model = 0, parent = 0;
   uint64_t owner = 0;  // The one branch that may extend it.
   std::vector<Lane> lanes;
-  std::vector<Mark> samplers, metadata;           // By position, one at each.
-  std::vector<ContentSpan> spans;                 // By begin.
-  std::set<std::pair<uint64_t, uint64_t>> edges;  // {position where it leaves, child}
-  std::set<std::pair<uint64_t, uint64_t>> heads;  // {length, branch}
+  std::vector<Mark> samplers, metadata;  // By position, one at each.
+  std::vector<ContentSpan> spans;        // By begin.
+  // A million branches may leave one node. Those from refs_from on are all here, of those before it
+  // some.
+  std::set<Ref> refs;
+  Ref refs_from;
+
+  // Nothing needs it; as far as memory knows, unless refs_from is the first possible one.
+  bool unneeded() const { return refs.empty(); }
+  bool knows_all_refs() const { return refs_from == Ref(); }
 
   // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
   // are still as they were dumped.
@@ -88,9 +122,14 @@ struct Node {
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);
     }
+    bool SameChunks(const Dumped& other) const;
   };
   Dumped dumped;
+  bool in_index = false;
   bool dirty = false;  // In Tree::Dirty.
+  bool gone = false;   // Nothing needs it. Stays until the index knows.
+  uint32_t users = 0;  // Branches and children in memory, and Tree::Use.
+  size_t charge = 0;   // Of Tree::memory_bytes.
 };
 
 struct Head {
@@ -98,11 +137,22 @@ struct Head {
   uint64_t node = 0;  // 0: empty.
   std::string name, ns;
   std::vector<uint64_t> lengths;  // One a lane.
-  // Grows with every change of the branch's content; in memory only. Two equal lengths may have
-  // different tokens below them, two equal versions cannot.
+  // Grows with every change of the branch's content. Two equal lengths may have different tokens
+  // below them, two equal versions cannot.
   uint64_t version = 0;
   uint64_t created_at_ns = 0, updated_at_ns = 0;
-  bool dirty = false;  // In Tree::Dirty.
+
+  // What the index has of it.
+  struct Dumped {
+    bool there = false;
+    std::string name;
+    uint64_t node = 0, length = 0;
+  };
+  Dumped dumped;
+  bool dirty = false;         // In Tree::Dirty.
+  bool gone = false;          // Dropped. Stays until the index knows.
+  mutable bool used = false;  // Since Tree::Trim passed.
+  size_t charge = 0;
 };
 
 // A piece of a lane along a path.
@@ -117,10 +167,12 @@ struct TableUse {
   uint64_t bytes = 0;         // Of the file.
   uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it.
   uint64_t live_bytes = 0;    // Of those, what some node still needs, about.
+  bool dirty = false;         // The index does not have it so.
 };
 
-// Sums over all nodes. A lane counts when it holds something.
+// Sums over all branches and nodes. A lane counts when it holds something.
 struct TreeCounts {
+  uint64_t branches = 0, nodes = 0;
   uint64_t kv_lanes = 0, kv_extents = 0;
   uint64_t tokens = 0;
   uint64_t raw_bytes = 0;  // KV of all lanes' positions, and the token ids.
@@ -136,21 +188,22 @@ struct Part {
 
 class Tree {
  public:
-  // --- Looking
+  // --- Looking, at what is in memory
   const Head* FindHead(uint64_t branch) const;
   const Head* FindHead(std::string_view ns, std::string_view name) const;
   const Node* FindNode(uint64_t node) const;
+  // It is in memory, or known to be gone: the index need not be asked.
+  bool KnowsHead(uint64_t branch) const { return heads_.contains(branch); }
+  bool KnowsNode(uint64_t node) const { return nodes_.contains(node); }
   std::shared_ptr<const ModelSpec> FindModel(uint64_t model) const;
   const std::map<uint64_t, std::shared_ptr<const ModelSpec>>& models() const { return models_; }
-  // Heads in order of (namespace, name, id), from behind `after`; false from `visit` ends.
+  // Heads in memory in order of (namespace, name, id), from `from` on; false from `visit` ends.
   using NameKey = std::tuple<std::string, std::string, uint64_t>;
   void VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const;
   // Every table that was sealed and not forgotten, also those that nobody needs any more.
   const std::map<uint64_t, TableUse>& tables() const { return tables_; }
-  // Nodes that may have content in log segments up to `segment`: each once.
-  std::vector<uint64_t> LoggedUpTo(uint64_t segment) const;
-  size_t branch_count() const { return heads_.size(); }
-  size_t node_count() const { return nodes_.size(); }
+  // {segment, node} of what was logged since the last dump, in log order; some twice.
+  std::span<const std::pair<uint64_t, uint64_t>> logged() const { return logged_; }
   uint64_t next_id() const { return next_id_; }
   const TreeCounts& counts() const { return counts_; }
 
@@ -191,24 +244,56 @@ class Tree {
                std::vector<SealSource>* sources) const;
   Op ResolveSeal(uint64_t table, uint64_t table_bytes, std::span<const SealSource> sources) const;
 
-  // After replay: entries of LoggedUpTo that were sealed since. Tables: see ApplySeal.
-  void ForgetLoggedUpTo(uint64_t segment);
+  // Of the first `entries` of logged() those up to `segment` were sealed.
+  void ForgetLogged(uint64_t segment, size_t entries);
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);
 
-  // Something changed since the last dump.
-  bool dirty() const {
-    return !dirty_.heads.empty() || !dirty_.nodes.empty() || !dirty_.models.empty() ||
-           !dirty_.tables.empty();
-  }
+  // --- What is in memory (tree_memory.cc)
+  // Where the rest is; null: there is none.
+  const std::shared_ptr<sstable::LsmIndex>& index() const { return index_; }
+  void SetIndex(std::shared_ptr<sstable::LsmIndex> index) { index_ = std::move(index); }
+  // Changes whenever the index comes to know something: what was read of it before may be old.
+  uint64_t generation() const { return generation_; }
+  void SetGeneration(uint64_t generation) { generation_ = generation; }
+  // Takes in what was read at this generation. What memory has already is left as it is.
+  // kCorruption when it does not fit the rest. REQUIRES: the parent, the head's node are in memory.
+  Status Insert(std::unique_ptr<Node> node);
+  Status Insert(Head head);
+  // The refs of a node that follow refs_from downwards, as read; `from`: how far they go then.
+  void InsertRefs(uint64_t node, std::span<const Ref> refs, const Ref& from);
+  // Keeps a node in memory, as long as it lives. REQUIRES: it is there.
+  void Use(uint64_t node) { ++nodes_.at(node)->users; }
+  void Unuse(uint64_t node);
+  // Drops what was not used for longest, is not used now and is in the index as it is, until at
+  // most so many bytes are left.
+  void Trim(size_t max_bytes);
+  size_t memory_bytes() const { return memory_bytes_; }  // About.
+  // Nodes that nothing in memory needs, while the index may know something that does.
+  const std::vector<uint64_t>& undecided() const { return undecided_; }
+  // Of the first of them enough is known now: it dies or is left alone.
+  void DecideFirst();
+
+  // Branches and nodes that changed since the last dump.
+  size_t dirty_count() const { return dirty_.heads.size() + dirty_.nodes.size(); }
 
  private:
   friend class Transaction;
   friend class TreeRecords;
-  // Ids of what changed since the last dump, also of what is gone. A node or head is in it once.
+  // Ids of what changed since the last dump, also of what is gone. Each is in it once.
   struct Dirty {
-    std::vector<uint64_t> heads, nodes, models, tables;
+    std::vector<uint64_t> heads, nodes, models, gone_tables;
   };
+  Node* MutableNode(uint64_t id);  // Null when it is gone or not in memory.
+  Head* MutableHead(uint64_t id);
+  bool IsStale(uint64_t node, const Ref& ref) const;  // What the index says is no longer so.
+  Status CheckFits(const Node& node) const;
+  void CollectDead(uint64_t node);
+  void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
+  void UseTable(const Place& place, uint64_t count, int sign);
+  void Charge(Node* node);
+  void Charge(Head* head);
+  void Remember(bool head, uint64_t id);  // For Trim. May throw.
   void Touch(Node* node) {
     if (!std::exchange(node->dirty, true)) dirty_.nodes.push_back(node->id);
   }
@@ -233,14 +318,19 @@ class Tree {
   Status CheckName(const std::string& name, const std::string& ns) const;
   Status CheckCut(const Head& head, uint64_t position, const char* what) const;
 
+  std::shared_ptr<sstable::LsmIndex> index_;
+  uint64_t generation_ = 0;
   std::map<uint64_t, std::shared_ptr<const ModelSpec>> models_;
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;
   std::unordered_map<uint64_t, Head> heads_;
-  std::set<NameKey> names_;
+  std::set<NameKey> names_;  // Of the heads in memory.
   std::map<uint64_t, TableUse> tables_;
-  std::vector<std::pair<uint64_t, uint64_t>> logged_;  // {segment, node}, in log order.
+  std::vector<std::pair<uint64_t, uint64_t>> logged_;
   TreeCounts counts_;
-  Dirty dirty_;  // Of nodes it has room for all that live: they may die where nothing can fail.
+  Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
+  std::vector<uint64_t> undecided_;
+  std::deque<std::pair<bool, uint64_t>> clock_;  // {is a head, id}: the next to be looked at first.
+  size_t memory_bytes_ = 0;
   uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
 };
 
@@ -279,8 +369,6 @@ class Transaction {
   void CutNode(Node* node, uint64_t length);
   void UseId(uint64_t id);
   void NoteLogged(uint64_t segment, uint64_t node);
-  void UseTable(const Place& place, uint64_t count, int sign);
-  void CollectDead(uint64_t node);
 
   Tree* tree_;
   uint32_t op_index_ = 0;

@@ -18,13 +18,13 @@ constexpr size_t kChunkEntries = 64;    // Some 4 KiB, what one more delta costs
 
 // Fields of a head and of a node; on disk, never change.
 enum HeadField : uint16_t {
-  kHeadModel = 1,
-  kHeadNode = 2,
-  kHeadName = 3,
-  kHeadNamespace = 4,
-  kHeadLengths = 5,
-  kHeadCreated = 6,
-  kHeadUpdated = 7,
+  kHeadId = 1,
+  kHeadModel = 2,
+  kHeadNode = 3,
+  kHeadLengths = 4,
+  kHeadCreated = 5,
+  kHeadUpdated = 6,
+  kHeadVersion = 7,
 };
 constexpr std::array<uint16_t, 7> kHeadFields = {1, 2, 3, 4, 5, 6, 7};
 enum NodeField : uint16_t {
@@ -37,9 +37,13 @@ enum NodeField : uint16_t {
 constexpr std::array<uint16_t, 5> kNodeFields = {1, 2, 3, 4, 5};
 
 struct TableBytes {
-  uint64_t bytes, sealed_bytes;
+  uint64_t bytes, sealed_bytes, live_bytes;
 };
-static_assert(sizeof(TableBytes) == 16);
+static_assert(sizeof(TableBytes) == 24);
+struct CountBytes {
+  uint64_t branches, nodes, kv_lanes, kv_extents, tokens, raw_bytes, next_id;
+};
+static_assert(sizeof(CountBytes) == 56);
 struct LaneBytes {
   uint64_t start, end;
   uint32_t chunks, zero;
@@ -124,7 +128,28 @@ std::string ChunkKey(uint64_t node, uint16_t lane, uint32_t chunk) {
   PutBig(&key, chunk, 4);
   return key;
 }
-constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15;
+std::string NameBytes(std::string_view ns, std::string_view name, uint64_t id) {
+  std::string key(ns);
+  key += '\0';
+  key += name;
+  key += '\0';
+  if (name.empty()) PutBig(&key, id, 8);
+  return key;
+}
+std::string RefKey(uint64_t node, const Ref& ref) {
+  std::string key = Key('R', node);
+  PutBig(&key, ~ref.position, 8);
+  PutBig(&key, ~uint64_t{ref.kind}, 1);
+  PutBig(&key, ~ref.id, 8);
+  return key;
+}
+std::string LoggedKey(uint64_t segment, uint64_t node) {
+  std::string key = Key('L', segment);
+  PutBig(&key, node, 8);
+  return key;
+}
+constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15, kRefKeyBytes = 26, kLoggedKeyBytes = 17;
+constexpr char kCountsKey[] = "C";
 
 std::string_view Text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -182,16 +207,68 @@ Status GetChunk(std::string_view key, std::string_view value, std::vector<T>* en
   return Status::Ok();
 }
 
+bool IsRenamed(const Head& head) { return head.dumped.there && head.dumped.name != head.name; }
+
+// The name under which the index has it.
+Status DeleteName(const Head& head, sstable::WriteBatch* batch) {
+  return batch->Delete('B' + NameBytes(head.ns, head.dumped.name, head.id));
+}
+
 Status PutHead(const Head& head, sstable::WriteBatch* batch) {
+  const Head::Dumped& dumped = head.dumped;
+  const std::string name = NameBytes(head.ns, head.name, head.id);
   FieldWriter fields;
+  fields.U64(kHeadId, head.id);
   fields.U64(kHeadModel, head.model);
   fields.U64(kHeadNode, head.node);
-  if (!head.name.empty()) fields.Text(kHeadName, head.name);
-  if (!head.ns.empty()) fields.Text(kHeadNamespace, head.ns);
   fields.Bytes(kHeadLengths, std::as_bytes(std::span(head.lengths)));
   fields.U64(kHeadCreated, head.created_at_ns);
   fields.U64(kHeadUpdated, head.updated_at_ns);
-  return batch->Put(Key('H', head.id), Text(fields.bytes()));
+  fields.U64(kHeadVersion, head.version);
+  CAIRN_RETURN_IF_ERROR(batch->Put('B' + name, Text(fields.bytes())));
+  if (!dumped.there || IsRenamed(head)) CAIRN_RETURN_IF_ERROR(batch->Put(Key('H', head.id), name));
+  const uint64_t length = head.lengths[kTokenLane];
+  if (dumped.node == head.node && dumped.length == length) return Status::Ok();
+  if (dumped.node != 0) {
+    CAIRN_RETURN_IF_ERROR(batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id})));
+  }
+  if (head.node == 0) return Status::Ok();
+  return batch->Put(RefKey(head.node, {length, Ref::kHead, head.id}), "");
+}
+
+Status DeleteHead(const Head& head, sstable::WriteBatch* batch) {
+  const Head::Dumped& dumped = head.dumped;
+  if (!dumped.there) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(DeleteName(head, batch));
+  CAIRN_RETURN_IF_ERROR(batch->Delete(Key('H', head.id)));
+  if (dumped.node == 0) return Status::Ok();
+  return batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id}));
+}
+
+Result<Head> GetHead(std::string_view key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
+  CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kHeadFields));
+  Head head;
+  const size_t ns_end = key.find('\0', 1);
+  const size_t name_end = ns_end == key.npos ? key.npos : key.find('\0', ns_end + 1);
+  if (name_end == key.npos) return Damaged(key, "no name");
+  head.ns = key.substr(1, ns_end - 1);
+  head.name = key.substr(ns_end + 1, name_end - ns_end - 1);
+  head.id = fields.U64Or(kHeadId, 0);
+  head.model = fields.U64Or(kHeadModel, 0);
+  head.node = fields.U64Or(kHeadNode, 0);
+  head.created_at_ns = fields.U64Or(kHeadCreated, 0);
+  head.updated_at_ns = fields.U64Or(kHeadUpdated, 0);
+  head.version = fields.U64Or(kHeadVersion, 0);
+  const auto lengths = fields.BytesOr(kHeadLengths, {});
+  if (lengths.empty() || lengths.size() % sizeof(uint64_t) != 0 ||
+      key.substr(1) != NameBytes(head.ns, head.name, head.id)) {
+    return Damaged(key, "bad lengths or another branch");
+  }
+  head.lengths.resize(lengths.size() / sizeof(uint64_t));
+  std::memcpy(head.lengths.data(), lengths.data(), lengths.size());
+  head.dumped = {true, head.name, head.node, head.lengths[kTokenLane]};
+  return head;
 }
 
 Status PutNode(const Node& node, sstable::WriteBatch* batch) {
@@ -218,13 +295,81 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.U64(kNodeOwner, node.owner);
   fields.Bytes(kNodeLanes, std::as_bytes(std::span<const LaneBytes>(lanes)));
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
+  if (!node.in_index && node.parent != 0) {
+    const Ref edge{node.lanes[kTokenLane].start, Ref::kEdge, node.id};
+    CAIRN_RETURN_IF_ERROR(batch->Put(RefKey(node.parent, edge), ""));
+  }
   return batch->Put(Key('N', node.id), Text(fields.bytes()));
+}
+
+Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
+  if (!node.in_index) return Status::Ok();
+  const auto chunks = [&](uint16_t lane, const Node::DumpedList& list) {
+    for (uint32_t chunk = 0; chunk < list.chunks; ++chunk) {
+      CAIRN_RETURN_IF_ERROR(batch->Delete(ChunkKey(node.id, lane, chunk)));
+    }
+    return Status::Ok();
+  };
+  for (size_t i = 0; i < node.dumped.lanes.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(chunks(static_cast<uint16_t>(i), node.dumped.lanes[i]));
+  }
+  CAIRN_RETURN_IF_ERROR(chunks(kSamplerLane, node.dumped.samplers));
+  CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.dumped.metadata));
+  CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
+  if (node.parent != 0) {
+    const Ref edge{node.lanes[kTokenLane].start, Ref::kEdge, node.id};
+    CAIRN_RETURN_IF_ERROR(batch->Delete(RefKey(node.parent, edge)));
+  }
+  return batch->Delete(Key('N', node.id));
+}
+
+Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
+  CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kNodeFields));
+  auto node = std::make_unique<Node>();
+  node->id = GetBig(key.substr(1, 8));
+  node->model = fields.U64Or(kNodeModel, 0);
+  node->parent = fields.U64Or(kNodeParent, 0);
+  node->owner = fields.U64Or(kNodeOwner, 0);
+  const auto lanes = fields.BytesOr(kNodeLanes, {});
+  if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
+  for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
+    LaneBytes lane;
+    std::memcpy(&lane, lanes.data() + at, sizeof(lane));
+    node->lanes.push_back({lane.start, lane.end, {}});
+    node->dumped.lanes.push_back({lane.chunks, 0});
+  }
+  const auto states = fields.BytesOr(kNodeStates, {});
+  std::array<uint32_t, 3> chunks{};
+  if (states.size() != sizeof(chunks)) return Damaged(key, "bad states");
+  std::memcpy(chunks.data(), states.data(), sizeof(chunks));
+  node->dumped.samplers.chunks = chunks[0];
+  node->dumped.metadata.chunks = chunks[1];
+  node->dumped.spans.chunks = chunks[2];
+  return node;
+}
+
+Status AddChunk(std::string_view key, std::string_view value, Node* node) {
+  if (key.size() != kChunkKeyBytes) return Damaged(key, "no such kind");
+  const auto lane = static_cast<uint32_t>(GetBig(key.substr(9, 2)));
+  if (lane == kSamplerLane) return GetChunk(key, value, &node->samplers);
+  if (lane == kMetadataLane) return GetChunk(key, value, &node->metadata);
+  if (lane == kSpanLane) return GetChunk(key, value, &node->spans);
+  if (lane >= node->lanes.size()) return Damaged(key, "no such lane");
+  return GetChunk(key, value, &node->lanes[lane].extents);
+}
+
+Ref GetRef(std::string_view key) {
+  return {~GetBig(key.substr(9, 8)),
+          static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
+          ~GetBig(key.substr(18, 8))};
 }
 
 void NoteDumped(Node* node) {
   const auto note = [](Node::DumpedList* list, size_t entries) {
     *list = {Chunks(entries), entries};
   };
+  node->in_index = true;
   node->dumped.lanes.resize(node->lanes.size());
   for (size_t i = 0; i < node->lanes.size(); ++i) {
     note(&node->dumped.lanes[i], node->lanes[i].extents.size());
@@ -236,7 +381,7 @@ void NoteDumped(Node* node) {
 
 }  // namespace
 
-Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch, std::vector<uint64_t>* gone) {
+Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   Tree::Dirty& dirty = tree->dirty_;
   for (const uint64_t id : dirty.models) {
     const auto model = tree->FindModel(id);
@@ -244,204 +389,218 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch, std::vector<uin
     const std::vector<std::byte> spec = EncodeModel(*model);
     CAIRN_RETURN_IF_ERROR(batch->Put(Key('M', id), Text(spec)));
   }
+  // First what goes: another branch may have the name now.
   for (const uint64_t id : dirty.heads) {
-    const Head* head = tree->FindHead(id);
-    CAIRN_RETURN_IF_ERROR(head == nullptr ? batch->Delete(Key('H', id)) : PutHead(*head, batch));
+    const auto found = tree->heads_.find(id);
+    if (found == tree->heads_.end()) continue;
+    const Head& head = found->second;
+    if (head.gone) {
+      CAIRN_RETURN_IF_ERROR(DeleteHead(head, batch));
+    } else if (IsRenamed(head)) {
+      CAIRN_RETURN_IF_ERROR(DeleteName(head, batch));
+    }
   }
-  gone->reserve(gone->size() + dirty.nodes.size());
+  for (const uint64_t id : dirty.heads) {
+    const auto found = tree->heads_.find(id);
+    if (found == tree->heads_.end() || found->second.gone) continue;
+    found->second.dumped.name.reserve(found->second.name.size());  // NoteAllDumped cannot fail.
+    CAIRN_RETURN_IF_ERROR(PutHead(found->second, batch));
+  }
   for (const uint64_t id : dirty.nodes) {
-    const Node* node = tree->FindNode(id);
-    if (node == nullptr) {
-      gone->push_back(id);
-      continue;
-    }
-    // What NoteDumped needs, while failing is possible.
-    tree->nodes_.at(id)->dumped.lanes.reserve(node->lanes.size());
-    CAIRN_RETURN_IF_ERROR(PutNode(*node, batch));
+    const auto found = tree->nodes_.find(id);
+    if (found == tree->nodes_.end()) continue;
+    Node& node = *found->second;
+    node.dumped.lanes.reserve(node.lanes.size());
+    CAIRN_RETURN_IF_ERROR(node.gone ? DeleteNode(node, batch) : PutNode(node, batch));
   }
-  for (const uint64_t id : dirty.tables) {
-    const auto table = tree->tables_.find(id);
-    if (table == tree->tables_.end()) {
-      CAIRN_RETURN_IF_ERROR(batch->Delete(Key('T', id)));
-      continue;
-    }
-    const TableBytes bytes{table->second.bytes, table->second.sealed_bytes};
+  for (const uint64_t id : dirty.gone_tables) {
+    CAIRN_RETURN_IF_ERROR(batch->Delete(Key('T', id)));
+  }
+  for (const auto& [id, table] : tree->tables_) {
+    if (!table.dirty) continue;
+    const TableBytes bytes{table.bytes, table.sealed_bytes, table.live_bytes};
     CAIRN_RETURN_IF_ERROR(batch->Put(Key('T', id), Text(std::as_bytes(std::span(&bytes, 1)))));
   }
-  for (const uint64_t id : dirty.heads) {
-    if (const auto head = tree->heads_.find(id); head != tree->heads_.end()) {
-      head->second.dirty = false;
-    }
+  std::sort(tree->logged_.begin(), tree->logged_.end());
+  for (size_t i = 0; i < tree->logged_.size(); ++i) {
+    const auto& [segment, node] = tree->logged_[i];
+    if (i > 0 && tree->logged_[i - 1] == tree->logged_[i]) continue;
+    CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
+  const TreeCounts& sums = tree->counts_;
+  const CountBytes counts{sums.branches, sums.nodes,     sums.kv_lanes, sums.kv_extents,
+                          sums.tokens,   sums.raw_bytes, tree->next_id_};
+  CAIRN_RETURN_IF_ERROR(batch->Put(kCountsKey, Text(std::as_bytes(std::span(&counts, 1)))));
+  NoteAllDumped(tree);
+  return Status::Ok();
+}
+
+// Nothing here can fail.
+void TreeRecords::NoteAllDumped(Tree* tree) {
+  Tree::Dirty& dirty = tree->dirty_;
   for (const uint64_t id : dirty.nodes) {
-    const auto node = tree->nodes_.find(id);
-    if (node == tree->nodes_.end()) continue;
-    NoteDumped(node->second.get());
-    node->second->dirty = false;
+    const auto found = tree->nodes_.find(id);
+    if (found == tree->nodes_.end()) continue;
+    Node& node = *found->second;
+    if (node.gone) {
+      tree->memory_bytes_ -= node.charge;
+      tree->nodes_.erase(found);
+      continue;
+    }
+    NoteDumped(&node);
+    node.dirty = false;
+    tree->TrimRefs(node.parent);
+    tree->Charge(&node);
   }
+  for (const uint64_t id : dirty.heads) {
+    const auto found = tree->heads_.find(id);
+    if (found == tree->heads_.end()) continue;
+    Head& head = found->second;
+    if (head.gone) {
+      tree->memory_bytes_ -= head.charge;
+      tree->heads_.erase(found);
+      continue;
+    }
+    head.dumped.there = true;
+    head.dumped.name = head.name;
+    head.dumped.node = head.node;
+    head.dumped.length = head.lengths[kTokenLane];
+    head.dirty = false;
+    tree->TrimRefs(head.node);
+    tree->Charge(&head);
+  }
+  for (auto& [id, table] : tree->tables_) table.dirty = false;
   dirty.models.clear();
   dirty.heads.clear();
   dirty.nodes.clear();
-  dirty.tables.clear();
-  return Status::Ok();
+  dirty.gone_tables.clear();
+  tree->logged_.clear();
+  ++tree->generation_;
 }
 
-Status TreeRecords::DeleteGone(sstable::LsmIndex& index, std::span<const uint64_t> gone,
-                               sstable::WriteBatch* batch) {
-  for (const uint64_t id : gone) {
-    const std::string key = Key('N', id);
-    CAIRN_ASSIGN_OR_RETURN(const auto value, index.Get(key));
-    if (!value.has_value()) continue;  // Came and went between two dumps.
-    const auto scan = index.NewScan({.end = Key('N', id + 1), .read = {}});
-    for (scan->Seek(key); scan->valid(); scan->Next()) {
-      CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
-    }
-    CAIRN_RETURN_IF_ERROR(scan->status());
+Status TreeRecords::LoadRoots(Tree* tree) {
+  sstable::LsmIndex& index = *tree->index_;
+  CAIRN_ASSIGN_OR_RETURN(const auto counts, index.Get(kCountsKey));
+  if (counts.has_value()) {
+    CountBytes bytes;
+    if (counts->size() != sizeof(bytes)) return Damaged(kCountsKey, "bad sums");
+    std::memcpy(&bytes, counts->data(), sizeof(bytes));
+    tree->counts_ = {bytes.branches,   bytes.nodes,  bytes.kv_lanes,
+                     bytes.kv_extents, bytes.tokens, bytes.raw_bytes};
+    tree->next_id_ = bytes.next_id;
   }
-  return Status::Ok();
+  const auto models = index.NewScan({.end = "N", .read = {}});
+  for (models->Seek("M"); models->valid(); models->Next()) {
+    const std::string_view key = models->key();
+    if (key.size() != kIdKeyBytes) return Damaged(key, "no such kind");
+    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(Bytes(*models->value())));
+    tree->models_[GetBig(key.substr(1))] = std::make_shared<const ModelSpec>(std::move(spec));
+  }
+  CAIRN_RETURN_IF_ERROR(models->status());
+  const auto tables = index.NewScan({.end = "U", .read = {}});
+  for (tables->Seek("T"); tables->valid(); tables->Next()) {
+    TableBytes bytes;
+    if (tables->key().size() != kIdKeyBytes || tables->value()->size() != sizeof(bytes)) {
+      return Damaged(tables->key(), "bad table");
+    }
+    std::memcpy(&bytes, tables->value()->data(), sizeof(bytes));
+    tree->tables_[GetBig(tables->key().substr(1))] = {bytes.bytes, bytes.sealed_bytes,
+                                                      bytes.live_bytes, false};
+  }
+  return tables->status();
 }
 
-Status TreeRecords::Load(sstable::LsmIndex& index, Tree* tree) {
-  const auto scan = index.NewScan();
-  for (scan->Seek(""); scan->valid(); scan->Next()) {
-    CAIRN_RETURN_IF_ERROR(LoadRecord(scan->key(), *scan->value(), tree));
+Result<std::optional<Head>> TreeRecords::ReadHead(sstable::LsmIndex& index, uint64_t branch) {
+  CAIRN_ASSIGN_OR_RETURN(const auto name, index.Get(Key('H', branch)));
+  if (!name.has_value()) return std::optional<Head>();
+  const std::string key = 'B' + *name;
+  CAIRN_ASSIGN_OR_RETURN(const auto value, index.Get(key));
+  // Between the two it may have been renamed or dropped; the caller looks whether it was.
+  if (!value.has_value()) return std::optional<Head>();
+  CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(key, *value));
+  if (head.id != branch) return std::optional<Head>();
+  return std::optional<Head>(std::move(head));
+}
+
+Result<std::optional<Head>> TreeRecords::ReadNamed(sstable::LsmIndex& index, std::string_view ns,
+                                                   std::string_view name) {
+  const std::string key = 'B' + NameBytes(ns, name, 0);
+  CAIRN_ASSIGN_OR_RETURN(const auto value, index.Get(key));
+  if (!value.has_value()) return std::optional<Head>();
+  CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(key, *value));
+  return std::optional<Head>(std::move(head));
+}
+
+Result<std::vector<Head>> TreeRecords::ReadInOrder(sstable::LsmIndex& index,
+                                                   const Tree::NameKey& from, size_t limit) {
+  std::vector<Head> heads;
+  const auto& [ns, name, id] = from;
+  const auto scan = index.NewScan({.end = "C", .read = {}});
+  for (scan->Seek('B' + NameBytes(ns, name, id)); scan->valid() && heads.size() < limit;
+       scan->Next()) {
+    CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(scan->key(), *scan->value()));
+    // A named one has no id in its key, so what was asked from may lie behind it.
+    if (Tree::NameKey{head.ns, head.name, head.id} >= from) heads.push_back(std::move(head));
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
-  return Link(tree);
+  return heads;
 }
 
-Status TreeRecords::LoadRecord(std::string_view key, std::string_view value, Tree* tree) {
-  if (key.size() != kIdKeyBytes && (key.size() != kChunkKeyBytes || key[0] != 'N')) {
-    return Damaged(key, "no such kind");
+Result<std::unique_ptr<Node>> TreeRecords::ReadNode(sstable::LsmIndex& index, uint64_t id) {
+  const auto scan = index.NewScan({.end = Key('N', id + 1), .read = {}});
+  scan->Seek(Key('N', id));
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  if (!scan->valid()) return std::unique_ptr<Node>();
+  if (scan->key().size() != kIdKeyBytes) return Damaged(scan->key(), "a chunk without its node");
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<Node> node, GetNode(scan->key(), *scan->value()));
+  for (scan->Next(); scan->valid(); scan->Next()) {
+    CAIRN_RETURN_IF_ERROR(AddChunk(scan->key(), *scan->value(), node.get()));
   }
-  const uint64_t id = GetBig(key.substr(1, 8));
-  tree->next_id_ = std::max(tree->next_id_, key[0] == 'T' ? 0 : id + 1);
-  if (key.size() == kChunkKeyBytes) {
-    const auto node = tree->nodes_.find(id);
-    if (node == tree->nodes_.end()) return Damaged(key, "a chunk without its node");
-    return LoadChunk(key, value, node->second.get());
-  }
-  switch (key[0]) {
-    case 'M': {
-      CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(Bytes(value)));
-      tree->models_[id] = std::make_shared<const ModelSpec>(std::move(spec));
-      return Status::Ok();
-    }
-    case 'T': {
-      TableBytes bytes;
-      if (value.size() != sizeof(bytes)) return Damaged(key, "bad table");
-      std::memcpy(&bytes, value.data(), sizeof(bytes));
-      tree->tables_[id] = {bytes.bytes, bytes.sealed_bytes, 0};
-      return Status::Ok();
-    }
-    case 'H': {
-      CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
-      CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kHeadFields));
-      Head head;
-      head.id = id;
-      head.model = fields.U64Or(kHeadModel, 0);
-      head.node = fields.U64Or(kHeadNode, 0);
-      head.name = fields.TextOr(kHeadName, "");
-      head.ns = fields.TextOr(kHeadNamespace, "");
-      head.created_at_ns = fields.U64Or(kHeadCreated, 0);
-      head.updated_at_ns = fields.U64Or(kHeadUpdated, 0);
-      const auto lengths = fields.BytesOr(kHeadLengths, {});
-      head.lengths.resize(lengths.size() / sizeof(uint64_t));
-      if (lengths.empty() || lengths.size() % sizeof(uint64_t) != 0) {
-        return Damaged(key, "bad lengths");
-      }
-      std::memcpy(head.lengths.data(), lengths.data(), lengths.size());
-      tree->heads_[id] = std::move(head);
-      return Status::Ok();
-    }
-    case 'N': {
-      CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
-      CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kNodeFields));
-      auto node = std::make_unique<Node>();
-      node->id = id;
-      node->model = fields.U64Or(kNodeModel, 0);
-      node->parent = fields.U64Or(kNodeParent, 0);
-      node->owner = fields.U64Or(kNodeOwner, 0);
-      const auto lanes = fields.BytesOr(kNodeLanes, {});
-      if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
-      for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
-        LaneBytes lane;
-        std::memcpy(&lane, lanes.data() + at, sizeof(lane));
-        node->lanes.push_back({lane.start, lane.end, {}});
-      }
-      tree->nodes_[id] = std::move(node);
-      return Status::Ok();
-    }
-    default: return Damaged(key, "no such kind");
-  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  const Node::Dumped said = node->dumped;
+  NoteDumped(node.get());
+  if (!node->dumped.SameChunks(said)) return Damaged(Key('N', id), "chunks are missing");
+  std::vector<Ref> refs;
+  constexpr Ref kLast{UINT64_MAX, Ref::kEdge, UINT64_MAX};
+  CAIRN_ASSIGN_OR_RETURN(node->refs_from, ReadRefs(index, id, kLast, &refs));
+  node->refs.insert(refs.begin(), refs.end());
+  return node;
 }
 
-Status TreeRecords::LoadChunk(std::string_view key, std::string_view value, Node* node) {
-  const auto lane = static_cast<uint32_t>(GetBig(key.substr(9, 2)));
-  if (lane == kSamplerLane) return GetChunk(key, value, &node->samplers);
-  if (lane == kMetadataLane) return GetChunk(key, value, &node->metadata);
-  if (lane == kSpanLane) return GetChunk(key, value, &node->spans);
-  if (lane >= node->lanes.size()) return Damaged(key, "no such lane");
-  return GetChunk(key, value, &node->lanes[lane].extents);
+Result<Ref> TreeRecords::ReadRefs(sstable::LsmIndex& index, uint64_t node, const Ref& below,
+                                  std::vector<Ref>* refs) {
+  const auto scan = index.NewScan({.end = Key('R', node + 1), .read = {}});
+  for (scan->Seek(RefKey(node, below)); scan->valid(); scan->Next()) {
+    if (scan->key().size() != kRefKeyBytes) return Damaged(scan->key(), "no such kind");
+    const Ref ref = GetRef(scan->key());
+    if (ref >= below) continue;
+    if (refs->size() == kRefsKept) return refs->back();
+    refs->push_back(ref);
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return Ref();
 }
 
-// What follows from the records, and whether they fit each other.
-Status TreeRecords::Link(Tree* tree) {
-  std::vector<std::pair<uint64_t, uint64_t>>& logged = tree->logged_;
-  for (const auto& [id, node] : tree->nodes_) {
-    const std::string key = Key('N', id);
-    const auto model = tree->models_.find(node->model);
-    if (model == tree->models_.end() || node->lanes.size() != 1 + model->second->groups.size()) {
-      return Damaged(key, "its model is missing or has other groups");
-    }
-    if (node->parent != 0) {
-      const auto parent = tree->nodes_.find(node->parent);
-      if (parent == tree->nodes_.end()) return Damaged(key, "its parent is missing");
-      parent->second->edges.insert({node->lanes[kTokenLane].start, id});
-    }
-    const auto use = [&](const Place& place, uint64_t count) {
-      if (place.table == 0) {
-        logged.emplace_back(place.log.segment, id);
-        return true;
-      }
-      const auto table = tree->tables_.find(place.table);
-      if (table == tree->tables_.end()) return false;
-      table->second.live_bytes += place.Share(count);
-      return true;
-    };
-    for (const Lane& lane : node->lanes) {
-      uint64_t position = lane.start;
-      for (const Extent& extent : lane.extents) {
-        if (extent.begin != position) return Damaged(key, "a lane has a gap");
-        position += extent.count;
-        if (!use(extent.place, extent.count)) return Damaged(key, "its table is missing");
-      }
-      if (position != lane.end) return Damaged(key, "a lane ends early");
-    }
-    for (const std::vector<Mark>* marks : {&node->samplers, &node->metadata}) {
-      for (const Mark& mark : *marks) {
-        if (!use(mark.place, 1)) return Damaged(key, "a state's table is missing");
-      }
-    }
-    NoteDumped(node.get());
-    tree->Count(*node, 1);
+Status TreeRecords::ReadLogged(sstable::LsmIndex& index, uint64_t segment,
+                               std::vector<uint64_t>* nodes) {
+  const auto scan = index.NewScan({.end = "M", .read = {}});
+  for (scan->Seek("L"); scan->valid(); scan->Next()) {
+    if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
+    if (GetBig(scan->key().substr(1, 8)) > segment) break;
+    nodes->push_back(GetBig(scan->key().substr(9, 8)));
   }
-  for (auto& [id, head] : tree->heads_) {
-    const auto model = tree->models_.find(head.model);
-    if (model == tree->models_.end() || head.lengths.size() != 1 + model->second->groups.size()) {
-      return Damaged(Key('H', id), "its model is missing or has other groups");
-    }
-    if (head.node != 0) {
-      const auto node = tree->nodes_.find(head.node);
-      if (node == tree->nodes_.end()) return Damaged(Key('H', id), "its node is missing");
-      node->second->heads.insert({head.lengths[kTokenLane], id});
-    }
-    tree->names_.emplace(head.ns, head.name, id);
+  return scan->status();
+}
+
+Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
+                                 sstable::WriteBatch* batch) {
+  const auto scan = index.NewScan({.end = "M", .read = {}});
+  for (scan->Seek("L"); scan->valid(); scan->Next()) {
+    if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
+    if (GetBig(scan->key().substr(1, 8)) > segment) break;
+    CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
   }
-  std::sort(logged.begin(), logged.end());
-  logged.erase(std::unique(logged.begin(), logged.end()), logged.end());
-  tree->dirty_.nodes.reserve(2 * tree->nodes_.size());
-  return Status::Ok();
+  return scan->status();
 }
 
 }  // namespace cairn::engine

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree as records of the index, so that the log need not hold it for ever:
+// The tree as records of the index, so that neither the log nor memory need hold it for ever:
 //
-//   H <branch>                   a head
-//   M <model>                    a registered model
-//   N <node>                     a node: parent, owner, lanes; how many chunks it has
-//   N <node> <lane> <chunk>      up to kChunkEntries extents, states or spans, in order
-//   T <table>                    a snapshot table
+//   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
+//   C                                     the sums (TreeCounts), and the next id
+//   H <branch>                            the key of its B record, without the letter
+//   L <segment> <node>                    content of the node may lie in this segment of the log
+//   M <model>                             a registered model
+//   N <node>                              a node: parent, owner, lanes; how many chunks it has
+//   N <node> <lane> <chunk>               up to kChunkEntries extents, states or spans, in order
+//   R <node> ~<position> ~<kind> ~<id>    a branch that ends on the node or a node that leaves it;
+//                                         complements, so that the farthest comes first
+//   T <table>                             a snapshot table
 //
-// Keys are the letter and big-endian numbers (u64, u16, u32), so that a node's records lie
-// together. Edges, heads on nodes and names follow from these and are made when they are loaded.
+// Keys are the letter and big-endian numbers (u64; lane u16, chunk u32, kind u8), so that a node's
+// records lie together. Nothing is counted: whether a node is needed is whether it has a first R
+// record, and up to where, what that one says.
 //
-// What changed since the last dump is known to the tree (Tree::Dirty*); a dump writes that and
-// nothing else, and of a long lane only the chunks from the first change on.
+// What changed since the last dump is known to the tree (Tree::Dirty); a dump writes that and
+// nothing else, and of a long lane only the chunks from the first change on. All of it are blind
+// puts and deletions. What memory does not have is read one branch at a time.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "engine/tree/tree.h"
@@ -25,20 +35,34 @@ namespace cairn::engine {
 
 class TreeRecords {
  public:
-  // Under the commit lock: puts all that changed, and notes nodes that are gone, whose records
-  // DeleteGone finds. An error leaves the tree as it was, else it counts as dumped.
-  static Status Dump(Tree* tree, sstable::WriteBatch* batch, std::vector<uint64_t>* gone);
-  // Deletes the records of nodes that were dumped once and are gone. Reads the index, so without
-  // the lock.
-  static Status DeleteGone(sstable::LsmIndex& index, std::span<const uint64_t> gone,
-                           sstable::WriteBatch* batch);
-  // Fills an empty tree. kCorruption when the records do not fit each other.
-  static Status Load(sstable::LsmIndex& index, Tree* tree);
+  // --- Under the commit lock
+  // Puts all that changed. An error leaves the tree as it was, else it counts as dumped: the caller
+  // applies the batch to tree->index() before he gives the lock back.
+  static Status Dump(Tree* tree, sstable::WriteBatch* batch);
+  // What is always in memory, into an empty tree that has its index.
+  static Status LoadRoots(Tree* tree);
+
+  // --- Reading the index, without a lock. kCorruption naming the record.
+  static Result<std::optional<Head>> ReadHead(sstable::LsmIndex& index, uint64_t branch);
+  static Result<std::optional<Head>> ReadNamed(sstable::LsmIndex& index, std::string_view ns,
+                                               std::string_view name);
+  // At most `limit` in order of (namespace, name, id), from `from` on.
+  static Result<std::vector<Head>> ReadInOrder(sstable::LsmIndex& index, const Tree::NameKey& from,
+                                               size_t limit);
+  // With the first kRefsAtOnce refs. Null: there is none.
+  static Result<std::unique_ptr<Node>> ReadNode(sstable::LsmIndex& index, uint64_t node);
+  // The next kRefsAtOnce refs below `below`. The result: how far they go, as Node::refs_from.
+  static Result<Ref> ReadRefs(sstable::LsmIndex& index, uint64_t node, const Ref& below,
+                              std::vector<Ref>* refs);
+  // Nodes that may have content in log segments up to `segment`; appended. And the deletion of
+  // these records.
+  static Status ReadLogged(sstable::LsmIndex& index, uint64_t segment,
+                           std::vector<uint64_t>* nodes);
+  static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
+                             sstable::WriteBatch* batch);
 
  private:
-  static Status LoadRecord(std::string_view key, std::string_view value, Tree* tree);
-  static Status LoadChunk(std::string_view key, std::string_view value, Node* node);
-  static Status Link(Tree* tree);
+  static void NoteAllDumped(Tree* tree);
 };
 
 }  // namespace cairn::engine

@@ -24,7 +24,9 @@ class BatchTest : public WorldTest {
   // Everything that can be seen.
   std::string Picture() {
     std::string picture;
-    for (const std::string& ns : store_.Namespaces()) {
+    const auto namespaces = store_.Namespaces();
+    EXPECT_OK(namespaces);
+    for (const std::string& ns : *namespaces) {
       auto page = store_.ListBranches(ns, "", 1000);
       EXPECT_OK(page);
       for (const BranchInfo& info : page->branches) {

@@ -3,7 +3,8 @@
 // Property: whatever is done to a store, it shows what the reference model shows: lengths, names,
 // tokens, KV bytes, states; at once, and after being opened again.
 // Method: a random walk over all operations from a printed seed, single steps and batches, against
-// the reference model, in memory and on the simulated machine.
+// the reference model, in memory and on the simulated machine; also with a store that forgets every
+// branch as soon as it may, so that each is read from the index again and again.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -379,23 +380,28 @@ uint64_t Seed() {
   return seed;
 }
 
-class RandomOperationsTest : public ::testing::TestWithParam<std::tuple<std::string, uint32_t>> {};
+class RandomOperationsTest
+    : public ::testing::TestWithParam<std::tuple<std::string, uint32_t, uint64_t>> {};
 
 INSTANTIATE_TEST_SUITE_P(Worlds, RandomOperationsTest,
                          ::testing::Combine(::testing::Values("memory", "simulated"),
-                                            ::testing::Values(1u, 8u)),
+                                            ::testing::Values(1u, 8u),
+                                            ::testing::Values(1u, 40u, 32768u)),
                          [](const auto& test) {
                            return std::get<0>(test.param) + "Joining" +
-                                  std::to_string(std::get<1>(test.param));
+                                  std::to_string(std::get<1>(test.param)) + "Replaying" +
+                                  std::to_string(std::get<2>(test.param));
                          });
 
 TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
-  const auto& [name, joined] = GetParam();
+  const auto& [name, joined, replayed] = GetParam();
   const uint64_t seed = Seed();
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
   options.delta_batch_tokens = joined;
-  RandomWalk(world.get(), seed + joined, options).Run(name == "memory" ? 8'000 : 4'000);
+  options.replay_records_max = replayed;
+  if (replayed < 32768) options.tree_memory_bytes = 0;
+  RandomWalk(world.get(), seed + joined, options).Run(name == "memory" ? 6'000 : 3'000);
 }
 
 }  // namespace

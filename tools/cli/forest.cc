@@ -47,7 +47,12 @@ void LinkNodes(Forest* forest) {
 
 Result<std::vector<BranchInfo>> ListAll(const Store& store, const std::optional<std::string>& ns) {
   std::vector<BranchInfo> branches;
-  const std::vector<std::string> names = ns.has_value() ? std::vector{*ns} : store.Namespaces();
+  std::vector<std::string> names;
+  if (ns.has_value()) {
+    names.push_back(*ns);
+  } else {
+    CAIRN_ASSIGN_OR_RETURN(names, store.Namespaces());
+  }
   for (const std::string& name : names) {
     std::string cursor;
     do {

@@ -65,7 +65,8 @@ Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   }
   std::vector<std::string> names{ns};
   if (!arguments.one_namespace) {
-    for (std::string& name : store.Namespaces()) {
+    CAIRN_ASSIGN_OR_RETURN(std::vector<std::string> namespaces, store.Namespaces());
+    for (std::string& name : namespaces) {
       if (name > ns) names.push_back(std::move(name));
     }
   }

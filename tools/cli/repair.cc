@@ -70,7 +70,8 @@ class CutFinder final : public LogVisitor {
 
 Result<std::vector<BranchInfo>> AllBranches(const Store& store) {
   std::vector<BranchInfo> branches;
-  for (const std::string& ns : store.Namespaces()) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> namespaces, store.Namespaces());
+  for (const std::string& ns : namespaces) {
     std::string cursor;
     do {
       CAIRN_ASSIGN_OR_RETURN(const BranchPage page, store.ListBranches(ns, "", 1000, cursor));

@@ -62,6 +62,9 @@ struct Options {
   // Beyond so much live log the oldest part is sealed into tables in the background, so that the
   // log and the time to open stay bounded. At least four segments are kept.
   uint64_t log_bytes_max = 1ull << 30;
+  // After so many records the changes of the tree go into the index, in the background. Opening
+  // replays about that many at most; each time costs a small table and a checkpoint.
+  uint64_t replay_records_max = 32768;
   uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 
@@ -70,6 +73,9 @@ struct Options {
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
                                            // to half of the above.
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
+  // Branches that were not used for longest are forgotten beyond this and read from the index when
+  // they are asked for again; some 1 KiB each. What is new or changed stays until it is there.
+  uint64_t tree_memory_bytes = 64ull << 20;
   Allocator allocator = Allocator::Default();
 
   // --- Appending

@@ -112,7 +112,7 @@ class Store {
   // have the name "" and come first, in order of id.
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor = {}) const;
-  std::vector<std::string> Namespaces() const;
+  Result<std::vector<std::string>> Namespaces() const;
 
   // The branches that Create and Fork made, by their index. A failure applies nothing.
   struct WriteResult {

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tree must have in memory before it is asked (tree/tree_loader.h), and listings, which
+// read the index and leave memory as it is.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::Head;
+using engine::Tree;
+
+namespace {
+
+Tree::NameKey KeyOf(const Head& head) { return {head.ns, head.name, head.id}; }
+
+}  // namespace
+
+Status StoreCore::Load(const engine::TreeNeeds& needs, Lock* lock) {
+  tree_.Trim(options_.tree_memory_bytes);
+  return engine::LoadNeeds(&tree_, lock, needs);
+}
+
+Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
+  const auto branch = static_cast<uint64_t>(id);
+  const Head* head = tree_.FindHead(branch);
+  if (head == nullptr && !tree_.KnowsHead(branch)) {
+    CAIRN_RETURN_IF_ERROR(Load({.branches = {branch}, .nodes = {}, .names = {}}, lock));
+    head = tree_.FindHead(branch);
+  }
+  if (head != nullptr) return head;
+  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+}
+
+Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {
+  const Head* head = tree_.FindHead(ns, name);
+  if (head != nullptr) return head;
+  CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {}, .names = {{ns, name}}}, lock));
+  return tree_.FindHead(ns, name);
+}
+
+// Page by page of the index, each merged with what memory has of that stretch: memory is right
+// wherever it knows a branch.
+Result<std::vector<Head>> StoreCore::LoadInOrder(Tree::NameKey from, size_t limit) {
+  std::vector<Head> heads;
+  while (true) {
+    const size_t wanted = std::min(limit - heads.size(), engine::kNamesAtOnce);
+    std::shared_ptr<sstable::LsmIndex> index;
+    uint64_t generation = 0;
+    {
+      std::lock_guard lock(mutex_);
+      index = tree_.index();
+      generation = tree_.generation();
+    }
+    std::vector<Head> page;
+    if (index != nullptr) {
+      CAIRN_ASSIGN_OR_RETURN(page, engine::TreeRecords::ReadInOrder(*index, from, wanted));
+    }
+    const bool last = page.size() < wanted;
+    const Tree::NameKey upto = last ? Tree::NameKey() : KeyOf(page.back());
+    {
+      std::lock_guard lock(mutex_);
+      if (generation != tree_.generation()) continue;
+      std::erase_if(page, [&](const Head& head) { return tree_.KnowsHead(head.id); });
+      size_t in_memory = 0;
+      tree_.VisitNames(from, [&](const Tree::NameKey& key) {
+        if ((!last && upto < key) || in_memory++ == wanted) return false;
+        page.push_back(*tree_.FindHead(std::get<2>(key)));
+        return true;
+      });
+    }
+    std::sort(page.begin(), page.end(),
+              [](const Head& a, const Head& b) { return KeyOf(a) < KeyOf(b); });
+    for (Head& head : page) {
+      if (heads.size() < limit) heads.push_back(std::move(head));
+    }
+    if (last || heads.size() == limit) return heads;
+    from = {std::get<0>(upto), std::get<1>(upto), std::get<2>(upto) + 1};
+  }
+}
+
+}  // namespace cairn

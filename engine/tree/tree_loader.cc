@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tree/tree_loader.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "base/core/check.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+namespace {
+
+class Loader {
+ public:
+  Loader(Tree* tree, std::unique_lock<std::mutex>* lock) : tree_(tree), lock_(lock) {}
+
+  Status Run(const TreeNeeds& needs) {
+    while (true) {
+      if (generation_ != tree_->generation()) free_names_.clear();
+      generation_ = tree_->generation();
+      if (tree_->index() == nullptr) return Status::Ok();
+      if (const auto branch = FirstUnknown(needs.branches, &Tree::KnowsHead)) {
+        CAIRN_RETURN_IF_ERROR(LoadBranch(*branch));
+      } else if (const auto node = FirstUnknown(needs.nodes, &Tree::KnowsNode)) {
+        CAIRN_RETURN_IF_ERROR(LoadPath(*node).status());
+      } else if (const auto name = FirstUnknownName(needs)) {
+        CAIRN_RETURN_IF_ERROR(LoadName(name->first, name->second));
+      } else {
+        return Status::Ok();
+      }
+    }
+  }
+
+ private:
+  using Name = std::pair<std::string_view, std::string_view>;
+
+  // Ids are never given twice, so what the index does not have will never be there.
+  std::optional<uint64_t> FirstUnknown(const std::vector<uint64_t>& ids,
+                                       bool (Tree::*knows)(uint64_t) const) const {
+    for (const uint64_t id : ids) {
+      if (id != 0 && !(tree_->*knows)(id) && !absent_.contains(id)) return id;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Name> FirstUnknownName(const TreeNeeds& needs) const {
+    for (const Name& name : needs.names) {
+      if (name.second.empty() || free_names_.contains(name)) continue;
+      if (tree_->FindHead(name.first, name.second) == nullptr) return name;
+    }
+    return std::nullopt;
+  }
+
+  // Runs `read` without the lock.
+  template <typename Read>
+  auto Unlocked(const Read& read) {
+    const std::shared_ptr<sstable::LsmIndex> index = tree_->index();
+    lock_->unlock();
+    struct Relock {
+      std::unique_lock<std::mutex>* lock;
+      ~Relock() { lock->lock(); }
+    } relock{lock_};
+    return read(*index);
+  }
+  bool Outdated() const { return generation_ != tree_->generation(); }
+
+  Status LoadBranch(uint64_t id) {
+    CAIRN_ASSIGN_OR_RETURN(auto head, Unlocked([id](sstable::LsmIndex& index) {
+                             return TreeRecords::ReadHead(index, id);
+                           }));
+    if (Outdated() || tree_->KnowsHead(id)) return Status::Ok();
+    if (!head.has_value()) {
+      absent_.insert(id);
+      return Status::Ok();
+    }
+    return InsertBranch(std::move(*head));
+  }
+
+  Status LoadName(std::string_view ns, std::string_view name) {
+    CAIRN_ASSIGN_OR_RETURN(auto head, Unlocked([&](sstable::LsmIndex& index) {
+                             return TreeRecords::ReadNamed(index, ns, name);
+                           }));
+    if (Outdated()) return Status::Ok();
+    // Memory knows better where that branch is now: it was renamed or dropped.
+    if (!head.has_value() || tree_->KnowsHead(head->id)) {
+      free_names_.insert({ns, name});
+      return Status::Ok();
+    }
+    return InsertBranch(std::move(*head));
+  }
+
+  Status InsertBranch(Head head) {
+    CAIRN_ASSIGN_OR_RETURN(const bool whole, LoadPath(head.node));
+    return whole ? tree_->Insert(std::move(head)) : Status::Ok();
+  }
+
+  // A node and what is above it, up to what is in memory. False: look again.
+  Result<bool> LoadPath(uint64_t id) {
+    std::vector<std::unique_ptr<Node>> path;
+    for (uint64_t next = id; next != 0 && !tree_->KnowsNode(next);) {
+      CAIRN_ASSIGN_OR_RETURN(auto node, Unlocked([next](sstable::LsmIndex& index) {
+                               return TreeRecords::ReadNode(index, next);
+                             }));
+      if (Outdated()) return false;
+      if (node == nullptr && !path.empty()) {
+        return Status(StatusCode::kCorruption,
+                      "the index: node " + std::to_string(next) + ", the parent of node " +
+                          std::to_string(path.back()->id) + ", is missing");
+      }
+      if (node == nullptr) {
+        absent_.insert(next);
+        return true;
+      }
+      next = node->parent;
+      path.push_back(std::move(node));
+    }
+    while (!path.empty()) {
+      CAIRN_RETURN_IF_ERROR(tree_->Insert(std::move(path.back())));
+      path.pop_back();
+    }
+    return true;
+  }
+
+  Tree* const tree_;
+  std::unique_lock<std::mutex>* const lock_;
+  uint64_t generation_ = UINT64_MAX;
+  std::set<uint64_t> absent_;
+  std::set<Name> free_names_;  // At this generation.
+};
+
+}  // namespace
+
+Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds& needs) {
+  return Loader(tree, lock).Run(needs);
+}
+
+TreeNeeds NeedsOf(const Op& op) {
+  TreeNeeds needs;
+  switch (op.kind) {
+    case OpKind::kFork: needs.branches = {op.other}; break;
+    case OpKind::kAppend:
+    case OpKind::kRewind:
+    case OpKind::kRename:
+    case OpKind::kDrop: needs.branches = {op.branch}; break;
+    case OpKind::kSeal:
+      for (const SealedRange& range : op.sealed) needs.nodes.push_back(range.node);
+      break;
+    case OpKind::kModel:
+    case OpKind::kCreate:
+    case OpKind::kPart:
+    case OpKind::kBatch: break;
+  }
+  return needs;
+}
+
+Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
+  while (!tree->undecided().empty()) {
+    const uint64_t id = tree->undecided().front();
+    const Node* const node = tree->FindNode(id);
+    CAIRN_CHECK(node != nullptr);  // Kept in memory until it is decided.
+    if (node->unneeded() && !node->knows_all_refs()) {
+      const uint64_t generation = tree->generation();
+      const Ref below = node->refs_from;
+      const std::shared_ptr<sstable::LsmIndex> index = tree->index();
+      std::vector<Ref> refs;
+      lock->unlock();
+      const auto from = TreeRecords::ReadRefs(*index, id, below, &refs);
+      lock->lock();
+      if (!from.ok()) return from.status();
+      if (generation == tree->generation()) tree->InsertRefs(id, refs, *from);
+      continue;
+    }
+    tree->DecideFirst();
+  }
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which part of the tree is in memory: what comes in from the index, what dies, and what makes
+// room.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// What a map or set keeps for an entry beside it.
+constexpr size_t kLinkBytes = 48;
+
+Status Unfit(uint64_t node, const std::string& what) {
+  return Status(StatusCode::kCorruption, "the index: node " + std::to_string(node) + ": " + what);
+}
+
+}  // namespace
+
+bool Node::Dumped::SameChunks(const Dumped& other) const {
+  const auto same = [](const DumpedList& a, const DumpedList& b) { return a.chunks == b.chunks; };
+  return std::equal(lanes.begin(), lanes.end(), other.lanes.begin(), other.lanes.end(), same) &&
+         same(samplers, other.samplers) && same(metadata, other.metadata) &&
+         same(spans, other.spans);
+}
+
+Node* Tree::MutableNode(uint64_t id) {
+  const auto it = nodes_.find(id);
+  return it == nodes_.end() || it->second->gone ? nullptr : it->second.get();
+}
+
+Head* Tree::MutableHead(uint64_t id) {
+  const auto it = heads_.find(id);
+  return it == heads_.end() || it->second.gone ? nullptr : &it->second;
+}
+
+void Tree::Charge(Node* node) {
+  size_t bytes = sizeof(Node) + 2 * kLinkBytes + node->lanes.capacity() * sizeof(Lane) +
+                 (node->samplers.capacity() + node->metadata.capacity()) * sizeof(Mark) +
+                 node->spans.capacity() * sizeof(ContentSpan) +
+                 node->refs.size() * (sizeof(Ref) + kLinkBytes);
+  for (const Lane& lane : node->lanes) bytes += lane.extents.capacity() * sizeof(Extent);
+  memory_bytes_ += bytes - node->charge;
+  node->charge = bytes;
+}
+
+void Tree::Charge(Head* head) {
+  const size_t bytes = sizeof(Head) + 2 * kLinkBytes + sizeof(NameKey) +
+                       2 * (head->name.size() + head->ns.size()) +
+                       head->lengths.capacity() * sizeof(uint64_t);
+  memory_bytes_ += bytes - head->charge;
+  head->charge = bytes;
+}
+
+void Tree::Remember(bool head, uint64_t id) { clock_.emplace_back(head, id); }
+
+// ---------------------------------------------------------------- coming in
+
+// Memory is newer than the index: a branch that it has, or knows to be dropped, stands where memory
+// says and nowhere else.
+bool Tree::IsStale(uint64_t node, const Ref& ref) const {
+  if (ref.kind == Ref::kEdge) {
+    const auto child = nodes_.find(ref.id);
+    return child != nodes_.end() && child->second->gone;
+  }
+  const auto head = heads_.find(ref.id);
+  return head != heads_.end() && (head->second.gone || head->second.node != node ||
+                                  head->second.lengths[kTokenLane] != ref.position);
+}
+
+Status Tree::CheckFits(const Node& node) const {
+  const auto model = models_.find(node.model);
+  if (model == models_.end() || node.lanes.size() != 1 + model->second->groups.size()) {
+    return Unfit(node.id, "its model is missing or has other groups");
+  }
+  const auto has_place = [&](const Place& place) {
+    return place.table == 0 || tables_.contains(place.table);
+  };
+  for (const Lane& lane : node.lanes) {
+    uint64_t position = lane.start;
+    for (const Extent& extent : lane.extents) {
+      if (extent.begin != position) return Unfit(node.id, "a lane has a gap");
+      if (!has_place(extent.place)) return Unfit(node.id, "its table is missing");
+      position += extent.count;
+    }
+    if (position != lane.end) return Unfit(node.id, "a lane ends early");
+  }
+  for (const std::vector<Mark>* marks : {&node.samplers, &node.metadata}) {
+    for (const Mark& mark : *marks) {
+      if (!has_place(mark.place)) return Unfit(node.id, "a state's table is missing");
+    }
+  }
+  return Status::Ok();
+}
+
+Status Tree::Insert(std::unique_ptr<Node> node) {
+  if (KnowsNode(node->id)) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(CheckFits(*node));
+  Node* const parent = MutableNode(node->parent);
+  if (node->parent != 0 && parent == nullptr) return Unfit(node->id, "its parent is missing");
+  std::erase_if(node->refs, [&](const Ref& ref) { return IsStale(node->id, ref); });
+  const size_t dying = dirty_.nodes.size() + nodes_.size() + 1;
+  if (dirty_.nodes.capacity() < dying) dirty_.nodes.reserve(2 * dying);
+  Remember(/*head=*/false, node->id);
+  Node* const inserted = nodes_.emplace(node->id, std::move(node)).first->second.get();
+  if (parent != nullptr) ++parent->users;
+  Charge(inserted);
+  return Status::Ok();
+}
+
+Status Tree::Insert(Head head) {
+  if (KnowsHead(head.id)) return Status::Ok();
+  Node* const node = MutableNode(head.node);
+  const auto model = models_.find(head.model);
+  if (model == models_.end() || head.lengths.size() != 1 + model->second->groups.size() ||
+      (head.node != 0 && node == nullptr)) {
+    return Status(StatusCode::kCorruption,
+                  "the index: branch #" + std::to_string(head.id) +
+                      ": its model or its node is missing, or it has other groups");
+  }
+  Remember(/*head=*/true, head.id);
+  names_.emplace(head.ns, head.name, head.id);
+  Head& inserted = heads_.emplace(head.id, std::move(head)).first->second;
+  inserted.used = true;
+  if (node != nullptr) {
+    node->refs.insert({inserted.lengths[kTokenLane], Ref::kHead, inserted.id});
+    ++node->users;
+  }
+  Charge(&inserted);
+  return Status::Ok();
+}
+
+void Tree::InsertRefs(uint64_t id, std::span<const Ref> refs, const Ref& from) {
+  Node* const node = MutableNode(id);
+  if (node == nullptr) return;
+  for (const Ref& ref : refs) {
+    if (!IsStale(id, ref)) node->refs.insert(ref);
+  }
+  node->refs_from = std::min(node->refs_from, from);
+  Charge(node);
+}
+
+// ---------------------------------------------------------------- dying
+
+// `count` positions that lie at `place` are needed (1) or not any more (-1).
+void Tree::UseTable(const Place& place, uint64_t count, int sign) {
+  if (place.table == 0) return;
+  TableUse& use = tables_.at(place.table);
+  const uint64_t bytes = place.Share(count);
+  CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
+  use.live_bytes += sign > 0 ? bytes : -bytes;
+  use.dirty = true;
+}
+
+// Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
+void Tree::CollectDead(uint64_t id) {
+  while (Node* const node = MutableNode(id)) {
+    if (!node->unneeded()) return;
+    if (!node->knows_all_refs()) {
+      if (std::find(undecided_.begin(), undecided_.end(), id) != undecided_.end()) return;
+      undecided_.push_back(id);
+      ++node->users;
+      return;
+    }
+    Touch(node);
+    Count(*node, -1);
+    --counts_.nodes;
+    for (Lane& lane : node->lanes) {
+      for (const Extent& extent : lane.extents) UseTable(extent.place, extent.count, -1);
+      lane.extents = {};
+    }
+    for (std::vector<Mark>* marks : {&node->samplers, &node->metadata}) {
+      for (const Mark& mark : *marks) UseTable(mark.place, 1, -1);
+      *marks = {};
+    }
+    node->spans = {};
+    node->gone = true;
+    Charge(node);
+    id = node->parent;
+    if (Node* const parent = MutableNode(id); parent != nullptr) {
+      parent->refs.erase({node->lanes[kTokenLane].start, Ref::kEdge, node->id});
+      --parent->users;
+    }
+  }
+}
+
+void Tree::DecideFirst() {
+  const uint64_t id = undecided_.front();
+  undecided_.erase(undecided_.begin());
+  --MutableNode(id)->users;
+  CollectDead(id);  // Its parent may take the place that it left.
+}
+
+// ---------------------------------------------------------------- making room
+
+void Tree::Unuse(uint64_t id) {
+  if (Node* const node = MutableNode(id); node != nullptr) --node->users;
+}
+
+void Tree::TrimRefs(uint64_t id) {
+  Node* const node = MutableNode(id);
+  if (node == nullptr || node->refs.size() <= 2 * kRefsKept) return;
+  const auto kept = std::prev(node->refs.end(), kRefsKept);
+  node->refs_from = std::max(node->refs_from, *kept);
+  node->refs.erase(node->refs.begin(), kept);
+}
+
+// A clock: what was used since the hand passed last gets another round. A node goes after the last
+// that uses it.
+void Tree::Trim(size_t max_bytes) {
+  size_t steps = 2 * clock_.size();
+  // Entries of what is gone are dropped on the way; without pressure, when they are the most.
+  const bool sweep = clock_.size() > 2 * (heads_.size() + nodes_.size()) + 1024;
+  while (!clock_.empty() && steps-- > 0 && (sweep || memory_bytes_ > max_bytes)) {
+    const auto entry = clock_.front();
+    clock_.pop_front();
+    const auto [is_head, id] = entry;
+    if (is_head) {
+      const auto found = heads_.find(id);
+      if (found == heads_.end()) continue;
+      Head& head = found->second;
+      if (head.dirty || std::exchange(head.used, false) || memory_bytes_ <= max_bytes) {
+        clock_.push_back(entry);
+        continue;
+      }
+      names_.erase({head.ns, head.name, id});
+      Unuse(head.node);
+      memory_bytes_ -= head.charge;
+      heads_.erase(found);
+    } else {
+      const auto found = nodes_.find(id);
+      if (found == nodes_.end()) continue;
+      Node& node = *found->second;
+      if (node.dirty || node.users > 0 || memory_bytes_ <= max_bytes) {
+        clock_.push_back(entry);
+        continue;
+      }
+      Unuse(node.parent);
+      memory_bytes_ -= node.charge;
+      nodes_.erase(found);
+    }
+  }
+}
+
+}  // namespace cairn::engine
