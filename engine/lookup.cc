@@ -169,6 +169,8 @@ StoreMetrics StoreCore::Metrics() {
     }
     const engine::TreeCounts& counts = tree_.counts();
     metrics.branches = counts.branches;
+    metrics.tree_memory_bytes = tree_.memory_bytes();
+    metrics.tree_loads = tree_.loads();
     metrics.nodes = counts.nodes;
     metrics.tokens = counts.tokens;
     metrics.raw_bytes = counts.raw_bytes;
@@ -224,6 +226,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
   metrics.hot_tail_bytes = log.hot_bytes;
+  metrics.replayed_records = replayed_records_;
   metrics.written_sequence = log_->written_sequence();
   metrics.durable_sequence = log_->durable_sequence();
   metrics.last_sequence = log_->last_reserved_sequence();  // Last: never below the other two.

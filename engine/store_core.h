@@ -274,6 +274,7 @@ class StoreCore final : public wal::LogObserver,
   std::mutex manifest_mutex_;
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
+  std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
   engine::ByteLedger ledger_;
   engine::StagingPool staging_;

@@ -242,6 +242,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   Lock lock(alone);
   std::map<uint64_t, std::vector<engine::Part>> open_units;
   const auto on_record = [&](const wal::RecordView& record) -> Status {
+    ++replayed_records_;
     const auto place = [&](const Status& status) {
       return status.WithContext("log segment " + std::to_string(record.location.segment) +
                                 ", offset " + std::to_string(record.location.offset));

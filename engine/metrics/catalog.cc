@@ -111,6 +111,12 @@ constexpr auto kMetrics = std::to_array<Metric>({
      "Blocks of all files, as counted against max_bytes.", &M::physical_bytes},
     {"hot_tail_bytes", "cairn_hot_tail_bytes", "", kGauge, "Newest part of the log in memory.",
      &M::hot_tail_bytes},
+    {"tree_memory_bytes", "cairn_tree_memory_bytes", "", kGauge,
+     "Branches and nodes that are in memory.", &M::tree_memory_bytes},
+    {"tree_loads", "cairn_tree_loads_total", "", kCounter,
+     "Branches and nodes read from the index.", &M::tree_loads},
+    {"replayed_records", "cairn_replayed_records", "", kGauge,
+     "Records of the log that opening replayed.", &M::replayed_records},
 });
 
 constexpr auto kHistograms = std::to_array<HistogramMetric>({

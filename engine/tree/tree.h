@@ -269,6 +269,7 @@ class Tree {
   // most so many bytes are left.
   void Trim(size_t max_bytes);
   size_t memory_bytes() const { return memory_bytes_; }  // About.
+  uint64_t loads() const { return loads_; }              // Taken in by Insert.
   // Nodes that nothing in memory needs, while the index may know something that does.
   const std::vector<uint64_t>& undecided() const { return undecided_; }
   // Of the first of them enough is known now: it dies or is left alone.
@@ -331,6 +332,7 @@ class Tree {
   std::vector<uint64_t> undecided_;
   std::deque<std::pair<bool, uint64_t>> clock_;  // {is a head, id}: the next to be looked at first.
   size_t memory_bytes_ = 0;
+  uint64_t loads_ = 0;
   uint64_t next_id_ = 1;  // Models, branches and nodes share one counter; ids are never reused.
 };
 

@@ -108,6 +108,7 @@ Status Tree::Insert(std::unique_ptr<Node> node) {
   Node* const inserted = nodes_.emplace(node->id, std::move(node)).first->second.get();
   if (parent != nullptr) ++parent->users;
   Charge(inserted);
+  ++loads_;
   return Status::Ok();
 }
 
@@ -130,6 +131,7 @@ Status Tree::Insert(Head head) {
     ++node->users;
   }
   Charge(&inserted);
+  ++loads_;
   return Status::Ok();
 }
 

@@ -37,6 +37,7 @@ class RandomWalk {
       if (step % 1000 == 999) CompareAll();
     }
     CompareAll();
+    EXPECT_TRUE(options_.tree_memory_bytes != 0 || store_.Metrics().tree_loads > 0);
     Open();
     CompareAll();
   }

@@ -76,6 +76,11 @@ struct StoreMetrics {
   uint64_t physical_bytes = 0;  // Blocks of all files, as counted against max_bytes.
   uint64_t hot_tail_bytes = 0;
 
+  // --- The tree
+  uint64_t tree_memory_bytes = 0;  // Of branches and nodes in memory (gauge).
+  uint64_t tree_loads = 0;         // Branches and nodes read from the index (counter).
+  uint64_t replayed_records = 0;   // That opening took from the log (gauge).
+
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
 
