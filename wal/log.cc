@@ -159,6 +159,16 @@ std::vector<SegmentInfo> LogImpl::Segments() const {
   return segments;
 }
 
+LogPosition LogImpl::written_end() const {
+  Lock lock(mutex_);
+  if (tail_segment_ != nullptr) {
+    return {tail_segment_->number, epoch_, tail_end_, written_.load(), last_hash_};
+  }
+  if (recovered_.segments.empty()) return {};
+  const SegmentInfo& last = recovered_.segments.back();
+  return {last.number, last.epoch, last.end_offset, recovered_.last_sequence, recovered_.last_hash};
+}
+
 Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   std::vector<LiveSegment> released;
   {

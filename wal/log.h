@@ -86,6 +86,15 @@ struct SegmentInfo {
   uint64_t last_sequence = 0;  // first_sequence - 1 when empty.
 };
 
+// A place between two groups.
+struct LogPosition {
+  uint64_t segment = 0, epoch = 0;
+  uint64_t offset = 0;         // 0: where the segment's first group begins.
+  uint64_t last_sequence = 0;  // Of the group before it, and its header's hash.
+  uint64_t last_hash = 0;
+  bool operator==(const LogPosition&) const = default;
+};
+
 struct RecoveredLog {
   std::vector<SegmentInfo> segments;  // From the log start, consecutive numbers.
   uint64_t last_sequence = 0;
@@ -101,8 +110,9 @@ struct RecoveryOptions {
   std::string directory;
   StoreId store;
   uint64_t first_segment = 1;
-  // Of segments below, the records are not wanted: only what links them is looked at.
-  uint64_t replay_segment = 0;
+  // Records before it are not wanted, and need not be looked at: everything up to it was durable.
+  // Some may be handed out all the same. What links the segments is looked at.
+  LogPosition replay_from;
   bool read_only = false;  // Then nothing is synced either.
   // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
   bool salvage = false;
@@ -110,7 +120,7 @@ struct RecoveryOptions {
   uint64_t stop_after = UINT64_MAX;
 };
 
-// Replays the headers of all records in sequence order, from replay_segment on. Full segments are
+// Replays the headers of all records in sequence order, from replay_from on. Full segments are
 // read by their footer. The payload of groups that may not have been synced is verified, the rest
 // is trusted until read. `on_record` may fail, which ends recovery with its Status. Writes nothing,
 // ever; fdatasyncs what it read unless read_only. kCorruption (names file and offset) for damaged
@@ -187,6 +197,8 @@ class Log {
   // A file handle for reading a segment with direct I/O, cached.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
+  // Where the last group ends that was written and whose predecessors were, too.
+  virtual LogPosition written_end() const = 0;
 
   // Recycling: segments below `first_segment` are free. They return to the spare pool (renamed,
   // to be overwritten in place) or are removed when it is full. The caller has made that durable.

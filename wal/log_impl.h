@@ -58,6 +58,7 @@ class LogImpl final : public Log {
   Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
   std::vector<SegmentInfo> Segments() const override;
+  LogPosition written_end() const override;
   Status ReleaseBelow(uint64_t first_segment) override;
   Counters counters() const override;
   Status Close() override;

@@ -313,11 +313,16 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
   SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
                    segment.header.first_sequence, segment.header.first_sequence - 1};
   bool done = false;
-  if (end && info.number < options_.replay_segment && end->last_sequence <= options_.stop_after) {
+  const LogPosition& from = options_.replay_from;
+  if (end && info.number < from.segment && end->last_sequence <= options_.stop_after) {
     info.last_sequence = end->last_sequence;
     info.end_offset = static_cast<uint32_t>(end->end_offset);
     log_.last_hash = end->last_hash;
     done = true;
+  } else if (!end && info.number == from.segment && info.epoch == from.epoch && from.offset != 0) {
+    info.last_sequence = from.last_sequence;
+    info.end_offset = static_cast<uint32_t>(from.offset);
+    log_.last_hash = from.last_hash;
   } else if (end) {
     CAIRN_ASSIGN_OR_RETURN(done, ReplayFooter(segment, info, *end));
   }

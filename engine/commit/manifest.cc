@@ -33,17 +33,21 @@ enum ManifestField : uint16_t {
   kCreatedAt = 7,
   kIndexTable = 8,  // LiveTableBytes; one field each.
   kIndexSequence = 9,
-  kReplaySegment = 10,
+  kReplayFrom = 10,  // LogPositionBytes.
 };
 constexpr std::array<uint16_t, 10> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
                                              kNextId,        kLastSequence, kCreatedAt, kIndexTable,
-                                             kIndexSequence, kReplaySegment};
+                                             kIndexSequence, kReplayFrom};
 
 struct LiveTableBytes {
   uint64_t number, bytes;
   uint32_t level, zero;
 };
 static_assert(sizeof(LiveTableBytes) == 24);
+struct LogPositionBytes {
+  uint64_t segment, epoch, offset, last_sequence, last_hash;
+};
+static_assert(sizeof(LogPositionBytes) == 40);
 
 std::string ManifestName(uint64_t number) { return std::string(kPrefix) + std::to_string(number); }
 
@@ -82,7 +86,10 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
     fields.Bytes(kIndexTable, std::as_bytes(std::span(&bytes, 1)));
   }
   fields.U64(kIndexSequence, manifest.index_sequence);
-  fields.U64(kReplaySegment, manifest.replay_segment);
+  const wal::LogPosition& from = manifest.replay_from;
+  const LogPositionBytes position{from.segment, from.epoch, from.offset, from.last_sequence,
+                                  from.last_hash};
+  fields.Bytes(kReplayFrom, std::as_bytes(std::span(&position, 1)));
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -141,7 +148,14 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
     manifest.index.push_back({table.number, table.level, table.bytes});
   }
   manifest.index_sequence = parsed->U64Or(kIndexSequence, 0);
-  manifest.replay_segment = parsed->U64Or(kReplaySegment, 0);
+  LogPositionBytes from{};
+  const std::span<const std::byte> position = parsed->BytesOr(kReplayFrom, {});
+  if (!position.empty() && position.size() != sizeof(from)) {
+    return Damaged(path, "bad place in the log");
+  }
+  if (!position.empty()) std::memcpy(&from, position.data(), sizeof(from));
+  manifest.replay_from = {from.segment, from.epoch, from.offset, from.last_sequence,
+                          from.last_hash};
   if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
     return Damaged(path, "no log start");
   }

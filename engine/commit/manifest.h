@@ -37,8 +37,8 @@ struct Manifest {
   // from there on.
   std::vector<sstable::LiveTable> index;
   uint64_t index_sequence = 0;
-  // Segments below have nothing that the index does not have.
-  uint64_t replay_segment = 0;
+  // Nothing before it is wanting in the index.
+  wal::LogPosition replay_from;
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

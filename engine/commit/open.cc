@@ -237,7 +237,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   recovery.directory = io::JoinPath(path_, kLogDirectory);
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
-  recovery.replay_segment = manifest.replay_segment;
+  recovery.replay_from = manifest.replay_from;
   std::mutex alone;  // Nobody else has this tree yet.
   Lock lock(alone);
   std::map<uint64_t, std::vector<engine::Part>> open_units;

@@ -309,8 +309,10 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
 // Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
 // then needed for content alone.
 Status StoreCore::DumpTree() {
-  uint64_t sequence = 0, next_id = 0, replay_segment = 0;
+  uint64_t sequence = 0, next_id = 0;
+  wal::LogPosition replay_from;
   // What the dump puts anew comes after it.
+  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));  // So that replay_from comes close.
   sstable::WriteBatch sealed = index_->NewBatch();
   if (sealed_segment_ != 0) {
     CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &sealed));
@@ -326,7 +328,10 @@ Status StoreCore::DumpTree() {
     sequence = log_->last_reserved_sequence();
     next_id = tree_.next_id();
     // Parts of large appends that are under way are pinned.
-    replay_segment = std::min(newest_segment_.load(), pins_.LowestSegment());
+    replay_from = log_->written_end();
+    if (const uint64_t pinned = pins_.LowestSegment(); pinned <= replay_from.segment) {
+      replay_from = {.segment = pinned};
+    }
     tree_.Trim(options_.tree_memory_bytes);
     dumped_sequence_ = sequence;
     dump_wanted_ = false;
@@ -349,7 +354,7 @@ Status StoreCore::DumpTree() {
   next.index = index_->live();
   next.index_sequence = next.last_sequence = sequence;
   next.next_id = next_id;
-  next.replay_segment = replay_segment;
+  next.replay_from = replay_from;
   CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   index_->Release(merged_tables_);
   merged_tables_.clear();

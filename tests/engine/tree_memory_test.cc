@@ -180,6 +180,7 @@ TEST(TreeMemory, ADamagedIndexRecordCostsItsBranch) {
   const auto sim = std::make_shared<io::SimWorld>(io::MakeSimWorld(1));
   Options options = TinyOptions();
   options.tree_memory_bytes = 0;
+  options.replay_records_max = 1 << 20;  // One table in the end.
   options.world = std::make_shared<io::World>(sim->world());
   {
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));

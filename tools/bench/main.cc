@@ -55,6 +55,10 @@ constexpr std::array kBenchmarks = {
     Benchmark{"rewind", "append four tokens, rewind by two, --steps times",
               "What speculative decoding does; nodes left in the tree, rewind beside append.",
               RunRewind},
+    Benchmark{"open-many", "opening a store of --branches conversations",
+              "Until the first is restored, and resident memory; beside a hundredth of them, and\n"
+              "after a crash. --branch-kv-bytes 8192: with KV.",
+              RunOpenMany},
     Benchmark{
         "codec", "what the lossless KV codec saves and costs, page by page",
         "KV of the own model, or --kv FILE --shape L,H,T,D (raw bf16, [L][H][T][D]); ratio of\n"
@@ -154,6 +158,11 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     file->needs(shape);
     shape->needs(file);
     app.add_option("--tokens", config.kv_tokens, "Without --kv: tokens the own model reads");
+  }
+  if (name == "open-many") {
+    app.add_option("--branches", config.branches, "Conversations of four tokens")
+        ->check(CLI::Range(uint64_t{1}, kNumberMax));
+    app.add_option("--branch-kv-bytes", config.branch_kv_bytes, "KV of a token; 0: tokens alone");
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "peers") AddPeersOptions(app, config);

@@ -64,7 +64,7 @@ struct Options {
   uint64_t log_bytes_max = 1ull << 30;
   // After so many records the changes of the tree go into the index, in the background. Opening
   // replays about that many at most; each time costs a small table and a checkpoint.
-  uint64_t replay_records_max = 32768;
+  uint64_t replay_records_max = 8192;
   uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 
