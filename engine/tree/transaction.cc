@@ -72,10 +72,10 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
   left_.clear();
 }
 
-// Apply reserved the room.
+// Apply reserved the room. Also when the last entry is the same: that one may be about to be
+// forgotten, because what it stood for was sealed (Tree::ForgetLogged).
 void Transaction::NoteLogged(uint64_t segment, uint64_t node) {
-  const std::pair<uint64_t, uint64_t> entry{segment, node};
-  if (tree_->logged_.empty() || tree_->logged_.back() != entry) tree_->logged_.push_back(entry);
+  tree_->logged_.emplace_back(segment, node);
 }
 
 void Transaction::Rollback() {
