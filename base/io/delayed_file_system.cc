@@ -120,6 +120,9 @@ class DelayedFileSystem final : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     return inner_->Rename(from, to);
   }
+  Result<bool> Link(const std::string& from, const std::string& to) override {
+    return inner_->Link(from, to);
+  }
   Status Remove(const std::string& path) override { return inner_->Remove(path); }
   Status CreateDirectory(const std::string& path) override { return inner_->CreateDirectory(path); }
   Result<std::vector<std::string>> List(const std::string& path) override {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io/file_util.h"
 
+#include <algorithm>
+
 #include "base/core/check.h"
 
 namespace cairn::io {
@@ -38,6 +40,20 @@ Status WriteFileDurably(FileSystem& files, const std::string& path,
     return status;
   }
   return files.SyncDirectory(ParentPath(path));
+}
+
+Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<std::byte> buffer,
+                 const std::function<Status(uint64_t)>& copied) {
+  CAIRN_CHECK(begin % kBlockBytes == 0 && end % kBlockBytes == 0 && !buffer.empty() &&
+              buffer.size() % kBlockBytes == 0);
+  for (uint64_t at = begin; at < end;) {
+    const auto piece = buffer.first(std::min<uint64_t>(buffer.size(), end - at));
+    CAIRN_RETURN_IF_ERROR(from.Read(at, piece));
+    CAIRN_RETURN_IF_ERROR(to.Write(at, piece, /*durable=*/false));
+    at += piece.size();
+    CAIRN_RETURN_IF_ERROR(copied(piece.size()));
+  }
+  return Status::Ok();
 }
 
 Status RemoveIfExists(FileSystem& files, const std::string& path) {

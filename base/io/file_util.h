@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,11 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::strin
 // leaves the old content; one after it leaves open which of the two a crash would bring back.
 Status WriteFileDurably(FileSystem& files, const std::string& path,
                         std::span<const std::byte> bytes);
+
+// Copies [begin, end) to the same place of another file by way of `buffer`; all multiples of
+// kBlockBytes, as direct files want it. `copied` is told the bytes of each piece; not Ok ends it.
+Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<std::byte> buffer,
+                 const std::function<Status(uint64_t)>& copied);
 
 // Ok as well when there is no such file.
 Status RemoveIfExists(FileSystem& files, const std::string& path);

@@ -166,7 +166,7 @@ Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) 
   const MemoryNode* moved = FindLocked(source);
   if (moved == nullptr) return fail(ENOENT);
   if (const int error = CheckParentLocked(target); error != 0) return fail(error);
-  if (source == target) return {};
+  if (source == target || FindLocked(target) == moved) return {};
   if (target.starts_with(source + "/")) return fail(EINVAL);
   if (const MemoryNode* replaced = FindLocked(target); replaced != nullptr) {
     if (replaced->is_directory && !moved->is_directory) return fail(EISDIR);
@@ -184,6 +184,19 @@ Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) 
     part.key().replace(0, source.size(), target);
     nodes_.insert(std::move(part));
   }
+}
+
+Result<bool> MemoryFileSystem::Link(const std::string& from, const std::string& to) {
+  const std::string source = NormalPath(from), target = NormalPath(to);
+  const auto fail = [&](int error) { return OsError(error, "link", from + " to " + to); };
+  std::lock_guard lock(mutex_);
+  const auto found = nodes_.find(source);
+  if (found == nodes_.end()) return fail(ENOENT);
+  if (const int error = CheckParentLocked(target); error != 0) return fail(error);
+  if (FindLocked(target) != nullptr) return fail(EEXIST);
+  if (found->second->is_directory) return fail(EPERM);
+  nodes_.emplace(target, found->second);
+  return true;
 }
 
 Status MemoryFileSystem::Remove(const std::string& path) {

@@ -19,6 +19,10 @@ StatusCode CodeOfErrno(int error) {
   }
 }
 
+bool LinkIsRefused(int error) {
+  return error == EXDEV || error == EPERM || error == EOPNOTSUPP || error == EMLINK;
+}
+
 std::string DescribeErrno(int error) {
   const char* name = strerrorname_np(error);
   const char* text = strerrordesc_np(error);

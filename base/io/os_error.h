@@ -15,6 +15,11 @@ namespace cairn::io {
 // EEXIST, kOutOfMemory for ENOMEM, kIoError for all others.
 StatusCode CodeOfErrno(int error);
 
+// Whether link(2) says by this errno that the names cannot share a file, though a copy can be made:
+// another volume (EXDEV), a file system without hard links or one that keeps them to the owner
+// (EPERM, EOPNOTSUPP), too many of them (EMLINK).
+bool LinkIsRefused(int error);
+
 // "EIO (Input/output error)".
 std::string DescribeErrno(int error);
 

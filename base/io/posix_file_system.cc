@@ -79,6 +79,18 @@ Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
   return OsError(errno, "rename", from + " to " + to);
 }
 
+Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& to) {
+  if (link(from.c_str(), to.c_str()) == 0) return true;
+  // What Link refuses is found before the file systems are asked, save that linking a directory is
+  // EPERM, as is a file system without hard links.
+  struct stat status;
+  const int error = errno;
+  if (LinkIsRefused(error) && stat(from.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+    return false;
+  }
+  return OsError(error, "link", from + " to " + to);
+}
+
 Status PosixFileSystem::Remove(const std::string& path) {
   if (unlink(path.c_str()) == 0) return {};
   if (errno != EISDIR) return OsError(errno, "unlink", path);

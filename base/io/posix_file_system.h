@@ -25,6 +25,7 @@ class PosixFileSystem final : public FileSystem {
   Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;
   Result<FileInfo> Info(const std::string& path) override;
   Status Rename(const std::string& from, const std::string& to) override;
+  Result<bool> Link(const std::string& from, const std::string& to) override;
   Status Remove(const std::string& path) override;
   Status CreateDirectory(const std::string& path) override;
   Status SyncDirectory(const std::string& path) override;

@@ -53,6 +53,7 @@ class SimDisk::Crash {
   std::unordered_map<uint64_t, Fate> fates_;
   uint64_t tear_seed_ = 0;
   std::unordered_map<const SimInode*, SimEntries> names_;  // After the crash.
+  std::unordered_map<const SimInode*, std::shared_ptr<SimInode>> clones_;
 };
 
 // Reaches what has a name now or could have one after a crash.
@@ -120,7 +121,9 @@ std::shared_ptr<SimInode> SimDisk::Crash::Build(SimDisk& clone) {
 }
 
 std::shared_ptr<SimInode> SimDisk::Crash::Clone(SimDisk& clone, const SimInode& inode) {
+  if (const auto found = clones_.find(&inode); found != clones_.end()) return found->second;
   auto copy = clone.NewInode(inode.is_directory);
+  if (!inode.is_directory) clones_.emplace(&inode, copy);  // Several names stay one file.
   if (inode.is_directory) {
     for (const auto& [name, child] : names_[&inode]) {
       copy->entries.emplace(name, Clone(clone, *child));

@@ -49,6 +49,7 @@ const char* SimOpName(SimOp op) {
     case SimOp::kAllocate: return "allocate";
     case SimOp::kCreate: return "create";
     case SimOp::kRename: return "rename";
+    case SimOp::kLink: return "link";
     case SimOp::kRemove: return "remove";
     case SimOp::kCreateDirectory: return "create_directory";
     case SimOp::kSyncDirectory: return "sync_directory";
@@ -216,6 +217,7 @@ Status SimDisk::Rename(const std::string& from, const std::string& to) {
     if (replaced->is_directory && !moved->is_directory) return fail(EISDIR);
     if (!replaced->is_directory && moved->is_directory) return fail(ENOTDIR);
     if (!replaced->entries.empty()) return fail(ENOTEMPTY);
+    if (replaced == moved) return {};  // Two names of one file: POSIX keeps both.
   }
   error = AnnounceWhole(SimOp::kRename, from + " to " + to);
   if (error != 0) return fail(error);
@@ -228,6 +230,26 @@ Status SimDisk::Rename(const std::string& from, const std::string& to) {
   ChangeEntries(target_parent, std::move(change));
   Delay(options_.metadata);
   return {};
+}
+
+Result<bool> SimDisk::Link(const std::string& from, const std::string& to) {
+  const auto fail = [&](int error) { return OsError(error, "link", from + " to " + to); };
+  int error = 0;
+  const auto linked = Find(from);
+  if (linked == nullptr) return fail(ENOENT);
+  const auto parent = FindParent(to, error);
+  if (error != 0) return fail(error);
+  if (Find(to) != nullptr) return fail(EEXIST);
+  if (linked->is_directory) return fail(EPERM);
+  error = AnnounceWhole(SimOp::kLink, from + " to " + to);
+  if (LinkIsRefused(error)) return false;
+  if (error != 0) return fail(error);
+  SimEntryChange change;
+  change.added = linked;
+  change.added_name = BaseName(NormalPath(to));
+  ChangeEntries(parent, std::move(change));
+  Delay(options_.metadata);
+  return true;
 }
 
 Status SimDisk::Remove(const std::string& path) {

@@ -8,7 +8,8 @@
 //                   itself, so they are reordered as well. One in flight at the crash is like an
 //                   unsynced one, whatever its kind.
 //   length, blocks  Truncate and Allocate are changes like a write and ride with the same syncs.
-//   names           Create, Rename and Remove are durable after SyncDirectory of the parent (for a
+//   names           Create, Rename, Link and Remove are durable after SyncDirectory of the parent
+//   (for a
 //                   rename that of the new name). Until then each is lost or kept by itself, or, by
 //                   choice, an ordered prefix of them is. A rename is atomic. A file whose name is
 //                   lost is lost with all that was synced of it.
@@ -44,6 +45,7 @@ enum class SimOp : uint8_t {
   kAllocate,
   kCreate,
   kRename,
+  kLink,
   kRemove,
   kCreateDirectory,
   kSyncDirectory,
@@ -115,6 +117,7 @@ class SimDisk final : public FileSystem {
   Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;
   Result<FileInfo> Info(const std::string& path) override;
   Status Rename(const std::string& from, const std::string& to) override;
+  Result<bool> Link(const std::string& from, const std::string& to) override;
   Status Remove(const std::string& path) override;
   Status CreateDirectory(const std::string& path) override;
   Status SyncDirectory(const std::string& path) override;

@@ -43,7 +43,7 @@ struct SimChange {
 struct SimInode;
 using SimEntries = std::map<std::string, std::shared_ptr<SimInode>>;
 
-// One atomic change of names: a creation, a removal, or a rename (which is both).
+// One atomic change of names: a creation, a further name, a removal, or a rename (which is both).
 struct SimEntryChange {
   uint64_t id = 0;
   bool durable = false;

@@ -131,6 +131,11 @@ class FileSystem {
                                              const OpenOptions& options) = 0;
   virtual Result<FileInfo> Info(const std::string& path) = 0;  // kNotFound when absent.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // Replaces `to`.
+  // A second name `to` for the file `from`: they share content, and the file goes with its last
+  // name. kAlreadyExists when `to` is there. False when these two names cannot share a file
+  // (another volume, no hard links there, too many of them): then there is nothing at `to`, and the
+  // caller may copy.
+  virtual Result<bool> Link(const std::string& from, const std::string& to) = 0;
   virtual Status Remove(const std::string& path) = 0;
   virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when present.
   virtual Status SyncDirectory(const std::string& path) = 0;

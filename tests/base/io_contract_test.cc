@@ -226,6 +226,43 @@ TEST_P(IoContract, RenameReplacesAndMovesWholeDirectories) {
   EXPECT_EQ(*ReadWholeFile(*files_, At("d2/f"), 100), Pattern(10, 1));
 }
 
+TEST_P(IoContract, ALinkIsASecondNameForTheSameFile) {
+  const auto bytes = Pattern(5000, 3);
+  ASSERT_TRUE(NewFile("a")->Write(0, bytes, false).ok());
+  ASSERT_TRUE(files_->CreateDirectory(At("d")).ok());
+  const auto linked = files_->Link(At("a"), At("d/b"));
+  ASSERT_TRUE(linked.ok()) << linked.status().ToString();
+  EXPECT_TRUE(*linked);
+
+  const auto more = Pattern(100, 4);
+  ASSERT_TRUE(MustOpen("d/b", {.write = true})->Write(4000, more, false).ok());
+  std::vector<std::byte> back(more.size());
+  ASSERT_TRUE(MustOpen("a", {})->Read(4000, back).ok());
+  EXPECT_EQ(back, more);
+
+  EXPECT_TRUE(files_->Rename(At("a"), At("d/b")).ok());
+  EXPECT_TRUE(files_->Info(At("a")).ok()) << "a rename onto another name of the file does nothing";
+  ASSERT_TRUE(files_->Remove(At("a")).ok());
+  EXPECT_EQ(files_->Info(At("d/b"))->bytes, bytes.size()) << "the file has a name left";
+  ASSERT_TRUE(files_->Remove(At("d/b")).ok());
+  EXPECT_EQ(*files_->List(At("d")), std::vector<std::string>());
+}
+
+TEST_P(IoContract, ALinkIsRefusedAsTheOperatingSystemWould) {
+  NewFile("a");
+  NewFile("b");
+  ASSERT_TRUE(files_->CreateDirectory(At("d")).ok());
+  EXPECT_EQ(files_->Link(At("none"), At("c")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files_->Link(At("a"), At("none/c")).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(files_->Link(At("a"), At("b")).status().code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(files_->Link(At("a"), At("d")).status().code(), StatusCode::kAlreadyExists);
+  const auto directory = files_->Link(At("d"), At("c"));
+  EXPECT_EQ(directory.status().code(), StatusCode::kIoError);
+  EXPECT_NE(directory.status().message().find(At("d") + " to " + At("c")), std::string::npos)
+      << directory.status().ToString();
+  EXPECT_EQ(files_->Info(At("c")).status().code(), StatusCode::kNotFound);
+}
+
 TEST_P(IoContract, AnOpenFileSurvivesItsRemovalAndItsReplacement) {
   auto file = NewFile("gone");
   ASSERT_TRUE(file->Write(0, Pattern(100, 7), false).ok());

@@ -296,6 +296,23 @@ TEST(IoReal, AFullDiskIsNoSpaceAndAllocationGivesBackItsPart) {
   EXPECT_EQ(umount(directory.path().c_str()), 0);
 }
 
+TEST(IoReal, AVolumeIsNoPlaceForALinkToAnother) {
+  TemporaryDirectory directory;
+  const std::string mounted = JoinPath(directory.path(), "other");
+  auto world = MakeRealWorld(IoBackend::kThreads);
+  ASSERT_TRUE(world->files->CreateDirectory(mounted).ok());
+  if (mount("tmpfs", mounted.c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "mounting is not permitted: " << DescribeErrno(errno);
+  }
+  const std::string from = JoinPath(directory.path(), "f");
+  ASSERT_TRUE(world->files->Open(from, {.write = true, .create = true}).ok());
+  const auto linked = world->files->Link(from, JoinPath(mounted, "f"));
+  ASSERT_TRUE(linked.ok()) << linked.status().ToString();
+  EXPECT_FALSE(*linked);
+  EXPECT_EQ(*world->files->List(mounted), std::vector<std::string>());
+  EXPECT_EQ(umount(mounted.c_str()), 0);
+}
+
 TEST(IoReal, ALockIsHeldAgainstOtherProcessesAndDiesWithItsHolder) {
   TemporaryDirectory directory;
   const std::string path = JoinPath(directory.path(), "LOCK");

@@ -196,6 +196,46 @@ TEST(IoSimDisk, NamesAreDurableAfterSyncDirectoryAlone) {
   EXPECT_EQ(Blocks(*disk.CrashClone(CrashChoice::LoseAll()), "d/f"), "absent");
 }
 
+TEST(IoSimDisk, ALinkIsANameOfItsOwnInACrash) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.CreateDirectory("d").ok());
+  auto file = DurableFile(disk, "f", 1);
+  ASSERT_TRUE(*disk.Link("f", "d/f"));
+  EXPECT_EQ(disk.unsynced_writes(), 1u);
+  auto lost = disk.CrashClone(CrashChoice::LoseAll());
+  EXPECT_EQ(Blocks(*lost, "d/f"), "absent");
+  EXPECT_EQ(Blocks(*lost, "f"), "o") << "losing a second name costs the first nothing";
+  ASSERT_TRUE(disk.SyncDirectory("d").ok());
+  // A sync through either name covers the content under both, and two names stay one file.
+  ASSERT_TRUE(file->Write(0, Filled(kBlockBytes, 'n'), true).ok());
+  auto kept = disk.CrashClone(CrashChoice::LoseAll());
+  EXPECT_EQ(Blocks(*kept, "d/f"), "n");
+  EXPECT_EQ(kept->used_bytes(), kBlockBytes);
+  ASSERT_TRUE(MustOpen(*kept, "f")->Write(0, Filled(kBlockBytes, 'x'), true).ok());
+  EXPECT_EQ(Blocks(*kept, "d/f"), "x");
+  ASSERT_TRUE(kept->Remove("f").ok());
+  ASSERT_TRUE(kept->SyncDirectory("/").ok());
+  EXPECT_EQ(Blocks(*kept->CrashClone(CrashChoice::LoseAll()), "d/f"), "x");
+}
+
+TEST(IoSimDisk, ALinkCanBeRefusedOrFail) {
+  SimDisk disk;
+  DurableFile(disk, "f", 1);
+  const auto is_link = [](const SimOperation& operation) {
+    return operation.op == SimOp::kLink && operation.path == "f to g";
+  };
+  for (const int refused : {EXDEV, EPERM, EMLINK, EOPNOTSUPP}) {
+    disk.AddFault({.when = is_link, .error = refused});
+    const auto linked = disk.Link("f", "g");
+    ASSERT_TRUE(linked.ok()) << linked.status().ToString();
+    EXPECT_FALSE(*linked);
+  }
+  disk.AddFault({.when = is_link, .error = EIO});
+  EXPECT_EQ(disk.Link("f", "g").status().code(), StatusCode::kIoError);
+  EXPECT_EQ(disk.faults_struck(), 5u);
+  EXPECT_EQ(disk.Files(), std::vector<std::string>{"f"});
+}
+
 TEST(IoSimDisk, AnUnsyncedDirectoryTakesAllThatIsInIt) {
   SimDisk disk;
   ASSERT_TRUE(disk.CreateDirectory("d").ok());
@@ -547,6 +587,8 @@ TEST(IoSimDisk, ADelayedWorldTakesItsTimeForSyncsAlone) {
   EXPECT_GE(all_ns, 5'000'000u);
   EXPECT_LT(all_ns, 7'000'000u);
   for (const Request& request : requests) EXPECT_EQ(request.file, file.get());
+  EXPECT_TRUE(*world.files->Link("f", "g"));
+  EXPECT_EQ(world.files->Info("g")->bytes, 100u);
 }
 
 }  // namespace
