@@ -88,6 +88,10 @@ Status Store::Flush() {
 Status Store::Compact() {
   return Guarded(core_, [](StoreCore& core) { return core.Compact(); });
 }
+Result<CheckpointInfo> Store::Checkpoint(const std::string& path,
+                                         const CheckpointProgress& progress) {
+  return Guarded(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });
+}
 Result<CompletionQueue> Store::NewCompletionQueue() {
   return Guarded(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }

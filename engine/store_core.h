@@ -9,7 +9,7 @@
 //
 // The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
 // commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, space/space.cc,
-// lookup.cc, verify.cc.
+// space/checkpoint.cc, lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -65,6 +65,7 @@ class StoreCore final : public wal::LogObserver,
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
   Status Compact();
+  Result<CheckpointInfo> Checkpoint(const std::string& target, const CheckpointProgress& progress);
   Result<CompletionQueue> NewCompletionQueue();
   Result<VerifyReport> Verify(VerifyLevel level);
   StoreMetrics Metrics();
@@ -259,6 +260,11 @@ class StoreCore final : public wal::LogObserver,
   void RunSpace();
   void StopSpace();
 
+  // --- space/checkpoint.cc
+  struct CheckpointJob;
+  void RunCheckpoints(const Status& why_not);
+  Result<CheckpointInfo> MakeCheckpoint(const CheckpointJob& job);
+
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
   void ReloadTree(uint64_t acknowledged);
@@ -333,9 +339,11 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<bool> dump_wanted_{false};
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
-  std::mutex space_mutex_;  // Guards the two below.
+  std::mutex space_mutex_;  // Guards those below.
   uint64_t compactions_done_ = 0;
   Status compaction_status_;
+  std::deque<CheckpointJob*> checkpoints_;  // Whoever waits for one owns it.
+  bool space_ended_ = false;                // Nobody would make another one.
 
   // Last, so that they stop first.
   uint32_t executor_threads_ = 1;

@@ -44,6 +44,8 @@ std::string SnapshotTablePath(const std::string& directory, uint64_t number) {
   return io::JoinPath(directory, FileName(number, kSnapshotSuffix));
 }
 
+bool IsTableFileName(std::string_view name) { return ParseName(name).has_value(); }
+
 Status RemoveTableOrphans(io::FileSystem& files, const std::string& directory,
                           std::span<const uint64_t> live) {
   CAIRN_ASSIGN_OR_RETURN(const auto names, files.List(directory));

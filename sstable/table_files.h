@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/codec/hash.h"
 #include "base/io/world.h"
@@ -44,6 +45,9 @@ struct TableContext {
 
 std::string IndexTablePath(const std::string& directory, uint64_t number);
 std::string SnapshotTablePath(const std::string& directory, uint64_t number);
+
+// Whether a table that was finished is called so.
+bool IsTableFileName(std::string_view name);
 
 // Deletes unfinished tables and those whose number is not in `live` (any order). For after replay,
 // when it is certain what lives; never for a store that is read only. Other names are left alone.

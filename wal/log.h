@@ -116,7 +116,8 @@ struct RecoveryOptions {
   bool read_only = false;  // Then nothing is synced either.
   // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
   bool salvage = false;
-  // Stop after this sequence (reload after poison); UINT64_MAX: everything.
+  // Stop after this sequence and look at nothing behind it, so that a log can be read while it is
+  // written to: everything up to the sequence was. UINT64_MAX: everything.
   uint64_t stop_after = UINT64_MAX;
 };
 

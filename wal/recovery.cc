@@ -129,6 +129,11 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
                              const std::optional<KnownEnd>& end) {
   SegmentReader& reader = *segment.reader;
   while (!end || info.end_offset < end->end_offset) {
+    // What lies behind may be in the middle of being written, and says nothing.
+    if (info.last_sequence >= options_.stop_after) {
+      stopped_ = true;
+      return Status::Ok();
+    }
     if (uint64_t{info.end_offset} + kBlock > reader.bytes()) {
       const Status full(StatusCode::kCorruption,
                         At(reader.path(), info.end_offset) + "the segment ends here");
@@ -417,7 +422,7 @@ Status Recovery::Replay() {
              next->header.predecessor_last_hash};
     }
     CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
-    if (stopped_) break;
+    if (stopped_ || log_.last_sequence >= options_.stop_after) break;
     if (!next) return CheckNothingIsMissing(segment.header.segment + 1, &segment);
     CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(*next));
     if (!usable) {

@@ -131,7 +131,8 @@ Status StoreCore::CheckDirectoryIsFree() {
   return Status::Ok();
 }
 
-// Without a manifest there is no store; but a log that was written says that there was one.
+// Without a manifest there is no store; but a log that was written, or a table, says that there was
+// one.
 Status StoreCore::NoStoreHere(const std::string& why) {
   io::FileSystem& files = *world_.files;
   const std::string log = io::JoinPath(path_, kLogDirectory);
@@ -141,9 +142,19 @@ Status StoreCore::NoStoreHere(const std::string& why) {
     if (!wal::IsLogFileName(name)) continue;
     CAIRN_ASSIGN_OR_RETURN(const bool written, wal::HoldsRecords(files, io::JoinPath(log, name)));
     if (!written) continue;
-    return Status(StatusCode::kCorruption,
-                  path_ + ": the log of a store is here (" + name +
-                      "), but no MANIFEST: it was removed or is another directory's");
+    return Status(
+        StatusCode::kCorruption,
+        path_ + ": the log of a store is here (" + name +
+            "), but no MANIFEST: it was removed, is another directory's, or a checkpoint was not "
+            "finished");
+  }
+  // Nor is there a table before the first manifest.
+  const auto tables = files.List(io::JoinPath(path_, engine::kTableDirectory));
+  for (size_t i = 0; tables.ok() && i < tables->size(); ++i) {
+    if (!sstable::IsTableFileName((*tables)[i])) continue;
+    return Status(StatusCode::kCorruption, path_ + ": tables of a store are here (" + (*tables)[i] +
+                                               "), but no MANIFEST: it was removed, or a " +
+                                               "checkpoint was not finished");
   }
   return why.empty() ? Status::Ok() : Status(StatusCode::kNotFound, path_ + why);
 }

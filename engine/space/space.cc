@@ -436,6 +436,7 @@ void StoreCore::RunSpace() {
   while (true) {
     const uint32_t seen = space_word_.load();
     if (space_stop_.load()) break;  // After the word: what is kicked from here on is seen.
+    RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
     Status status;
     try {
@@ -451,12 +452,14 @@ void StoreCore::RunSpace() {
       while (status.ok() && retired && !space_stop_.load() &&
              (all || log_->counters().segment_bytes_live > LogBytesMax())) {
         status = RetireOldest(&retired);
+        RunCheckpoints(Status::Ok());  // While others write this may go on for long.
       }
       // Last: a damaged table must not keep the log from being given back.
       bool rewritten = true;
       while (status.ok() && rewritten && !space_stop_.load()) {
         status = RewriteEmptiest(&rewritten);
         if (status.ok() && rewritten) status = DeleteDeadTables();
+        RunCheckpoints(Status::Ok());
       }
     } catch (const std::bad_alloc&) {
       status = Status(StatusCode::kOutOfMemory, "memory for sealing");
@@ -471,6 +474,11 @@ void StoreCore::RunSpace() {
     if (!status.ok() && !space_stop_.load()) OnEvent("space: " + status.ToString());
     world_.scheduler->Wait(space_word_, seen, io::kNoDeadline);
   }
+  {
+    std::lock_guard lock(space_mutex_);
+    space_ended_ = true;
+  }
+  RunCheckpoints(Status(StatusCode::kInvalidState, "the store is closed"));
   compactions_word_.fetch_add(1);
   world_.scheduler->WakeAll(compactions_word_);
 }

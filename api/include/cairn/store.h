@@ -11,6 +11,7 @@
 // call gives kInvalidState.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -87,6 +88,19 @@ struct VerifyReport {
   std::vector<Damage> damages;
 };
 
+// What Store::Checkpoint made.
+struct CheckpointInfo {
+  // The prefix of the order of changes that it holds: every change up to here, none behind. It is
+  // the last_sequence that Metrics() of the copy tells.
+  uint64_t sequence = 0;
+  uint64_t linked_tables = 0, linked_bytes = 0;  // Shared with the store.
+  uint64_t copied_tables = 0;                    // The target is on another volume.
+  uint64_t copied_bytes = 0;                     // Of the log and of these tables.
+};
+// Bytes copied, of those to copy. Called on a thread of the store, which it must neither call nor
+// throw into.
+using CheckpointProgress = std::function<void(uint64_t done, uint64_t total)>;
+
 class Store {
  public:
   // `path` is a directory, or ":memory:" for one that lives and dies with this object.
@@ -127,6 +141,26 @@ class Store {
   // in need of the log. Happens by itself in the background; a caller who wants it now waits here.
   // Needs room for the tables beside the log (kNoSpace).
   Status Compact();
+  // A copy of the store at `path` that opens as a store, made while others write: it holds all that
+  // was acknowledged or applied before the call, and is durable when the call returns. Tables are
+  // hard links (copies on another volume), the log is copied. Sealing waits meanwhile; Compact
+  // before it makes the log, and so the copy, small.
+  //
+  // `path` is in the same world, and absent or an empty directory, whose parent is there.
+  // kAlreadyExists (a store is there), kInvalidState (something else is, or the store is closed),
+  // kLocked (another checkpoint goes there), kReadOnly, kPoisoned, kCorruption, kNoSpace, kIoError,
+  // kCancelled (Close came first). After an error nothing is left, or the message says what; after
+  // a crash a directory that does not open.
+  //
+  // The copy is outside of max_bytes. Linked tables take space once, and give it back when both
+  // stores have deleted them; damage to such a file is damage to both.
+  //
+  // The copy is the same store at an earlier time: it keeps the store's id, which every checksum is
+  // sealed with. Opened for writing, the two diverge but go on with the same numbers of segments,
+  // tables and ids, so never put files of one into the other: a log segment that does not continue
+  // the one before it is mostly noticed, a table of the same number is not.
+  Result<CheckpointInfo> Checkpoint(const std::string& path,
+                                    const CheckpointProgress& progress = {});
   Result<CompletionQueue> NewCompletionQueue();
 
   Result<VerifyReport> Verify(VerifyLevel level) const;

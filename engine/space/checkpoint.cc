@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/checkpoint.h"
+
+#include <memory>
+
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "engine/commit/constants.h"
+#include "engine/store_core.h"
+#include "wal/log_copy.h"
+#include "wal/segment_files.h"
+
+namespace cairn {
+
+namespace engine {
+
+namespace {
+
+class CheckpointDirectory {
+ public:
+  CheckpointDirectory(io::World* world, const CopyPlan* plan, std::string target)
+      : world_(*world), files_(*world->files), plan_(*plan), target_(std::move(target)) {}
+
+  Result<CheckpointInfo> Make() {
+    CAIRN_RETURN_IF_ERROR(Begin());
+    Status status = Fill();
+    if (status.ok()) return info_;
+    if (const Status removed = RemoveAll(); !removed.ok()) {
+      status = Status(status.code(), std::string(status.message()) +
+                                         "; what was made of the checkpoint is left at " + target_ +
+                                         ": " + removed.ToString());
+    }
+    return status;
+  }
+
+ private:
+  // Leaves nothing behind when the place is refused.
+  Status Begin() {
+    const auto found = files_.Info(target_);
+    if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
+    if (found.ok() && !found->is_directory) {
+      return Status(StatusCode::kInvalidState, target_ + " is a file, no empty directory");
+    }
+    if (found.ok()) {
+      if (ReadManifest(files_, target_).status().code() != StatusCode::kNotFound) {
+        return Status(StatusCode::kAlreadyExists, target_ + ": a store is here already");
+      }
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(target_));
+      if (!names.empty()) {
+        return Status(StatusCode::kInvalidState,
+                      target_ + " is not empty (\"" + names.front() + "\")");
+      }
+    } else {
+      CAIRN_RETURN_IF_ERROR(files_.CreateDirectory(target_));
+      made_.push_back(target_);
+    }
+    auto lock = files_.Lock(At("LOCK"));
+    if (lock.ok()) {
+      lock_ = std::move(*lock);
+      made_.push_back(At("LOCK"));
+    } else if (!made_.empty()) {
+      (void)files_.Remove(target_);  // Fails, rightly, if somebody else is in it by now.
+    }
+    return lock.status();
+  }
+
+  Status Fill() {
+    std::vector<std::pair<std::string, uint64_t>> refused;  // Names in tables/, bytes.
+    CAIRN_RETURN_IF_ERROR(MakeDirectory("tables"));
+    for (const sstable::LiveTable& table : plan_.manifest.index) {
+      CAIRN_RETURN_IF_ERROR(
+          LinkTable(sstable::IndexTablePath(kTableDirectory, table.number), &refused));
+    }
+    for (const uint64_t number : plan_.snapshots) {
+      CAIRN_RETURN_IF_ERROR(
+          LinkTable(sstable::SnapshotTablePath(kTableDirectory, number), &refused));
+    }
+    CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
+    wal::LogCopy copy;
+    copy.from = io::JoinPath(plan_.source, "log");
+    copy.to = At("log");
+    copy.store = plan_.manifest.store;
+    copy.segments = log.segments;
+    copy.segment_bytes = plan_.manifest.segment_bytes;
+    copy.allocator = plan_.allocator;
+    copy.copied = [this](uint64_t bytes) { return Copied(bytes); };
+
+    total_ = wal::BytesOf(copy);
+    for (const auto& [name, bytes] : refused) total_ += bytes;
+    for (const auto& [name, bytes] : refused) CAIRN_RETURN_IF_ERROR(CopyTable(name, bytes));
+    CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(At(kTableDirectory)));
+
+    CAIRN_RETURN_IF_ERROR(MakeDirectory("log"));
+    const uint64_t first = plan_.manifest.log_start_segment;
+    for (uint64_t i = 0; i < std::max<size_t>(log.segments.size(), 1); ++i) {
+      made_.push_back(wal::SegmentPath(copy.to, first + i));
+    }
+    CAIRN_RETURN_IF_ERROR(wal::CopyLog(world_, copy));
+
+    made_.push_back(At("OPTIONS"));
+    CAIRN_RETURN_IF_ERROR(WriteOptionsFile(files_, target_, plan_.options));
+    CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(io::ParentPath(target_)));
+    Manifest manifest = plan_.manifest;
+    manifest.number = 1;
+    manifest.last_sequence = plan_.last_sequence;
+    committing_ = true;
+    CAIRN_RETURN_IF_ERROR(WriteManifest(files_, target_, manifest));
+    info_.sequence = plan_.last_sequence;
+    return Status::Ok();
+  }
+
+  // Where the segments end, read from the files themselves: up to the last sequence and no further.
+  Result<wal::RecoveredLog> FindLog() {
+    if (plan_.last_sequence == 0) return wal::RecoveredLog();  // Nothing was ever written.
+    wal::RecoveryOptions options;
+    options.directory = io::JoinPath(plan_.source, "log");
+    options.store = plan_.manifest.store;
+    options.first_segment = plan_.manifest.log_start_segment;
+    options.read_only = true;
+    options.stop_after = plan_.last_sequence;
+    CAIRN_ASSIGN_OR_RETURN(
+        wal::RecoveredLog log,
+        wal::Recover(world_, options, [](const wal::RecordView&) { return Status::Ok(); }));
+    if (log.last_sequence == plan_.last_sequence) return log;
+    return Status(StatusCode::kCorruption,
+                  options.directory + ": the log can be read up to sequence " +
+                      std::to_string(log.last_sequence) + ", but has been durable up to " +
+                      std::to_string(plan_.last_sequence));
+  }
+
+  // `name` with its directory, below source and target.
+  Status LinkTable(const std::string& name,
+                   std::vector<std::pair<std::string, uint64_t>>* refused) {
+    CAIRN_RETURN_IF_ERROR(plan_.go_on());
+    const std::string from = io::JoinPath(plan_.source, name);
+    CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, files_.Info(from));
+    CAIRN_ASSIGN_OR_RETURN(const bool linked, files_.Link(from, At(name)));
+    made_.push_back(At(name));
+    if (linked) {
+      ++info_.linked_tables;
+      info_.linked_bytes += info.bytes;
+    } else {
+      refused->emplace_back(name, info.bytes);
+    }
+    return Status::Ok();
+  }
+
+  Status CopyTable(const std::string& name, uint64_t bytes) {
+    if (buffer_.empty()) {
+      buffer_ = AlignedBuffer::TryAllocate(plan_.allocator, kReadWindowBytes, io::kBlockBytes);
+      if (buffer_.empty()) return Status(StatusCode::kOutOfMemory, "no memory to copy " + name);
+    }
+    CAIRN_ASSIGN_OR_RETURN(const auto from,
+                           files_.Open(io::JoinPath(plan_.source, name), {.direct = true}));
+    CAIRN_ASSIGN_OR_RETURN(const auto to,
+                           files_.Open(At(name), {.write = true, .create = true, .direct = true}));
+    CAIRN_RETURN_IF_ERROR(to->Allocate(bytes));
+    CAIRN_RETURN_IF_ERROR(io::CopyRange(*from, *to, 0, bytes, buffer_.span(),
+                                        [this](uint64_t piece) { return Copied(piece); }));
+    CAIRN_RETURN_IF_ERROR(to->Sync());
+    ++info_.copied_tables;
+    return Status::Ok();
+  }
+
+  Status Copied(uint64_t bytes) {
+    info_.copied_bytes += bytes;
+    if (plan_.progress) plan_.progress(info_.copied_bytes, std::max(total_, info_.copied_bytes));
+    return plan_.go_on();
+  }
+
+  Status MakeDirectory(const std::string& name) {
+    CAIRN_RETURN_IF_ERROR(files_.CreateDirectory(At(name)));
+    made_.push_back(At(name));
+    return Status::Ok();
+  }
+
+  // The manifest first, and durably: as long as it may come back, all that it names stays.
+  Status RemoveAll() {
+    if (committing_) {
+      for (const char* name : {"MANIFEST-1", "MANIFEST-1.tmp"}) {
+        CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files_, At(name)));
+      }
+      CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(target_));
+    }
+    for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
+      if (*path == At("LOCK")) lock_.reset();
+      CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files_, *path));
+    }
+    return Status::Ok();
+  }
+
+  std::string At(const std::string& name) const { return io::JoinPath(target_, name); }
+
+  io::World& world_;
+  io::FileSystem& files_;
+  const CopyPlan& plan_;
+  const std::string target_;
+  std::unique_ptr<io::FileLock> lock_;
+  std::vector<std::string> made_;  // Perhaps; in this order.
+  bool committing_ = false;
+  AlignedBuffer buffer_;
+  uint64_t total_ = 0;
+  CheckpointInfo info_;
+};
+
+}  // namespace
+
+Result<CheckpointInfo> WriteCheckpointDirectory(io::World& world, const CopyPlan& plan,
+                                                const std::string& target) {
+  return CheckpointDirectory(&world, &plan, target).Make();
+}
+
+}  // namespace engine
+
+// Asked for by one thread, made by the space thread: it alone deletes tables, recycles segments and
+// replaces the manifest, so while it makes a copy nothing of that happens.
+struct StoreCore::CheckpointJob {
+  std::string target;
+  CheckpointProgress progress;
+  std::optional<Result<CheckpointInfo>> result;
+};
+
+Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
+                                             const CheckpointProgress& progress) {
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  FlushAllJoined();
+  CheckpointJob job{target, progress, {}};
+  {
+    std::lock_guard lock(space_mutex_);
+    if (space_ended_) return Status(StatusCode::kInvalidState, "the store is closed");
+    checkpoints_.push_back(&job);
+  }
+  KickSpace();
+  while (true) {
+    const uint32_t seen = compactions_word_.load();
+    {
+      std::lock_guard lock(space_mutex_);
+      if (job.result.has_value()) return std::move(*job.result);
+    }
+    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
+  }
+}
+
+// All that wait; `why_not` unless it is Ok.
+void StoreCore::RunCheckpoints(const Status& why_not) {
+  while (true) {
+    CheckpointJob* job = nullptr;
+    {
+      std::lock_guard lock(space_mutex_);
+      if (checkpoints_.empty()) return;
+      job = checkpoints_.front();
+      checkpoints_.pop_front();
+    }
+    Result<CheckpointInfo> result{CheckpointInfo()};
+    try {
+      result = why_not.ok() ? MakeCheckpoint(*job) : why_not;
+    } catch (const std::bad_alloc&) {
+      result = Status(StatusCode::kOutOfMemory, "memory for a checkpoint");
+    }
+    {
+      std::lock_guard lock(space_mutex_);
+      job->result = std::move(result);
+    }
+    compactions_word_.fetch_add(1);
+    world_.scheduler->WakeAll(compactions_word_);
+  }
+}
+
+Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
+  engine::CopyPlan plan;
+  uint64_t sequence = 0;
+  plan.manifest = manifest_;
+  {
+    std::lock_guard lock(mutex_);
+    sequence = log_->last_reserved_sequence();
+    plan.manifest.next_id = tree_.next_id();
+    for (const auto& [number, use] : tree_.tables()) {
+      if (use.live_bytes > 0) plan.snapshots.push_back(number);
+    }
+  }
+  // What is appended from here on may come along: it names no table that is not among these.
+  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  plan.last_sequence = log_->durable_sequence();
+  plan.source = path_;
+  plan.options = options_file_;
+  plan.allocator = options_.allocator;
+  plan.progress = job.progress;
+  plan.go_on = [this] {
+    if (!space_stop_.load()) return Status::Ok();
+    return Status(StatusCode::kCancelled, "the store is closing");
+  };
+  return engine::WriteCheckpointDirectory(world_, plan, job.target);
+}
+
+}  // namespace cairn

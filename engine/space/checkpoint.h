@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A store's prefix as a directory of its own (Store::Checkpoint). Not the MANIFEST, which this code
+// base calls the checkpoint of the log.
+//
+//   target/LOCK          held while the copy is made, so that nobody opens or copies into it
+//   target/tables/*      further names of the same files; copies where the volume is another one
+//   target/log/*         copied up to one group's end (wal/log_copy.h)
+//   target/OPTIONS
+//   target/MANIFEST-1    last: everything above is durable before, names included
+//
+// A directory without MANIFEST is no store, and one that has tables or log records is refused by
+// name (StoreCore::NoStoreHere), so that what a crash leaves is never taken for a store, nor for an
+// empty place to make one.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/io/world.h"
+#include "cairn/store.h"
+#include "engine/commit/manifest.h"
+
+namespace cairn::engine {
+
+// What a copy consists of. Whoever makes the plan sees to it that none of these files goes before
+// the copy is made.
+struct CopyPlan {
+  std::string source;  // Directory of the store.
+  Manifest manifest;   // As it will be written, but for number and last_sequence.
+  StoreOptionsFile options;
+  std::vector<uint64_t> snapshots;  // Tables beside those of manifest.index.
+  uint64_t last_sequence = 0;       // Durable, and the last of a group.
+  Allocator allocator = Allocator::Default();
+  std::function<void(uint64_t done, uint64_t total)> progress;  // Bytes to be copied. May be empty.
+  std::function<Status()> go_on;  // Asked between pieces; not Ok ends the work.
+};
+
+// The copy is durable when this returns. After an error what was made is removed again; if that
+// fails, too, the message says so, and what is left is no store or a complete one.
+Result<CheckpointInfo> WriteCheckpointDirectory(io::World& world, const CopyPlan& plan,
+                                                const std::string& target);
+
+}  // namespace cairn::engine

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wal/log_copy.h"
+
+#include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "wal/segment_files.h"
+#include "wal/segment_reader.h"
+
+namespace cairn::wal {
+
+namespace {
+
+Status CopySegment(io::World& world, const LogCopy& copy, const SegmentInfo& segment, bool last,
+                   std::span<std::byte> buffer) {
+  CAIRN_ASSIGN_OR_RETURN(const auto reader,
+                         SegmentReader::Open(world, copy.from, segment.number, copy.store));
+  CAIRN_ASSIGN_OR_RETURN(const auto to,
+                         world.files->Open(SegmentPath(copy.to, segment.number),
+                                           {.write = true, .create = true, .direct = true}));
+  // The whole of it, although some is not written: the file may become a spare of the copy, and a
+  // log that runs out of space in the middle of a segment is poisoned.
+  CAIRN_RETURN_IF_ERROR(to->Allocate(reader->bytes()));
+  CAIRN_RETURN_IF_ERROR(
+      io::CopyRange(reader->file(), *to, 0, segment.end_offset, buffer, copy.copied));
+  if (!last) {
+    CAIRN_ASSIGN_OR_RETURN(const auto trailer, reader->ReadFooterTrailer(segment.epoch));
+    if (trailer.has_value()) {
+      CAIRN_RETURN_IF_ERROR(io::CopyRange(reader->file(), *to, trailer->footer_offset,
+                                          reader->bytes(), buffer, copy.copied));
+    }
+  }
+  return to->Sync();
+}
+
+}  // namespace
+
+uint64_t BytesOf(const LogCopy& copy) {
+  uint64_t bytes = 0;
+  for (const SegmentInfo& segment : copy.segments) bytes += segment.end_offset;
+  return bytes;
+}
+
+Status CopyLog(io::World& world, const LogCopy& copy) {
+  if (copy.segments.empty()) {
+    CAIRN_RETURN_IF_ERROR(
+        MakeZeroedFile(*world.files, SegmentPath(copy.to, 1), copy.segment_bytes, copy.allocator));
+    return world.files->SyncDirectory(copy.to);
+  }
+  const AlignedBuffer buffer =
+      AlignedBuffer::TryAllocate(copy.allocator, kReadBytes, io::kBlockBytes);
+  if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "no memory to copy " + copy.from);
+  for (const SegmentInfo& segment : copy.segments) {
+    const bool last = &segment == &copy.segments.back();
+    CAIRN_RETURN_IF_ERROR(CopySegment(world, copy, segment, last, buffer.span()));
+  }
+  return world.files->SyncDirectory(copy.to);
+}
+
+}  // namespace cairn::wal
