@@ -38,7 +38,7 @@ TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
   const std::string help = Output({"--help"});
   for (const char* command :
        {"create", "stat", "top", "verify", "ls", "show", "cat", "models", "tree", "append", "fork",
-        "rewind", "rename", "drop", "dump-wal", "repair", "doctor"}) {
+        "rewind", "rename", "drop", "dump-wal", "repair", "doctor", "checkpoint"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
     const std::string own = Output({command, "--help"});
     EXPECT_NE(own.find("Examples:\n  cairn " + std::string(command)), std::string::npos) << own;

@@ -53,16 +53,17 @@ CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name,
   return command;
 }
 
-void AddStoreCommands(CLI::App& app, Session& session);   // create, verify
-void AddStatCommand(CLI::App& app, Session& session);     // stat
-void AddTopCommand(CLI::App& app, Session& session);      // top
-void AddLookCommands(CLI::App& app, Session& session);    // ls, show, cat, models
-void AddTreeCommand(CLI::App& app, Session& session);     // tree
-void AddAppendCommand(CLI::App& app, Session& session);   // append
-void AddChangeCommands(CLI::App& app, Session& session);  // fork, rewind, rename, drop
-void AddWalDumpCommand(CLI::App& app, Session& session);  // dump-wal
-void AddDoctorCommand(CLI::App& app, Session& session);   // doctor
-void AddRepairCommand(CLI::App& app, Session& session);   // repair
+void AddStoreCommands(CLI::App& app, Session& session);      // create, verify
+void AddCheckpointCommand(CLI::App& app, Session& session);  // checkpoint
+void AddStatCommand(CLI::App& app, Session& session);        // stat
+void AddTopCommand(CLI::App& app, Session& session);         // top
+void AddLookCommands(CLI::App& app, Session& session);       // ls, show, cat, models
+void AddTreeCommand(CLI::App& app, Session& session);        // tree
+void AddAppendCommand(CLI::App& app, Session& session);      // append
+void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
+void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal
+void AddDoctorCommand(CLI::App& app, Session& session);      // doctor
+void AddRepairCommand(CLI::App& app, Session& session);      // repair
 
 // --- Arguments that many have
 

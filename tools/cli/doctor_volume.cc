@@ -206,13 +206,18 @@ std::optional<SyncTimes> CheckSync(io::World& world, const std::string& director
 void CheckStore(io::World& world, const std::string& directory,
                 const std::optional<SyncTimes>& measured, Findings* findings) {
   const auto manifest = engine::ReadManifest(*world.files, directory);
-  if (!manifest.ok()) {
-    if (manifest.status().code() != StatusCode::kNotFound) {
-      findings->push_back({Verdict::kFail, "store", manifest.status().ToString()});
-    }
+  const bool missing = manifest.status().code() == StatusCode::kNotFound;
+  if (!manifest.ok() && !missing) {
+    findings->push_back({Verdict::kFail, "store", manifest.status().ToString()});
     return;
   }
   const auto store = OpenForReading(directory);
+  // No manifest and nothing else of a store: there is none to be looked at.
+  if (missing && store.status().code() == StatusCode::kNotFound) return;
+  if (missing && !store.ok()) {
+    findings->push_back({Verdict::kFail, "store", store.status().ToString()});
+    return;
+  }
   if (!store.ok()) {
     findings->push_back({Verdict::kFail, "store",
                          store.status().ToString() + "; cairn repair shows what can be saved"});

@@ -98,6 +98,7 @@ int Main(int argc, char** argv) {
                                         std::to_string(kFormatVersion));
   Session session;
   AddStoreCommands(app, session);
+  AddCheckpointCommand(app, session);
   AddStatCommand(app, session);
   AddTopCommand(app, session);
   AddLookCommands(app, session);

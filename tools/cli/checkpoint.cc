@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// checkpoint: a copy of a store that opens, as a backup or to try something on.
+#include <unistd.h>
+
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/core/check.h"
+#include "tools/cli/command.h"
+#include "tools/cli/output.h"
+
+namespace cairn::cli {
+
+namespace {
+
+struct CheckpointArguments {
+  std::string store;
+  std::string target;
+};
+
+// One line on standard error that is drawn anew, if that is a terminal and it takes a while. Used
+// by one thread.
+class ProgressBar {
+ public:
+  explicit ProgressBar(bool wanted) : shown_(wanted && isatty(STDERR_FILENO) == 1) {}
+  ~ProgressBar() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+  }
+
+  void Update(uint64_t done, uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now < next_) return;
+    next_ = now + kEvery;
+    drawn_ = true;
+    constexpr uint64_t kWidth = 30;
+    const auto filled = static_cast<size_t>(total == 0 ? kWidth : kWidth * done / total);
+    std::fprintf(stderr, "\r\033[K[%s%s] %s of %s", std::string(filled, '#').c_str(),
+                 std::string(kWidth - filled, '.').c_str(), BytesText(done).c_str(),
+                 BytesText(total).c_str());
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kEvery{200};
+  const bool shown_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kEvery;
+};
+
+Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
+  Result<CheckpointInfo> made = [&] {
+    ProgressBar bar(!json);
+    return store.Checkpoint(arguments.target,
+                            [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
+  }();
+  const Status closed = store.Close();
+  CAIRN_RETURN_IF_ERROR(made.status());
+  CAIRN_RETURN_IF_ERROR(closed);
+  if (json) {
+    PrintJson({{"store", arguments.store},
+               {"target", arguments.target},
+               {"sequence", made->sequence},
+               {"linked_tables", made->linked_tables},
+               {"linked_bytes", made->linked_bytes},
+               {"copied_tables", made->copied_tables},
+               {"copied_bytes", made->copied_bytes}});
+    return kExitOk;
+  }
+  std::printf("%s: a copy of %s up to sequence %" PRIu64 "\n", arguments.target.c_str(),
+              arguments.store.c_str(), made->sequence);
+  std::printf("  %s linked, %s shared with the store; %s copied\n",
+              Plural(made->linked_tables, "table").c_str(), BytesText(made->linked_bytes).c_str(),
+              BytesText(made->copied_bytes).c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCheckpointCommand(CLI::App& app, Session& session) {
+  const auto checkpoint = std::make_shared<CheckpointArguments>();
+  CLI::App* command = AddCommand(
+      app, session, "checkpoint",
+      "Make a copy of a store that opens by itself\n\n"
+      "TARGET is absent or an empty directory. Sealed tables are hard links: they take no space\n"
+      "until the store deletes its own, and damage to one is damage to both. Where TARGET is on\n"
+      "another volume they are copied. The log is copied. When the command ends the copy is\n"
+      "durable; if it is interrupted, what is left at TARGET does not open and can be deleted.\n"
+      "\n"
+      "The copy is the same store at an earlier time and has its id. If both are written to, "
+      "never\n"
+      "move files from one into the other: nothing would notice a table of the wrong one.\n"
+      "\n"
+      "A store that another process writes is locked (exit code 5); that process makes its own\n"
+      "checkpoints with Store::Checkpoint.",
+      "  cairn checkpoint state /backup/state-monday\n"
+      "  cairn checkpoint state try-it && cairn rewind try-it chat --to 4",
+      checkpoint, RunCheckpoint);
+  AddStoreArgument(command, &checkpoint->store);
+  command->add_option("TARGET", checkpoint->target, "Directory of the copy")
+      ->required()
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "the path is empty" : "";
+      });
+}
+
+}  // namespace cairn::cli
