@@ -342,6 +342,7 @@ class StoreCore final : public wal::LogObserver,
   std::mutex space_mutex_;  // Guards those below.
   uint64_t compactions_done_ = 0;
   Status compaction_status_;
+  std::atomic<uint32_t> index_holds_{0};    // Who reads tables of the index that may be merged.
   std::deque<CheckpointJob*> checkpoints_;  // Whoever waits for one owns it.
   bool space_ended_ = false;                // Nobody would make another one.
 

@@ -12,6 +12,7 @@
 // and offset; a file of a newer format kUnsupportedFormat.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,7 +55,9 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
   std::unique_ptr<RecordIterator> NewMergeIterator() const;
 
   // Reads everything: hashes, order, and that footer, root, partitions, filters and data agree.
+  // The first damage; VerifyEach tells of every damaged block and goes on behind it.
   Status Verify() const;
+  void VerifyEach(const std::function<void(const Status&)>& damaged) const;
 
  private:
   friend class IndexTableIterator;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/core/check.h"
-#include "sstable/bloom.h"
 
 namespace cairn::sstable {
 
@@ -21,7 +20,6 @@ void IndexTableIterator::Settle(Status status) {
 }
 
 void IndexTableIterator::Seek(std::string_view target) {
-  data_blocks_ = partitions_ = 0;
   data_ = {};
   root_ = BlockIterator(table_->root_);
   root_.Seek(target);
@@ -59,7 +57,6 @@ Status IndexTableIterator::EnterPartition(const std::string_view* target) {
   CAIRN_RETURN_IF_ERROR(table_->HandleOf(root_, table_->root_handle_.offset, &partition_handle_));
   CAIRN_ASSIGN_OR_RETURN(partition_block_, table_->Load(partition_handle_, BlockKind::kPartition,
                                                         options_, &partition_view_));
-  ++partitions_;
   partition_ = BlockIterator(partition_view_);
   if (target != nullptr) {
     partition_.Seek(*target);
@@ -83,7 +80,6 @@ Status IndexTableIterator::EnterData(const std::string_view* target) {
     CAIRN_ASSIGN_OR_RETURN(data_block_,
                            table_->Load(data_handle_, BlockKind::kData, options_, &view));
   }
-  ++data_blocks_;
   data_ = BlockIterator(view);
   if (target != nullptr) {
     data_.Seek(*target);
@@ -110,10 +106,6 @@ Result<BlockView> IndexTableIterator::ReadData(const BlockHandle& handle) {
   }
   const auto from = static_cast<size_t>(handle.offset - window_begin_);
   return table_->Check(window_.span().subspan(from, handle.bytes), handle, BlockKind::kData);
-}
-
-bool IndexTableIterator::FilterHolds(std::string_view key) const {
-  return FilterMayContain(partition_view_.filter(), table_->filter_probes_, FilterHash(key));
 }
 
 }  // namespace cairn::sstable

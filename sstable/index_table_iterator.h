@@ -26,12 +26,6 @@ class IndexTableIterator final : public RecordIterator {
   MaybeValue value() const override { return data_.value(); }
   Status status() const override { return status_; }
 
-  // For Verify: where it stands, and what it has entered since the last Seek.
-  uint64_t data_offset() const { return data_handle_.offset; }
-  uint64_t data_blocks() const { return data_blocks_; }
-  uint64_t partitions() const { return partitions_; }
-  bool FilterHolds(std::string_view key) const;
-
  private:
   // Each loads what the upper iterator stands on and places the lower one: at the target, or at its
   // first entry when that is null.
@@ -61,8 +55,6 @@ class IndexTableIterator final : public RecordIterator {
 
   bool valid_ = false;
   Status status_;
-  uint64_t data_blocks_ = 0;
-  uint64_t partitions_ = 0;
 };
 
 }  // namespace cairn::sstable

@@ -130,18 +130,37 @@ Status SnapshotTable::Verify(const FrameEntry& frame, std::span<const std::byte>
                                    " bytes does not have its checksum");
 }
 
-Status SnapshotTable::VerifyAll() {
-  CAIRN_ASSIGN_OR_RETURN(const std::span<const FragmentEntry> fragments, Fragments());
+void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
+                               const std::function<void(const Status&)>& damaged) {
+  const auto fragments = Fragments();
+  if (!fragments.ok()) return damaged(fragments.status());
   std::vector<std::byte> stored;
-  for (const FragmentEntry& fragment : fragments) {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<FrameEntry> frames, Frames(fragment));
-    for (const FrameEntry& frame : frames) {
+  for (const FragmentEntry& fragment : *fragments) {
+    const auto frames = Frames(fragment);
+    if (!frames.ok()) damaged(frames.status());
+    if (!frames.ok() || !check_frame) continue;
+    for (size_t i = 0; i < frames->size(); ++i) {
+      const FrameEntry& frame = (*frames)[i];
       stored.resize(frame.stored_bytes);
-      CAIRN_RETURN_IF_ERROR(ReadBytes(frame.offset, stored));
-      CAIRN_RETURN_IF_ERROR(Verify(frame, stored));
+      Status status = ReadBytes(frame.offset, stored);
+      if (status.ok()) status = Verify(frame, stored);
+      if (status.ok()) {
+        status = check_frame(fragment, static_cast<uint32_t>(i % fragment.pages), frame, stored);
+        if (!status.ok()) status = Damaged(frame.offset, std::string(status.message()));
+      }
+      if (!status.ok()) damaged(status);
     }
   }
-  return Status::Ok();
+}
+
+Status SnapshotTable::VerifyAll() {
+  Status first;
+  VerifyEach([](const FragmentEntry&, uint32_t, const FrameEntry&,
+                std::span<const std::byte>) { return Status::Ok(); },
+             [&](const Status& damage) {
+               if (first.ok()) first = damage;
+             });
+  return first;
 }
 
 }  // namespace cairn::sstable

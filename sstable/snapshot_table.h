@@ -8,6 +8,7 @@
 // Thread-safe. kCorruption names file and offset.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,6 +36,12 @@ class SnapshotTable {
 
   // Whether `stored` is what was written as this frame.
   Status Verify(const FrameEntry& frame, std::span<const std::byte> stored) const;
+  // Reads the list of fragments and the frames' entries, and with `check_frame` every frame: one
+  // that has its checksum is handed to it, for whoever knows what it should decode to. Every damage
+  // is told, and what it does not hide is gone on with.
+  using CheckFrame = std::function<Status(const FragmentEntry& fragment, uint32_t page,
+                                          const FrameEntry& frame, std::span<const std::byte>)>;
+  void VerifyEach(const CheckFrame& check_frame, const std::function<void(const Status&)>& damaged);
   // Reads and verifies every byte that means something. Of several damages it names the first.
   Status VerifyAll();
 

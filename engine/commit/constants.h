@@ -65,6 +65,9 @@ inline constexpr size_t kNamesAtOnce = 256;
 // Blocks of the index that are kept in memory.
 inline constexpr size_t kBlockCacheBytes = 16u << 20;
 
+// The same for one verification, which reads each block once or twice.
+inline constexpr size_t kVerifyCacheBytes = 1u << 20;
+
 // Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
 inline constexpr uint64_t kSmallFilesBytes = 32u << 10;
 

@@ -358,7 +358,8 @@ Status StoreCore::DumpTree() {
   CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   index_->Release(merged_tables_);
   merged_tables_.clear();
-  return index_->DeleteReleased();
+  // Whoever begins to hold them now has a manifest that does not name them.
+  return index_holds_.load() > 0 ? Status::Ok() : index_->DeleteReleased();
 }
 
 // Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the

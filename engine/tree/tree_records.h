@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -60,6 +61,13 @@ class TreeRecords {
                            std::vector<uint64_t>* nodes);
   static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
                              sstable::WriteBatch* batch);
+
+  // Every record against the others, for verification: what a record names exists and names it
+  // back, lanes have no gaps. Tells of each damage and goes on; of every stretch that lies in a
+  // table it tells, too. Holds some 100 bytes for each node and branch.
+  static void Check(sstable::LsmIndex& index,
+                    const std::function<void(uint64_t table, const SealedRange&)>& sealed,
+                    const std::function<void(const Status&)>& damaged);
 
  private:
   static void NoteAllDumped(Tree* tree);

@@ -43,13 +43,18 @@ Result<int> RunCreate(const CreateArguments& arguments, bool json) {
 
 struct VerifyArguments {
   std::string store;
+  bool index = false;
   bool all = false;
+
+  VerifyLevel level() const {
+    return all ? VerifyLevel::kAll : index ? VerifyLevel::kIndex : VerifyLevel::kHeaders;
+  }
 };
 
 // A store whose headers are damaged does not open at all; that is a finding, too.
 Result<VerifyReport> Verify(const VerifyArguments& arguments) {
   const Result<Store> store = OpenForReading(arguments.store);
-  if (store.ok()) return store->Verify(arguments.all ? VerifyLevel::kAll : VerifyLevel::kHeaders);
+  if (store.ok()) return store->Verify(arguments.level());
   if (store.status().code() != StatusCode::kCorruption) return store.status();
   VerifyReport report;
   report.damages.push_back({arguments.store, std::string(store.status().message()), 0});
@@ -65,9 +70,14 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
           {{"where", damage.where}, {"what", damage.what}, {"sequence", damage.sequence}});
     }
     PrintJson({{"ok", report.damages.empty()},
-               {"level", arguments.all ? "all" : "headers"},
+               {"level", arguments.all     ? "all"
+                         : arguments.index ? "index"
+                                           : "headers"},
                {"records", report.records},
                {"strips", report.strips},
+               {"index_tables", report.index_tables},
+               {"tables", report.tables},
+               {"frames", report.frames},
                {"bytes", report.bytes},
                {"damages", damages}});
   } else {
@@ -77,11 +87,17 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
       std::printf("DAMAGED  %s%s: %s\n", Printable(damage.where).c_str(), record.c_str(),
                   Printable(damage.what).c_str());
     }
-    const std::string payload = arguments.all ? ", " + Plural(report.strips, "strip") + ", " +
-                                                    BytesText(report.bytes) + " of payload"
-                                              : " (headers only; --all reads every byte)";
-    std::printf("%s: %s checked%s: %s\n", arguments.store.c_str(),
-                Plural(report.records, "record").c_str(), payload.c_str(),
+    std::string payload;
+    if (arguments.all) {
+      payload = ", " + Plural(report.strips, "strip") + ", " + Plural(report.frames, "frame") +
+                ", " + BytesText(report.bytes) + " of payload";
+    } else {
+      payload = arguments.index ? " (no payload; --all reads every byte)"
+                                : " (headers only; --all reads every byte)";
+    }
+    std::printf("%s: %s, %s checked%s: %s\n", arguments.store.c_str(),
+                Plural(report.records, "record").c_str(),
+                Plural(report.index_tables + report.tables, "table").c_str(), payload.c_str(),
                 report.damages.empty() ? "no damage"
                                        : Plural(report.damages.size(), "damaged place").c_str());
   }
@@ -111,15 +127,21 @@ void AddStoreCommands(CLI::App& app, Session& session) {
       ->default_str("64MiB");
 
   const auto verify = std::make_shared<VerifyArguments>();
-  command = AddCommand(app, session, "verify",
-                       "Check the stored bytes; exit code 4 when some are damaged\n\n"
-                       "Reads the log from the device and lists each damaged place by file and\n"
-                       "offset. What damage costs and how to go on: cairn repair.",
-                       "  cairn verify state\n"
-                       "  cairn verify state --all || echo damaged",
-                       verify, RunVerify);
+  command =
+      AddCommand(app, session, "verify",
+                 "Check the stored bytes; exit code 4 when some are damaged\n\n"
+                 "Reads log and tables from the device and lists each damaged place by file and\n"
+                 "offset. Alone it looks at what opening reads; --index also at the whole\n"
+                 "index, the directories of the tables, and whether they fit each other;\n"
+                 "--all at every byte. What damage to the log costs and how to go on: cairn\n"
+                 "repair.",
+                 "  cairn verify state\n"
+                 "  cairn verify state --index --json\n"
+                 "  cairn verify state --all || echo damaged",
+                 verify, RunVerify);
   AddStoreArgument(command, &verify->store);
-  command->add_flag("--all", verify->all, "Also every byte of payload, not headers alone");
+  command->add_flag("--index", verify->index, "Also the index and the directories of the tables");
+  command->add_flag("--all", verify->all, "Also every byte of payload, and that it decodes");
 }
 
 }  // namespace cairn::cli

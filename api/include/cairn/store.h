@@ -74,12 +74,17 @@ class WriteBatch {
 };
 
 enum class VerifyLevel : uint8_t {
-  kHeaders,  // Everything that opening reads.
-  kAll,      // Also every payload of the log, byte by byte.
+  kHeaders,  // What opening reads: MANIFEST, OPTIONS, the log's headers, the tables' footers.
+  kIndex,    // Also every block of the index, the directories of the tables, and whether all these
+             // fit each other: parents exist, lanes have no gaps, what is sealed is there.
+  kAll,      // Also every payload of the log and every frame of the tables, checksum and decoding.
 };
 
 struct VerifyReport {
-  uint64_t records = 0, strips = 0, bytes = 0;
+  uint64_t records = 0, strips = 0;       // Of the log.
+  uint64_t index_tables = 0, tables = 0;  // Of the index; snapshot tables.
+  uint64_t frames = 0;                    // Of snapshot tables.
+  uint64_t bytes = 0;                     // Of strips and frames.
   struct Damage {
     std::string where;  // File and offset.
     std::string what;
@@ -163,6 +168,8 @@ class Store {
                                     const CheckpointProgress& progress = {});
   Result<CompletionQueue> NewCompletionQueue();
 
+  // Reads from the device, not from memory, and goes on after damage, which the report lists place
+  // by place. Beside a writer in another process it may find files gone that were given back.
   Result<VerifyReport> Verify(VerifyLevel level) const;
   StoreMetrics Metrics() const;
   // Of the metrics now, see cairn/metrics.h.
