@@ -561,6 +561,38 @@ TEST_F(CliTest, RepairOfAStoreThatLosesAllItsBranches) {
   Output({"append", store_, "fresh", "--create", "1"});
 }
 
+TEST_F(CliTest, RepairOffersNoCutOfALogThatIsMissing) {
+  MakeFiveGroups();
+  fs::remove_all(fs::path(store_) / "log");
+  ExpectError({"repair", store_}, 4, "Corruption", "the whole log is missing");
+  ExpectError({"repair", store_, "--yes"}, 4, "Corruption", "the whole log is missing");
+}
+
+TEST_F(CliTest, VerifyLooksAtTablesByLevel) {
+  MakeFiveGroups();
+  {
+    Store store = OpenStore();
+    ASSERT_TRUE(store.Compact().ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  fs::path table;
+  for (const auto& entry : fs::directory_iterator(fs::path(store_) / "tables")) {
+    if (entry.path().extension() == ".snapshot") table = entry.path();
+  }
+  EXPECT_EQ(JsonOutput({"verify", store_, "--index"})["level"], "index");
+  const json whole = JsonOutput({"verify", store_, "--all"});
+  EXPECT_EQ(whole["tables"], 1);
+  EXPECT_GE(whole["index_tables"].get<int>(), 1);
+  EXPECT_GE(whole["frames"].get<int>(), 1);
+  FlipByte(table, 14);  // In the first frame, a block of token ids.
+  EXPECT_EQ(JsonOutput({"verify", store_, "--index"})["ok"], true);
+  const json damaged = JsonOutput({"verify", store_, "--all"}, 4);
+  ASSERT_EQ(damaged["damages"].size(), 1u);
+  EXPECT_EQ(damaged["damages"][0]["where"], "tables/" + table.filename().string());
+  FlipByte(table, fs::file_size(table) - 4000);  // The footer.
+  EXPECT_EQ(JsonOutput({"verify", store_}, 4)["damages"].size(), 1u);
+}
+
 TEST_F(CliTest, RepairDoesNotTouchAStoreInUse) {
   Store store = OpenStore();
   const Bytes before = AllFiles();

@@ -101,6 +101,16 @@ Result<std::string> WhatIsWrong(const std::string& path) {
   return std::string(store.status().message());
 }
 
+// A cut is made in a log; where there is none, only its files help.
+Status CheckLogIsThere(const std::string& path) {
+  const std::string log = io::JoinPath(path, "log");
+  std::error_code error;
+  if (fs::is_directory(log, error)) return Status::Ok();
+  return Status(StatusCode::kCorruption,
+                log + ": the whole log is missing, so there is nothing to cut; put the directory " +
+                    "back, or use a checkpoint of the store");
+}
+
 // --- Making it final
 
 // Copies of all segments that hold damage or cut records, beside them: opening for writing may
@@ -205,6 +215,7 @@ Result<int> RunRepair(const RepairArguments& arguments, bool json) {
     }
     return kExitOk;
   }
+  CAIRN_RETURN_IF_ERROR(CheckLogIsThere(arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const Kept kept, LookAtKept(arguments.store));
   CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   std::string note;
