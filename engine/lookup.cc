@@ -196,6 +196,9 @@ StoreMetrics StoreCore::Metrics() {
   metrics.restored_table_bytes = counters_.frame_bytes.load();
   metrics.seals = counters_.seals.load();
   metrics.sealed_bytes = counters_.sealed_bytes.load();
+  metrics.ingests = counters_.ingests.load();
+  metrics.ingested_bytes = counters_.ingested_bytes.load();
+  metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
   metrics.retired_segments = counters_.retired_segments.load();
   metrics.restores_failed_corruption = counters_.failed_corruption.load();

@@ -106,7 +106,7 @@ class StoreCore final : public wal::LogObserver,
   void OnPoison(const Status& cause, uint64_t acknowledged) override;
   void OnEvent(const std::string& line) override;
 
-  // --- sstable::TableHost, for the thread of space/space.cc
+  // --- sstable::TableHost
   Result<uint64_t> NewTableNumber() override;
   Status TakeSpace(uint64_t bytes) override;
   void ReturnSpace(uint64_t bytes) override;
@@ -168,13 +168,21 @@ class StoreCore final : public wal::LogObserver,
   // What a delta is checked for before any lock: shapes, emptiness, its model.
   Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
                                                       const AppendOptions& options, bool fill);
+  // What of a large append was written before the record that makes it count.
+  struct Written {
+    std::vector<engine::Part> parts;  // In the log...
+    uint64_t unit = 0;
+    engine::OpTable table;  // ...or in a snapshot table.
+    std::vector<engine::SealedRange> ranges;
+  };
+  // `written`: null when the record holds all.
   Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta, const Expected& expected,
                                       engine::DeltaPayload* payload, Applied* applied,
-                                      std::span<const engine::Part> parts, uint64_t unit);
+                                      const Written* written);
   Result<wal::Log::Slot> ReserveDeltaLocked(BranchId id, const Delta& delta,
                                             const Expected& expected, engine::DeltaPayload* payload,
-                                            Applied* applied, std::span<const engine::Part> parts,
-                                            uint64_t unit, uint64_t now_ns);
+                                            Applied* applied, const Written* written,
+                                            uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
@@ -183,6 +191,8 @@ class StoreCore final : public wal::LogObserver,
   void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
   uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
+  bool IsIngested(uint64_t bytes) const;
+  bool FitsRecord(uint64_t bytes) const;
   Ticket MakeTicket(const Applied& applied, const AppendOptions& options, uint64_t started_ns);
   void CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns);
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
@@ -190,6 +200,17 @@ class StoreCore final : public wal::LogObserver,
   // --- commit/large_append.cc
   Result<Applied> AppendLarge(BranchId id, const Delta& delta, const Expected& expected,
                               const ModelSpec& model, uint64_t deadline_ns);
+  Result<Applied> AppendGathered(BranchId id, const Delta& delta, const Expected& expected,
+                                 const ModelSpec& model, uint64_t length, uint64_t deadline_ns,
+                                 TicketState* ticket);
+  Result<Applied> AppendIngested(BranchId id, const Delta& delta, const Expected& expected,
+                                 const ModelSpec& model, uint64_t length, uint64_t node,
+                                 uint64_t deadline_ns, TicketState* ticket);
+  Result<Applied> AppendLast(BranchId id, const Delta& delta, const Expected& expected,
+                             engine::DeltaPayload* payload, const Written& written,
+                             uint64_t deadline_ns);
+  Result<engine::Op> ResolveWritten(const engine::Head& head, const Delta& delta,
+                                    const engine::DeltaPayload& payload, const Written& written);
   Result<Applied> AppendParts(BranchId id, const Delta& delta, const Expected& expected,
                               const ModelSpec& model, uint64_t length, uint64_t deadline_ns,
                               TicketState* ticket);
@@ -240,6 +261,7 @@ class StoreCore final : public wal::LogObserver,
   // --- space/space.cc
   void SetTableContext();
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
+  Status EditManifest(const std::function<void(engine::Manifest*)>& edit);
   Status ReplaceManifest(engine::Manifest next);
   const StoreId& store_id() const { return tables_.context().store; }
   Status ClaimTables();
@@ -276,8 +298,11 @@ class StoreCore final : public wal::LogObserver,
   uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
   std::atomic<uint32_t> uses_{0};
-  engine::Manifest manifest_;  // See ReplaceManifest.
-  std::mutex manifest_mutex_;
+  // Whoever has the turn writes manifest_ and next_table_, and may read them as they are.
+  io::Turn manifest_turn_{*world_.scheduler};
+  engine::Manifest manifest_;
+  uint64_t next_table_ = 1;
+  std::mutex manifest_mutex_;  // Held to change manifest_, or to copy it without the turn.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   std::atomic<uint64_t> replayed_records_{0};
@@ -316,6 +341,7 @@ class StoreCore final : public wal::LogObserver,
         failed_cancelled{0}, failed_other{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
+    std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 
@@ -329,7 +355,6 @@ class StoreCore final : public wal::LogObserver,
 
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
-  uint64_t next_table_ = 1;
   uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<bool> space_stop_{false};

@@ -38,6 +38,17 @@ bool Latch::Wait(uint64_t deadline_ns) {
   }
 }
 
+Turn::Holder::Holder(Turn* turn) : turn_(turn) {
+  while (turn_->taken_.exchange(1, std::memory_order_acquire) != 0) {
+    turn_->scheduler_.Wait(turn_->taken_, 1, kNoDeadline);
+  }
+}
+
+Turn::Holder::~Holder() {
+  turn_->taken_.store(0, std::memory_order_release);
+  turn_->scheduler_.WakeAll(turn_->taken_);
+}
+
 Executor::Executor(Scheduler& scheduler, std::string name, size_t max_threads)
     : scheduler_(scheduler),
       name_(std::move(name)),

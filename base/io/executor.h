@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs on a bounded pool of threads, and two things to wait for. They work on any Scheduler, so the
-// same code runs on real threads and in simulation.
+// Jobs on a bounded pool of threads, and three things to wait for. They work on any Scheduler, so
+// the same code runs on real threads and in simulation.
 #pragma once
 
 #include <atomic>
@@ -43,6 +43,27 @@ class Latch {
  private:
   Scheduler& scheduler_;
   std::atomic<uint32_t> word_;
+};
+
+// One at a time, across I/O and waits, where a mutex must not be held.
+class Turn {
+ public:
+  explicit Turn(Scheduler& scheduler) : scheduler_(scheduler) {}
+  // Has the turn while it lives. Who asks next is not decided by who asked first.
+  class Holder {
+   public:
+    explicit Holder(Turn* turn);
+    ~Holder();
+    Holder(const Holder&) = delete;
+    Holder& operator=(const Holder&) = delete;
+
+   private:
+    Turn* const turn_;
+  };
+
+ private:
+  Scheduler& scheduler_;
+  std::atomic<uint32_t> taken_{0};
 };
 
 // Threads start on first need, one for each job that finds none idle, up to `max_threads`, and live

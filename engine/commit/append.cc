@@ -104,12 +104,23 @@ uint64_t StoreCore::PayloadBytesMax() const {
   return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
 }
 
-Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
-    BranchId id, const Delta& delta, const Expected& expected, engine::DeltaPayload* payload,
-    Applied* applied, std::span<const engine::Part> parts, uint64_t unit, uint64_t now_ns) {
+// What goes through the log in one piece.
+bool StoreCore::FitsRecord(uint64_t bytes) const {
+  return bytes <= PayloadBytesMax() && !IsIngested(bytes);
+}
+
+bool StoreCore::IsIngested(uint64_t bytes) const {
+  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
+}
+
+Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
+                                                     const Expected& expected,
+                                                     engine::DeltaPayload* payload,
+                                                     Applied* applied, const Written* written,
+                                                     uint64_t now_ns) {
   // Encoded in memory that is kept, so that an append allocates nothing here.
   thread_local FieldWriter fields;
-  if (unit == 0 && !gathering_.empty() && gathering_.contains(id)) {
+  if (written == nullptr && !gathering_.empty() && gathering_.contains(id)) {
     return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
   }
   const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
@@ -117,17 +128,19 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
   CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
   payload->SetLength(head->lengths[engine::kTokenLane]);
   CAIRN_ASSIGN_OR_RETURN(
-      engine::Op op,
-      tree_.ResolveAppend(head->id, payload->lanes(),
-                          std::vector<ContentSpan>(delta.spans.begin(), delta.spans.end())));
+      engine::Op op, written == nullptr
+                         ? tree_.ResolveAppend(head->id, payload->lanes(), engine::SpansOf(delta))
+                         : ResolveWritten(*head, delta, *payload, *written));
   op.time_ns = now_ns;
+  const std::span<const engine::Part> parts =
+      written == nullptr ? std::span<const engine::Part>() : written->parts;
   engine::Transaction transaction(&tree_);
   CAIRN_RETURN_IF_ERROR(transaction.Apply(op, parts));
   fields.Clear();
   EncodeOp(op, &fields);
   const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
                              .more = false,
-                             .unit = unit,
+                             .unit = written == nullptr ? 0 : written->unit,
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
   CAIRN_ASSIGN_OR_RETURN(wal::Log::Slot slot, log_->Reserve(spec, wal::Log::Purpose::kData));
@@ -145,11 +158,11 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(
 Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                const Expected& expected,
                                                engine::DeltaPayload* payload, Applied* applied,
-                                               std::span<const engine::Part> parts, uint64_t unit) {
+                                               const Written* written) {
   const uint64_t now_ns = world_.scheduler->WallNs();
   Lock lock(mutex_);
   CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
-  return ReserveDeltaLocked(id, delta, expected, payload, applied, parts, unit, now_ns);
+  return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
 }
 
 // One record: reserve, copy, publish. `wait`: sleep while group memory is full.
@@ -162,7 +175,7 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
   hashes.reserve(payload.strips().size());  // Publishing must not allocate.
   Applied applied;
   while (true) {
-    auto slot = ReserveDelta(id, delta, expected, &payload, &applied, {}, 0);
+    auto slot = ReserveDelta(id, delta, expected, &payload, &applied, nullptr);
     if (slot.ok()) {
       payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
         log_->PieceReady(*slot, filled);
@@ -213,7 +226,7 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const Expected expected{options.expected_length, {}};
-  Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
+  Result<Applied> applied = FitsRecord(PayloadBytes(*model, delta))
                                 ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
                                 : AppendLarge(id, delta, expected, *model, deadline_ns);
   if (!applied.ok()) return applied.status();
@@ -231,7 +244,8 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     if (auto ticket = AppendJoined(id, delta, options, model)) return std::move(*ticket);
   }
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  if (PayloadBytes(*model, delta) > std::min(options_.submit_copy_max_bytes, PayloadBytesMax())) {
+  const uint64_t bytes = PayloadBytes(*model, delta);
+  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
     return AppendBorrowed(id, delta, options, expected, std::move(model), std::move(keep));
   }
   auto applied = AppendRecord(id, delta, expected, *model, false, io::kNoDeadline);
@@ -313,7 +327,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const Expected expected{options.expected_length, {}};
-  Result<Applied> applied = PayloadBytes(*model, delta) <= PayloadBytesMax()
+  Result<Applied> applied = FitsRecord(PayloadBytes(*model, delta))
                                 ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
                                 : AppendLarge(id, delta, expected, *model, deadline_ns);
   if (!applied.ok()) return applied.status();

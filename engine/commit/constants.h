@@ -13,6 +13,12 @@ namespace cairn::engine {
 // comes with its tokens, a sampler and padding: 64 KiB more.
 inline constexpr uint64_t kPartBytesMax = (4u << 20) + (64u << 10);
 
+// An ingested append packs so many layers of a page ahead at most, each in one or two MiB of
+// memory: beyond it the one thread that writes them is what holds up.
+inline constexpr uint32_t kIngestHelpersMax = 7;
+// A table has a footer of 4 KiB, so smaller appends would more than double.
+inline constexpr uint64_t kDirectIngestBytesMin = 4096;
+
 // Reads of a restore: a window holds whole records, is read in pieces and then verified and
 // scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its
 // best; two are being worked on, and two wait so that neither side ever waits for the other (five

@@ -47,6 +47,20 @@ DeltaWindow DeltaWindow::Whole(const Delta& delta) {
   return window;
 }
 
+std::vector<LaneRange> LanesOf(const Delta& delta, uint64_t length) {
+  std::vector<LaneRange> lanes;
+  if (!delta.tokens.empty()) lanes.push_back({kTokenLane, 0, length, delta.tokens.size()});
+  if (delta.kv == nullptr) return lanes;
+  for (const GroupView& view : delta.kv->groups) {
+    if (view.count != 0) lanes.push_back({1 + view.group, 0, view.position, view.count});
+  }
+  return lanes;
+}
+
+std::vector<ContentSpan> SpansOf(const Delta& delta) {
+  return {delta.spans.begin(), delta.spans.end()};
+}
+
 std::vector<DeltaState> StatesOf(const Delta& delta) {
   std::vector<DeltaState> states;
   if (delta.sampler != nullptr) {

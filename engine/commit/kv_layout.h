@@ -63,6 +63,10 @@ struct DeltaWindow {
   static DeltaWindow Whole(const Delta& delta);
 };
 
+// What a delta brings to a branch of `length` tokens, states excepted, wherever it will lie.
+std::vector<LaneRange> LanesOf(const Delta& delta, uint64_t length);
+std::vector<ContentSpan> SpansOf(const Delta& delta);
+
 // A sampler or metadata, encoded, that belongs after the first `tokens` of the delta's.
 struct DeltaState {
   uint32_t lane = 0;  // kSamplerLane or kMetadataLane.

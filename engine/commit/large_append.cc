@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Appends larger than one record, and asynchronous ones on borrowed memory. Both are a *unit*:
-// records of kind kPart carry the payload, and the unit's last record, an ordinary append, makes it
-// count. Until that one is reserved nothing is applied, so cancelling is a matter of stopping; what
-// recovery finds of an unfinished unit it drops.
+// Appends larger than one record, and asynchronous ones on borrowed memory. What is written first
+// counts with the append record that comes last. Until that one is reserved nothing is applied, so
+// cancelling is a matter of stopping.
+//
+//   parts      a *unit*: records of kind kPart carry the payload, and the unit's last record, an
+//              ordinary append, makes it count. What recovery finds of an unfinished unit it drops.
+//   ingested   from direct_ingest_bytes on: the KV goes into a snapshot table of its own
+//              (ingest_table.h), which is durable before the append record that names it is placed.
+//              A table that no record names is an orphan, which the next opening removes.
 //
 // While a branch's unit is being gathered, other appends to it are kBusy (asynchronous) or wait.
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "engine/commit/ingest_table.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -137,20 +143,128 @@ bool IsEmpty(const engine::DeltaWindow& window) {
 Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delta,
                                                   const Expected& expected, const ModelSpec& model,
                                                   uint64_t deadline_ns) {
+  const Use use(this);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, true, deadline_ns));
-  return AppendParts(id, delta, expected, model, length, deadline_ns, nullptr);
+  return AppendGathered(id, delta, expected, model, length, deadline_ns, nullptr);
 }
 
 // Follows a BeginGathering, which gave `length`, and ends the gathering.
-Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delta,
-                                                  const Expected& expected, const ModelSpec& model,
-                                                  uint64_t length, uint64_t deadline_ns,
-                                                  TicketState* ticket) {
+Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& delta,
+                                                     const Expected& expected,
+                                                     const ModelSpec& model, uint64_t length,
+                                                     uint64_t deadline_ns, TicketState* ticket) {
   struct End {
     StoreCore* core;
     BranchId id;
     ~End() { core->EndGathering(id); }
   } end{this, id};
+  uint64_t node = 0;
+  const bool ingested = IsIngested(PayloadBytes(model, delta));
+  {
+    // What does not fit the branch is refused before a byte is written.
+    std::lock_guard lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
+                                                                    engine::LanesOf(delta, length),
+                                                                    engine::SpansOf(delta)));
+    // A table names the node; one that is still to be made has its id from here on.
+    node = ingested && (op.flags & engine::kOpNewNode) != 0 ? tree_.TakeId() : op.node;
+  }
+  return ingested ? AppendIngested(id, delta, expected, model, length, node, deadline_ns, ticket)
+                  : AppendParts(id, delta, expected, model, length, deadline_ns, ticket);
+}
+
+// The last record of a large append, which makes it count.
+Result<StoreCore::Applied> StoreCore::AppendLast(BranchId id, const Delta& delta,
+                                                 const Expected& expected,
+                                                 engine::DeltaPayload* payload,
+                                                 const Written& written, uint64_t deadline_ns) {
+  std::vector<uint64_t> hashes;
+  hashes.reserve(payload->strips().size());
+  Applied applied;
+  while (true) {
+    auto slot = ReserveDelta(id, delta, expected, payload, &applied, &written);
+    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+      continue;
+    }
+    if (!slot.ok()) return slot.status();
+    payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
+    log_->Publish(*slot, hashes);
+    counters_.appends.fetch_add(1, std::memory_order_relaxed);
+    counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
+    return applied;
+  }
+}
+
+// Under the commit lock: the op that makes what was written before count. Nobody has changed the
+// branch since, but a log that failed has taken the tree back (ReloadTree).
+Result<engine::Op> StoreCore::ResolveWritten(const engine::Head& head, const Delta& delta,
+                                             const engine::DeltaPayload& payload,
+                                             const Written& written) {
+  CAIRN_RETURN_IF_ERROR(PoisonStatus());
+  CAIRN_ASSIGN_OR_RETURN(
+      engine::Op op,
+      tree_.ResolveAppend(head.id, engine::LanesOf(delta, head.lengths[engine::kTokenLane]),
+                          engine::SpansOf(delta)));
+  op.lanes = payload.lanes();
+  if (written.table.number == 0) return op;
+  CAIRN_CHECK((op.flags & engine::kOpNewNode) != 0 || op.node == written.ranges.front().node);
+  op.node = written.ranges.front().node;
+  op.sealed = written.ranges;
+  op.table = written.table;
+  return op;
+}
+
+Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& delta,
+                                                     const Expected& expected,
+                                                     const ModelSpec& model, uint64_t length,
+                                                     uint64_t node, uint64_t deadline_ns,
+                                                     TicketState* ticket) {
+  engine::DeltaWindow window = engine::DeltaWindow::Whole(delta);
+  window.kv.clear();
+  // Ids are read first and often: the record keeps them, unless they are too many for one.
+  const bool tokens = window.token_count * sizeof(TokenId) > PayloadBytesMax() / 2;
+  if (tokens) window.token_count = 0;
+  engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
+  const engine::IngestContext context{
+      .tables = tables_.context(),
+      .allocator = options_.allocator,
+      .scheduler = world_.scheduler.get(),
+      .executor = executor_.get(),
+      .helpers = std::min(executor_threads_, engine::kIngestHelpersMax),
+      .go_on = [&]() -> Status {
+        if (ticket != nullptr && ticket->cancel_requested()) {
+          return Status(StatusCode::kCancelled, "cancelled while being gathered");
+        }
+        if (deadline_ns != io::kNoDeadline && world_.scheduler->MonotonicNs() >= deadline_ns) {
+          return Status(StatusCode::kDeadlineExceeded, "the table was not written in time");
+        }
+        return PoisonStatus();
+      }};
+  const engine::IngestSource source{
+      .model = &model, .delta = &delta, .node = node, .length = length, .tokens = tokens};
+  CAIRN_ASSIGN_OR_RETURN(engine::Ingested ingested, engine::WriteIngestTable(context, source));
+  const Written written{
+      .parts = {}, .unit = 0, .table = ingested.table, .ranges = std::move(ingested.ranges)};
+  Result<Applied> applied = context.go_on();
+  if (applied.ok()) applied = AppendLast(id, delta, expected, &last, written, deadline_ns);
+  if (!applied.ok()) {
+    // No record names it. What cannot be removed is an orphan, counted until it goes.
+    static_cast<void>(DeleteTable(written.table.number, written.table.bytes));
+    return applied;
+  }
+  counters_.ingests.fetch_add(1, std::memory_order_relaxed);
+  counters_.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
+  counters_.kv_bytes.fetch_add(ingested.raw_bytes - (tokens ? delta.tokens.size_bytes() : 0),
+                               std::memory_order_relaxed);
+  return applied;
+}
+
+Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delta,
+                                                  const Expected& expected, const ModelSpec& model,
+                                                  uint64_t length, uint64_t deadline_ns,
+                                                  TicketState* ticket) {
   // Nothing in the tree names the parts until the last record is there.
   const auto pin = pins_.Take(newest_segment_.load(), {});
   const uint64_t part_bytes = PayloadBytesMax();
@@ -161,34 +275,18 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                       std::to_string(part_bytes) + " fit a record");
   }
   engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta);
-  std::vector<engine::Part> parts;
-  uint64_t unit = 0;
+  Written written;
   while (!IsEmpty(rest)) {
     const engine::DeltaWindow window = TakeWindow(model, delta, &rest, part_bytes);
     uint64_t sequence = 0;
-    CAIRN_ASSIGN_OR_RETURN(engine::Part part, WritePart(model, delta, window, length, unit,
+    CAIRN_ASSIGN_OR_RETURN(engine::Part part, WritePart(model, delta, window, length, written.unit,
                                                         deadline_ns, ticket, &sequence));
-    if (unit == 0) unit = sequence;
+    if (written.unit == 0) written.unit = sequence;
     log_->Request(sequence, false);  // The disk works while the next part is gathered.
-    parts.push_back(std::move(part));
+    written.parts.push_back(std::move(part));
   }
   engine::DeltaPayload last(model, delta, engine::DeltaWindow{}, engine::StatesOf(delta));
-  std::vector<uint64_t> hashes;
-  hashes.reserve(last.strips().size());
-  Applied applied;
-  while (true) {
-    auto slot = ReserveDelta(id, delta, expected, &last, &applied, parts, unit);
-    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
-      continue;
-    }
-    if (!slot.ok()) return slot.status();
-    last.Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
-    log_->Publish(*slot, hashes);
-    counters_.appends.fetch_add(1, std::memory_order_relaxed);
-    counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
-    return applied;
-  }
+  return AppendLast(id, delta, expected, &last, written, deadline_ns);
 }
 
 Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
@@ -212,7 +310,8 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
   executor_->Post([self = shared_from_this(), id, delta, own, expected, model = std::move(model),
                    length, deadline_ns, state, keep = std::move(keep)] {
     if (!state->BeginJob()) return;
-    auto applied = self->AppendParts(id, delta, expected, *model, length, deadline_ns, state.get());
+    auto applied =
+        self->AppendGathered(id, delta, expected, *model, length, deadline_ns, state.get());
     if (!applied.ok()) {
       if (applied.status().code() == StatusCode::kCancelled) {
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);

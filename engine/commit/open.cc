@@ -62,6 +62,10 @@ Status Options::Validate() const {
   if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
+  if (direct_ingest_bytes != 0 && direct_ingest_bytes < engine::kDirectIngestBytesMin) {
+    return bad("direct_ingest_bytes is " + std::to_string(direct_ingest_bytes) +
+               "; it must be 0 or at least " + std::to_string(engine::kDirectIngestBytesMin));
+  }
   if (executor_threads > engine::kExecutorThreadsMax) {
     return bad("executor_threads is " + std::to_string(executor_threads) + "; at most " +
                std::to_string(engine::kExecutorThreadsMax));
@@ -367,13 +371,11 @@ void StoreCore::DumpAtClose() {
 }
 
 Status StoreCore::WriteCheckpoint() {
-  {
+  return EditManifest([this](engine::Manifest* next) {
     std::lock_guard lock(mutex_);
-    manifest_.next_id = tree_.next_id();
-  }
-  manifest_.last_sequence = log_->durable_sequence();
-  ++manifest_.number;
-  return engine::WriteManifest(*world_.files, path_, manifest_);
+    next->next_id = tree_.next_id();
+    next->last_sequence = log_->durable_sequence();
+  });
 }
 
 Status StoreCore::Close() {

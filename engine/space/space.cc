@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The thread that turns deltas into tables and gives space back. It alone writes and deletes tables
-// and checkpoints, so none of that needs a lock; it takes the commit lock only to look and to log.
+// The thread that turns deltas into tables and gives space back. It alone writes the index, deletes
+// what the tree named once and moves the start of the log, so none of that needs a lock; it takes
+// the commit lock only to look and to log. Large appends write tables beside it
+// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are given
+// in turns.
 #include <algorithm>
 #include <new>
 
@@ -71,6 +74,7 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 // ---------------------------------------------------------------- what tables ask for
 
 Result<uint64_t> StoreCore::NewTableNumber() {
+  const io::Turn::Holder turn(&manifest_turn_);
   if (next_table_ == manifest_.next_file_number) {
     engine::Manifest next = manifest_;
     next.next_file_number += engine::kTableNumbersAtOnce;
@@ -79,7 +83,14 @@ Result<uint64_t> StoreCore::NewTableNumber() {
   return next_table_++;
 }
 
-// Only this thread writes manifest_ while the store is open, so it may read it as it is.
+Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edit) {
+  const io::Turn::Holder turn(&manifest_turn_);
+  engine::Manifest next = manifest_;
+  edit(&next);
+  return ReplaceManifest(std::move(next));
+}
+
+// REQUIRES: the turn.
 Status StoreCore::ReplaceManifest(engine::Manifest next) {
   ++next.number;
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
@@ -350,12 +361,12 @@ Status StoreCore::DumpTree() {
   }
   // The index must not be ahead of what the log still has after a power loss.
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
-  engine::Manifest next = manifest_;
-  next.index = index_->live();
-  next.index_sequence = next.last_sequence = sequence;
-  next.next_id = next_id;
-  next.replay_from = replay_from;
-  CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
+  CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
+    next->index = index_->live();
+    next->index_sequence = next->last_sequence = sequence;
+    next->next_id = next_id;
+    next->replay_from = replay_from;
+  }));
   index_->Release(merged_tables_);
   merged_tables_.clear();
   // Whoever begins to hold them now has a manifest that does not name them.
@@ -380,9 +391,8 @@ Status StoreCore::RetireOldest(bool* retired) {
     if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
     log_start_ = oldest.number + 1;
   }
-  engine::Manifest next = manifest_;
-  next.log_start_segment = oldest.number + 1;
-  CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
+  CAIRN_RETURN_IF_ERROR(
+      EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
   CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
   *retired = true;

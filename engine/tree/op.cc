@@ -19,9 +19,10 @@ enum OpField : uint16_t {
   kLane = 5,
   kSpan = 6,
   kSealed = 7,
+  kTable = 8,
 };
-constexpr std::array<uint16_t, 7> kKnownOpFields = {kCore, kName, kNamespace, kSpec,
-                                                    kLane, kSpan, kSealed};
+constexpr std::array<uint16_t, 8> kKnownOpFields = {kCore, kName, kNamespace, kSpec,
+                                                    kLane, kSpan, kSealed,    kTable};
 
 struct CoreBytes {
   uint16_t kind;
@@ -96,6 +97,7 @@ void EncodeOp(const Op& op, FieldWriter* into) {
     into->Bytes(kSpan, AsBytes(bytes));
   }
   for (const SealedRange& range : op.sealed) into->Bytes(kSealed, AsBytes(range));
+  if (op.table.number != 0) into->Bytes(kTable, AsBytes(op.table));
 }
 
 Result<Op> DecodeOp(std::span<const std::byte> fields) {
@@ -148,6 +150,9 @@ Result<Op> DecodeOp(std::span<const std::byte> fields) {
         op.sealed.push_back(range);
         break;
       }
+      case kTable:
+        if (!FromBytes(field.value, &op.table) || op.table.number == 0) return Damaged("bad table");
+        break;
       default: break;  // Not critical: made by a newer version for its own use.
     }
   }

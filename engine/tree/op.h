@@ -8,9 +8,13 @@
 //   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
 //   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
 //                      lane ranges (24 bytes each), content spans (40 bytes each), sealed ranges
-//                      (32 bytes each)
+//                      (32 bytes each), table (16 bytes)
 //   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
 //                      record of the same unit, which alone changes the tree
+//   ingested append:   one kAppend record. Its lane ranges are what its payload carries (ids,
+//                      states); its sealed ranges, all of the op's node, lie in the snapshot table
+//                      that its table field names, which was durable before the record was placed.
+//                      A lane is in the one or in the other.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +32,8 @@ enum class OpKind : uint16_t {
   kModel = 1,   // branch: -, other: model id; spec.
   kCreate = 2,  // branch: new id, other: model id; name, namespace.
   kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves.
-  kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before.
+  kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before. With a
+                // table: what it holds of the append.
   kRewind = 5,  // branch, node: where the head is then (0: nowhere), position: new length.
   kRename = 6,  // branch; name.
   kDrop = 7,    // branch.
@@ -67,6 +72,13 @@ struct SealedRange {
 };
 static_assert(sizeof(SealedRange) == 32);
 
+// kAppend: the table that its sealed ranges lie in. (kSeal has number and bytes in its core.)
+struct OpTable {
+  uint64_t number = 0;
+  uint64_t bytes = 0;  // Of the file.
+};
+static_assert(sizeof(OpTable) == 16);
+
 struct Op {
   OpKind kind{};
   uint16_t flags = 0;
@@ -80,6 +92,7 @@ struct Op {
   std::vector<LaneRange> lanes;
   std::vector<ContentSpan> spans;
   std::vector<SealedRange> sealed;
+  OpTable table;
 };
 
 void EncodeOp(const Op& op, FieldWriter* into);

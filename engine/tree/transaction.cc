@@ -236,6 +236,17 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
   head->updated_at_ns = op.time_ns;
   tree_->Touch(head);
   touched_.push_back(node->id);
+  if (op.table.number != 0 || !op.sealed.empty()) {
+    uint64_t stored_bytes = 0;
+    for (const SealedRange& range : op.sealed) {
+      if (range.node != op.node || range.lane >= node->lanes.size()) {
+        return Unfit(op, "its table holds something else");
+      }
+      stored_bytes += range.stored_bytes;
+    }
+    if (op.table.number == 0 || stored_bytes == 0) return Unfit(op, "no table, or nothing in it");
+    NameTable(op.table, stored_bytes);
+  }
   return AddExtents(node, head, op, parts);
 }
 
@@ -260,7 +271,10 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     const Tree::Recount undone(tree, *node);
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
-      while (!extents.empty() && extents.back().begin >= ends[lane]) extents.pop_back();
+      while (!extents.empty() && extents.back().begin >= ends[lane]) {
+        tree->UseTable(extents.back().place, extents.back().count, -1);
+        extents.pop_back();
+      }
       node->lanes[lane].end = ends[lane];
     }
     cut_back(&node->samplers, samplers, sampler);
@@ -270,8 +284,16 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   for (const Part& part : parts) {
     for (size_t i = 0; i < part.lanes.size(); ++i) {
       CAIRN_RETURN_IF_ERROR(
-          AddRange(node, head, part.lanes[i], part.location, part.prefix_bytes[i]));
+          AddRange(node, head, part.lanes[i], {.log = part.location}, part.prefix_bytes[i]));
     }
+  }
+  for (const SealedRange& range : op.sealed) {
+    const Place place{.log = {},
+                      .table = op.table.number,
+                      .positions = range.count,
+                      .stored_bytes = range.stored_bytes};
+    CAIRN_RETURN_IF_ERROR(
+        AddRange(node, head, {range.lane, 0, range.begin, range.count}, place, 0));
   }
   for (const LaneRange& range : op.lanes) CAIRN_RETURN_IF_ERROR(AddRange(node, head, range, {}, 0));
   node->spans.insert(node->spans.end(), op.spans.begin(), op.spans.end());
@@ -284,8 +306,8 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   return Status::Ok();
 }
 
-Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
-                             const wal::Location& location, uint32_t prefix_bytes) {
+Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, const Place& place,
+                             uint32_t prefix_bytes) {
   if (range.lane == kSamplerLane || range.lane == kMetadataLane) {
     std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
     // A state may be set again at a position that got no token since; the newest counts.
@@ -295,8 +317,8 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
       Node::Dumped& dumped = node->dumped;
       (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata).Changed(marks.size());
     }
-    marks.push_back({range.begin, range.strip, {.log = location}});
-    if (location.segment != 0) NoteLogged(location.segment, node->id);
+    marks.push_back({range.begin, range.strip, place});
+    if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
     return Status::Ok();
   }
   if (range.lane >= node->lanes.size() || range.count == 0 || range.count > UINT32_MAX ||
@@ -309,12 +331,11 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range,
   lane.extents.push_back({.begin = range.begin,
                           .count = static_cast<uint32_t>(range.count),
                           .op_index = op_index_,
-                          .place = {.log = location},
+                          .place = place,
                           .prefix_bytes = prefix_bytes});
-  if (location.segment != 0) {
-    lane.extents.back().op_index = 0;  // A part is a record of one op.
-    NoteLogged(location.segment, node->id);
-  }
+  tree_->UseTable(place, range.count, 1);
+  if (place.known()) lane.extents.back().op_index = 0;  // A part is a record of one op.
+  if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
   lane.end = range.begin + range.count;
   return Status::Ok();
 }
@@ -459,15 +480,11 @@ Status Transaction::ApplyDrop(const Op& op) {
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status Transaction::ApplySeal(const Op& op) {
   if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
-  undo_.reserve(undo_.size() + 1 + 2 * op.sealed.size());
-  if (const auto [use, is_new] = tree_->tables_.try_emplace(op.other, TableUse{op.position, 0, 0});
-      is_new) {
-    undo_.push_back([tree = tree_, table = op.other] { tree->tables_.erase(table); });
-  }
-  tree_->tables_.at(op.other).dirty = true;
+  undo_.reserve(undo_.size() + 2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
+    NameTable({op.other, op.position}, range.stored_bytes);
     const Place place{
         .log = {}, .table = op.other, .positions = range.count, .stored_bytes = range.stored_bytes};
     const bool state = range.lane == kSamplerLane || range.lane == kMetadataLane;
@@ -475,12 +492,19 @@ Status Transaction::ApplySeal(const Op& op) {
                           : range.lane < node->lanes.size() ? SealLane(node, range, place)
                                                             : Unfit(op, "no such lane");
     CAIRN_RETURN_IF_ERROR(status);
-    tree_->tables_.at(op.other).sealed_bytes += range.stored_bytes;
-    undo_.push_back([tree = tree_, table = op.other, bytes = range.stored_bytes] {
-      tree->tables_.at(table).sealed_bytes -= bytes;
-    });
   }
   return Status::Ok();
+}
+
+// From now on the tree knows the table; `stored_bytes` more of it were put to use.
+void Transaction::NameTable(const OpTable& table, uint64_t stored_bytes) {
+  const auto [use, is_new] = tree_->tables_.try_emplace(table.number, TableUse{table.bytes, 0, 0});
+  undo_.push_back([tree = tree_, is_new, number = table.number, stored_bytes] {
+    tree->tables_.at(number).sealed_bytes -= stored_bytes;
+    if (is_new) tree->tables_.erase(number);
+  });
+  use->second.sealed_bytes += stored_bytes;
+  use->second.dirty = true;
 }
 
 Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& place) {

@@ -51,9 +51,10 @@ struct Place {
   uint64_t stored_bytes = 0;  // Of the fragment.
 
   bool known() const { return log.segment != 0 || table != 0; }
-  // What `count` positions of the fragment take up.
+  // What `count` positions of the fragment take up; never nothing, since a table of which nothing
+  // is needed is deleted.
   uint64_t Share(uint64_t count) const {
-    return positions == 0 ? 0 : stored_bytes * count / positions;
+    return positions == 0 ? 0 : (stored_bytes * count + positions - 1) / positions;
   }
   bool operator==(const Place&) const = default;
 };
@@ -244,6 +245,9 @@ class Tree {
                std::vector<SealSource>* sources) const;
   Op ResolveSeal(uint64_t table, uint64_t table_bytes, std::span<const SealSource> sources) const;
 
+  // An id for a node to come, which is then made by a kAppend with that id. Lost when none is.
+  uint64_t TakeId() { return next_id_++; }
+
   // Of the first `entries` of logged() those up to `segment` were sealed.
   void ForgetLogged(uint64_t segment, size_t entries);
   // The table's file is gone. REQUIRES: nothing in it is live.
@@ -360,11 +364,12 @@ class Transaction {
   Status ApplyRename(const Op& op);
   Status ApplyDrop(const Op& op);
   Status ApplySeal(const Op& op);
+  void NameTable(const OpTable& table, uint64_t stored_bytes);
   Status SealLane(Node* node, const SealedRange& range, const Place& place);
   Status SealMark(Node* node, const SealedRange& range, const Place& place);
 
   Status AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts);
-  Status AddRange(Node* node, Head* head, const LaneRange& range, const wal::Location& location,
+  Status AddRange(Node* node, Head* head, const LaneRange& range, const Place& place,
                   uint32_t prefix_bytes);
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);

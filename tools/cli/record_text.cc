@@ -61,6 +61,9 @@ Json OpToJson(const engine::Op& op) {
                               {"count", range.count},
                               {"stored_bytes", range.stored_bytes}});
   }
+  if (op.table.number != 0) {
+    json["table"] = {{"number", op.table.number}, {"bytes", op.table.bytes}};
+  }
   return json;
 }
 
@@ -139,6 +142,9 @@ std::string OpText(const engine::Op& op) {
     const bool state = lane.lane == engine::kSamplerLane || lane.lane == engine::kMetadataLane;
     if (!state) text += ".." + std::to_string(lane.begin + lane.count);
     between = ", ";
+  }
+  if (op.table.number != 0) {
+    text += between + Plural(op.sealed.size(), "fragment") + Id(" in table ", op.table.number);
   }
   if (!op.spans.empty()) text += ", " + Plural(op.spans.size(), "span");
   return text;

@@ -68,6 +68,9 @@ struct StoreMetrics {
   uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
   uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
+  // Appends that went into a table of their own, and what of them, before it was packed.
+  uint64_t ingests = 0, ingested_bytes = 0;
+  uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
 
   // --- Space (gauges)
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.

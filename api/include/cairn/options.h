@@ -84,6 +84,13 @@ struct Options {
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 
+  // An append of so much KV and ids, or more, is packed and written into a snapshot table of its
+  // own instead of the log: once, where the log would hold it until it is sealed. It is as atomic
+  // and as durable as any other; the table is synced before the append is acknowledged at any
+  // level. Given to Append it borrows the source, whatever submit_copy_max_bytes says. Later
+  // appends to the branch wait for it, or are kBusy; other branches go on. 0: never. From 4 KiB.
+  uint64_t direct_ingest_bytes = 8ull << 20;
+
   // --- Failure
   FatalAction on_fatal = FatalAction::kPoison;
   std::shared_ptr<EventListener> listener{};
