@@ -163,7 +163,8 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
   const bool ingested = IsIngested(PayloadBytes(model, delta));
   {
     // What does not fit the branch is refused before a byte is written.
-    std::lock_guard lock(mutex_);
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
     CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
                                                                     engine::LanesOf(delta, length),
                                                                     engine::SpansOf(delta)));
@@ -247,8 +248,9 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   CAIRN_ASSIGN_OR_RETURN(engine::Ingested ingested, engine::WriteIngestTable(context, source));
   const Written written{
       .parts = {}, .unit = 0, .table = ingested.table, .ranges = std::move(ingested.ranges)};
-  Result<Applied> applied = context.go_on();
-  if (applied.ok()) applied = AppendLast(id, delta, expected, &last, written, deadline_ns);
+  const Status still = context.go_on();
+  Result<Applied> applied =
+      still.ok() ? AppendLast(id, delta, expected, &last, written, deadline_ns) : still;
   if (!applied.ok()) {
     // No record names it. What cannot be removed is an orphan, counted until it goes.
     static_cast<void>(DeleteTable(written.table.number, written.table.bytes));

@@ -20,6 +20,7 @@ Options SimOptions(const io::SimWorld& machine) {
   options.spare_segments_max = 2;
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;
+  options.direct_ingest_bytes = 8 << 10;  // About a tenth of the appends.
   options.world = std::make_shared<const io::World>(machine.world());
   return options;
 }

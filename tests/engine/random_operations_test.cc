@@ -400,6 +400,7 @@ TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
   options.delta_batch_tokens = joined;
+  options.direct_ingest_bytes = 4096;  // The longest appends and fills go into tables.
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
   RandomWalk(world.get(), seed + joined, options).Run(name == "memory" ? 6'000 : 3'000);
