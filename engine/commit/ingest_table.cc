@@ -34,6 +34,7 @@ struct Layer {
   AlignedBuffer raw, packed;            // Of one plane; of all.
   std::vector<uint32_t> stored, bytes;  // Of each frame; before it was packed.
 
+  bool IsPacked() const { return state.load(std::memory_order_acquire) == kPacked; }
   bool Take() {
     uint32_t open = kOpen;
     return state.compare_exchange_strong(open, kTaken, std::memory_order_acq_rel);
@@ -92,13 +93,14 @@ class IngestTable {
       while (!free_.empty() && NextLayer()) PackAhead();
       if (ahead_.empty()) break;
       CAIRN_RETURN_IF_ERROR(context_.go_on());
+      // Rather than wait for a job this thread packs what comes behind.
       const std::shared_ptr<Layer> layer = ahead_.front();
-      if (layer->Take()) {
-        Pack(layer.get());
-        layer->state.store(Layer::kPacked, std::memory_order_relaxed);
-      } else {
-        AwaitPacked(*layer);
+      for (size_t i = 0; i < ahead_.size() && !layer->IsPacked(); ++i) {
+        if (!ahead_[i]->Take()) continue;
+        Pack(ahead_[i].get());
+        ahead_[i]->state.store(Layer::kPacked, std::memory_order_relaxed);
       }
+      AwaitPacked(*layer);
       CAIRN_RETURN_IF_ERROR(Write(*layer));
       ahead_.pop_front();
       free_.push_back(layer);
@@ -129,7 +131,7 @@ class IngestTable {
       frames = std::max<size_t>(frames, layout.slices_per_layer());
     }
     if (views_.empty()) return Status::Ok();
-    for (uint32_t i = 0; i < 1 + context_.helpers; ++i) {
+    for (uint32_t i = 0; i < 2 * (1 + context_.helpers); ++i) {
       auto layer = std::make_shared<Layer>();
       layer->raw = AlignedBuffer::TryAllocate(context_.allocator, raw_bytes, io::kBlockBytes);
       layer->packed = AlignedBuffer::TryAllocate(context_.allocator, packed_bytes, io::kBlockBytes);

@@ -17,6 +17,9 @@ namespace {
 
 constexpr uint64_t kLengthMax = 60;
 constexpr size_t kBranchesMax = 24;
+// So many bring enough KV, as a rule, to go into a table of their own.
+constexpr uint64_t kIngestBytes = 4096;
+constexpr uint64_t kIngestedTokens = 50;
 
 class RandomWalk {
  public:
@@ -40,6 +43,7 @@ class RandomWalk {
     EXPECT_TRUE(options_.tree_memory_bytes != 0 || store_.Metrics().tree_loads > 0);
     Open();
     CompareAll();
+    EXPECT_GT(ingests_, 0U);
   }
 
  private:
@@ -47,6 +51,7 @@ class RandomWalk {
   Durability DrawDurability() { return static_cast<Durability>(Draw(20) == 0 ? 2 : Draw(2)); }
 
   void Open() {
+    if (store_.core() != nullptr) ingests_ += store_.Metrics().ingests;
     ASSERT_OK(store_.Close());
     auto opened = world_->Open(options_);
     ASSERT_OK(opened);
@@ -152,7 +157,10 @@ class RandomWalk {
     const uint64_t id = Pick();
     const ModelBranch& branch = model_.branches().at(id);
     if (branch.length() >= kLengthMax) return Rewind();
-    const Added added = DrawAppend(branch, Draw(3) == 0 ? 1 + Draw(12) : 1);
+    const uint64_t count = Draw(3) == 0    ? 1 + Draw(12)
+                           : Draw(12) == 0 ? kIngestedTokens + Draw(20)
+                                           : 1;
+    const Added added = DrawAppend(branch, count);
     AppendOptions options;
     options.durability = DrawDurability();
     if (Draw(2) == 0) options.expected_length = branch.length();
@@ -164,7 +172,7 @@ class RandomWalk {
       auto ticket = Handle(id).Append(added.delta(), options);
       if (!ticket.ok() && ticket.status().code() == StatusCode::kBusy) return;
       ASSERT_OK(ticket);
-      if (Draw(4) == 0) {
+      if (!ticket->released() || Draw(4) == 0) {
         ASSERT_OK(ticket->Wait());
       }
     }
@@ -370,6 +378,7 @@ class RandomWalk {
     return spec;
   }();
   ModelId id_{};
+  uint64_t ingests_ = 0;
   Store store_;
   ReferenceModel model_;
 };
@@ -400,7 +409,7 @@ TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
   options.delta_batch_tokens = joined;
-  options.direct_ingest_bytes = 4096;  // The longest appends and fills go into tables.
+  options.direct_ingest_bytes = kIngestBytes;
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
   RandomWalk(world.get(), seed + joined, options).Run(name == "memory" ? 6'000 : 3'000);

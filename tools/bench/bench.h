@@ -149,6 +149,7 @@ void CatchInterrupts();
 // The benchmarks. `scratch` is an empty directory of the caller's, removed afterwards.
 using Run = Status (*)(const Config& config, const std::string& scratch, Report* report);
 Status RunAppendDurable(const Config&, const std::string&, Report*);
+Status RunAppendLarge(const Config& config, const std::string& scratch, Report* report);
 Status RunAppendToken(const Config&, const std::string&, Report*);
 Status RunAppendGroup(const Config&, const std::string&, Report*);
 Status RunSubmit(const Config&, const std::string&, Report*);

@@ -34,6 +34,9 @@ constexpr std::array kBenchmarks = {
         "Full pool of pre-written segments, beside the same bytes gathered and written raw; then\n"
         "one run that starts with a new store's few segments, and one of four times the pool.",
         RunAppendDurable},
+    Benchmark{"append-large", "appends of 64 MiB (512 tokens x 128 KiB) at kPower",
+              "Into tables of their own; beside the same through the log, and raw.",
+              RunAppendLarge},
     Benchmark{"append-token", "appends of one token at kPower",
               "--kv-bytes 131072, 8192 or 2048 a token; beside gathering and writing it raw.",
               RunAppendToken},
@@ -131,7 +134,8 @@ void AddPeersOptions(CLI::App& app, Config& config) {
 }
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
-  if (name == "append-durable" || name == "append-token" || name.starts_with("restore")) {
+  if (name == "append-durable" || name == "append-large" || name == "append-token" ||
+      name.starts_with("restore")) {
     app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
   }
   if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");
