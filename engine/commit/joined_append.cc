@@ -140,8 +140,8 @@ Status StoreCore::TryFlushJoined(BranchId id) {
                     std::move(waiting.states));
     hashes.reserve(payload->strips().size());
     if (loaded.ok()) {
-      slot = ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, nullptr,
-                                now_ns);
+      slot =
+          ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, nullptr, now_ns);
     } else {
       slot = loaded;
     }

@@ -114,6 +114,7 @@ void StoreCore::SetTableContext() {
   context.host = this;
   context.counters = &table_counters_;
   tables_.SetContext(context);
+  options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
 }
@@ -400,7 +401,7 @@ Status StoreCore::RetireOldest(bool* retired) {
 }
 
 uint64_t StoreCore::LogBytesMax() const {
-  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * manifest_.segment_bytes);
+  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * options_.segment_bytes);
 }
 
 // A record got its place. Under the commit lock.

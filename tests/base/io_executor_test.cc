@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: an executor runs every job once, on no more threads than allowed, and ends clean; an
-// event and a latch wake all who wait. Method: the same assertions on real threads and on fibers.
+// event and a latch wake all who wait; a turn has one holder. Method: the same assertions on real
+// threads and on fibers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -118,6 +120,28 @@ TEST_P(IoExecutor, WaitingEndsAtTheDeadline) {
   EXPECT_FALSE(latch.Wait(deadline_ns));
   EXPECT_GE(scheduler_->MonotonicNs(), deadline_ns);
   EXPECT_TRUE(Latch(*scheduler_, 0).Wait(0));
+}
+
+// The holder may sleep: whoever else wants the turn waits without keeping a thread from running.
+TEST_P(IoExecutor, ATurnIsOneAtATimeAcrossWaits) {
+  Turn turn(*scheduler_);
+  int inside = 0, most = 0, turns = 0;  // Guarded by the turn.
+  {
+    std::vector<std::unique_ptr<Thread>> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.push_back(scheduler_->StartThread("turn", [&] {
+        for (int k = 0; k < 5; ++k) {
+          const Turn::Holder holder(&turn);
+          most = std::max(most, ++inside);
+          scheduler_->Sleep(100'000);
+          --inside;
+          ++turns;
+        }
+      }));
+    }
+  }
+  EXPECT_EQ(1, most);
+  EXPECT_EQ(20, turns);
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedulers, IoExecutor, ::testing::Values("real", "simulated"),

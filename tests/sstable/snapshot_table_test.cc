@@ -199,7 +199,7 @@ TEST_F(SnapshotTableTest, OpeningReadsTheFooterAlone) {
 
 TEST_F(SnapshotTableTest, LargerThanTheWriteBuffers) {
   std::vector<Fragment> fragments;
-  for (uint64_t node = 1; node <= 3; ++node) {
+  for (uint64_t node = 1; node <= 10; ++node) {
     FragmentSpec spec{
         .node = node, .lane = 1, .begin = 0, .count = 512, .page_rows = 64, .slices = 64};
     fragments.push_back(MakeFragment(node, spec, 4000));
