@@ -49,10 +49,12 @@ Turn::Holder::~Holder() {
   turn_->scheduler_.WakeAll(turn_->taken_);
 }
 
-Executor::Executor(Scheduler& scheduler, std::string name, size_t max_threads)
+Executor::Executor(Scheduler& scheduler, std::string name, size_t max_threads,
+                   ThreadPriority priority)
     : scheduler_(scheduler),
       name_(std::move(name)),
       max_threads_(max_threads),
+      priority_(priority),
       owner_process_(scheduler.ProcessId()) {
   CAIRN_CHECK(max_threads_ > 0);
 }
@@ -85,7 +87,7 @@ Executor::Worker* Executor::TakeIdleLocked() {
 
 void Executor::StartWorkerLocked() {
   auto worker = std::make_unique<Worker>();
-  worker->thread = scheduler_.StartThread(name_, [this, w = worker.get()] { Work(w); });
+  worker->thread = scheduler_.StartThread(name_, [this, w = worker.get()] { Work(w); }, priority_);
   if (worker->thread != nullptr) workers_.push_back(std::move(worker));
 }
 

@@ -71,7 +71,8 @@ class Turn {
 // for a job that was posted later, which may have no thread left.
 class Executor {
  public:
-  Executor(Scheduler& scheduler, std::string name, size_t max_threads);
+  Executor(Scheduler& scheduler, std::string name, size_t max_threads,
+           ThreadPriority priority = ThreadPriority::kInherited);
   // Runs all jobs that were posted, those that they post included, then ends the threads.
   ~Executor();
   Executor(const Executor&) = delete;
@@ -93,6 +94,7 @@ class Executor {
   Scheduler& scheduler_;
   const std::string name_;
   const size_t max_threads_;
+  const ThreadPriority priority_;
   const uint64_t owner_process_;
   std::mutex mutex_;  // Guards all below.
   std::deque<std::function<void()>> jobs_;

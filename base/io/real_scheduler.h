@@ -13,7 +13,9 @@ namespace cairn::io {
 
 class RealScheduler final : public Scheduler {
  public:
-  std::unique_ptr<Thread> StartThread(std::string name, std::function<void()> body) override;
+  std::unique_ptr<Thread> StartThread(
+      std::string name, std::function<void()> body,
+      ThreadPriority priority = ThreadPriority::kInherited) override;
   bool Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) override;
   void WakeAll(std::atomic<uint32_t>& word) override;
   void Sleep(uint64_t duration_ns) override;

@@ -63,7 +63,8 @@ SimScheduler::~SimScheduler() {
   CAIRN_CHECK(ready_.empty() && waiting_.empty());
 }
 
-std::unique_ptr<Thread> SimScheduler::StartThread(std::string name, std::function<void()> body) {
+std::unique_ptr<Thread> SimScheduler::StartThread(std::string name, std::function<void()> body,
+                                                  ThreadPriority) {
   auto task = std::make_unique<Task>();
   task->scheduler = this;
   task->number = ++next_task_;

@@ -32,7 +32,10 @@ class SimScheduler final : public Scheduler {
   explicit SimScheduler(uint64_t seed);
   ~SimScheduler() override;  // Every Thread is gone before.
 
-  std::unique_ptr<Thread> StartThread(std::string name, std::function<void()> body) override;
+  // Priorities mean nothing here: who goes on is drawn.
+  std::unique_ptr<Thread> StartThread(
+      std::string name, std::function<void()> body,
+      ThreadPriority priority = ThreadPriority::kInherited) override;
   bool Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) override;
   void WakeAll(std::atomic<uint32_t>& word) override;
   void Sleep(uint64_t duration_ns) override;

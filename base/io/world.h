@@ -164,11 +164,18 @@ class Notifier {
   virtual void Clear() = 0;
 };
 
+enum class ThreadPriority : uint8_t {
+  kInherited,   // As that of the thread that starts it.
+  kBackground,  // Behind whoever else wants the core, even when a real-time thread starts it.
+};
+
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
   // Null when the operating system refuses another thread.
-  virtual std::unique_ptr<Thread> StartThread(std::string name, std::function<void()> body) = 0;
+  virtual std::unique_ptr<Thread> StartThread(
+      std::string name, std::function<void()> body,
+      ThreadPriority priority = ThreadPriority::kInherited) = 0;
 
   // Futex: returns at once when word != expected; otherwise sleeps until WakeAll(word) or the
   // deadline on MonotonicNs. False only when the deadline passed. Wakes may be spurious.

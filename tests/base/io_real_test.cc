@@ -5,12 +5,15 @@
 // small tmpfs where mounting is permitted.
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -394,6 +397,30 @@ TEST(IoReal, ThreadsBlockTheHostsSignals) {
   sigset_t set;
   ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &set), 0);
   EXPECT_EQ(sigismember(&set, SIGTERM), 0);
+}
+
+TEST(IoReal, BackgroundThreadsAreNiceWhoeverStartsThem) {
+  RealScheduler scheduler;
+  int own = -1, background = -1, inherited = -1, nice_of_own = 0, nice_of_background = 0;
+  scheduler.StartThread("starter", [&] {
+    sched_param real_time{};
+    real_time.sched_priority = 1;
+    // Where that is not granted, an ordinary thread starts the others.
+    (void)sched_setscheduler(0, SCHED_RR, &real_time);
+    own = sched_getscheduler(0);
+    nice_of_own = getpriority(PRIO_PROCESS, 0);
+    scheduler.StartThread("inherited", [&] { inherited = sched_getscheduler(0); });
+    scheduler.StartThread(
+        "background",
+        [&] {
+          background = sched_getscheduler(0);
+          nice_of_background = getpriority(PRIO_PROCESS, 0);
+        },
+        ThreadPriority::kBackground);
+  });
+  EXPECT_EQ(own, inherited);
+  EXPECT_EQ(SCHED_OTHER, background);
+  EXPECT_EQ(std::min(nice_of_own + 5, 19), nice_of_background);
 }
 
 TEST(IoReal, ANotifierMakesItsDescriptorReadable) {
