@@ -200,6 +200,8 @@ StoreMetrics StoreCore::Metrics() {
   metrics.ingested_bytes = counters_.ingested_bytes.load();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
+  metrics.background_read_bytes = pacer_.read_bytes();
+  metrics.background_written_bytes = pacer_.written_bytes();
   metrics.retired_segments = counters_.retired_segments.load();
   metrics.restores_failed_corruption = counters_.failed_corruption.load();
   metrics.restores_failed_io = counters_.failed_io.load();

@@ -92,6 +92,12 @@ Result<CheckpointInfo> Store::Checkpoint(const std::string& path,
                                          const CheckpointProgress& progress) {
   return Guarded(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });
 }
+Status Store::PauseBackground() {
+  return Guarded(core_, [](StoreCore& core) { return core.PauseBackground(); });
+}
+Status Store::ResumeBackground() {
+  return Guarded(core_, [](StoreCore& core) { return core.ResumeBackground(); });
+}
 Result<CompletionQueue> Store::NewCompletionQueue() {
   return Guarded(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }

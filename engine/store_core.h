@@ -8,8 +8,8 @@
 // I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
 // The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
-// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, space/space.cc,
-// space/checkpoint.cc, lookup.cc, verify.cc.
+// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, space/*.cc,
+// lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -35,6 +35,7 @@
 #include "engine/commit/timer.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/tables.h"
+#include "engine/space/pacer.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
 #include "engine/tree/tree_loader.h"
@@ -66,6 +67,8 @@ class StoreCore final : public wal::LogObserver,
   Status Flush();
   Status Compact();
   Result<CheckpointInfo> Checkpoint(const std::string& target, const CheckpointProgress& progress);
+  Status PauseBackground();
+  Status ResumeBackground();
   Result<CompletionQueue> NewCompletionQueue();
   Result<VerifyReport> Verify(VerifyLevel level);
   StoreMetrics Metrics();
@@ -248,8 +251,11 @@ class StoreCore final : public wal::LogObserver,
     uint64_t hot_records = 0, log_records = 0;
     uint64_t frames = 0, frame_bytes = 0;  // KV restored out of tables.
   };
+  // The space thread reads in smaller bites, at its rate, helped by threads of its own.
+  enum class Reader { kCaller, kSpace };
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
-                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
+                                Reader reader, LayerProgress* progress, const TicketState* ticket,
+                                Hits* hits);
   Status FindFrames(const engine::RestorePlan& plan, const RestoreRequest& request,
                     std::vector<engine::OpenPiece>* open, std::vector<engine::FrameJob>* frames);
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark);
@@ -268,7 +274,6 @@ class StoreCore final : public wal::LogObserver,
   Status DumpTree();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
-  uint64_t LogBytesMax() const;
   void NoteLogged(const wal::Log::Slot& slot);
   Status SealUpTo(uint64_t segment);
   Status SealPlaces(std::span<const uint64_t> nodes,
@@ -286,6 +291,12 @@ class StoreCore final : public wal::LogObserver,
   struct CheckpointJob;
   void RunCheckpoints(const Status& why_not);
   Result<CheckpointInfo> MakeCheckpoint(const CheckpointJob& job);
+  // --- space/background.cc
+  class PacedHost;
+  sstable::TableContext IndexContext();
+  uint64_t LogBytesMax() const;
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  double HasteNow();
 
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
@@ -348,7 +359,9 @@ class StoreCore final : public wal::LogObserver,
   engine::Pins pins_;
   engine::TableSet tables_{engine::kOpenTables};
   sstable::BlockCache block_cache_{engine::kBlockCacheBytes};
-  std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
+  engine::Pacer pacer_;
+  std::unique_ptr<sstable::TableHost> paced_host_;  // Of the index.
+  std::shared_ptr<sstable::LsmIndex> index_;        // Null in a store that is read only.
 
   std::mutex read_buffers_mutex_;
   std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
@@ -357,7 +370,6 @@ class StoreCore final : public wal::LogObserver,
   sstable::TableCounters table_counters_;
   uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
-  std::atomic<bool> space_stop_{false};
   std::atomic<uint32_t> space_word_{0};
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
   std::atomic<uint64_t> dumped_sequence_{0};
@@ -376,6 +388,8 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<engine::Timer> timer_;
   std::unique_ptr<io::Executor> executor_;
+  std::unique_ptr<io::Executor> background_executor_;  // As many threads, for the space thread.
+  std::unique_ptr<engine::Crew> crew_;                 // The same.
   std::unique_ptr<io::Thread> space_thread_;
 };
 

@@ -8,8 +8,10 @@
 
 namespace cairn::sstable {
 
-SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number)
+SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number,
+                               size_t write_bytes)
     : context_(context),
+      write_bytes_(write_bytes),
       path_(SnapshotTablePath(context.directory, number)),
       temporary_path_(path_ + kUnfinishedSuffix) {
   footer_.info.number = number;
@@ -17,12 +19,14 @@ SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, u
 }
 
 Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(const TableContext& context,
-                                                               SnapshotKind kind, uint64_t number) {
+                                                               SnapshotKind kind, uint64_t number,
+                                                               size_t write_bytes) {
   CAIRN_CHECK(context.host != nullptr && number != 0);
-  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(context, kind, number));
+  CAIRN_CHECK(write_bytes > 0 && write_bytes % kTableAlignment == 0);
+  std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(context, kind, number, write_bytes));
   for (Buffer& buffer : writer->buffers_) {
     buffer.memory =
-        AlignedBuffer::TryAllocate(context.allocator, kSnapshotWriteBytes, kTableAlignment);
+        AlignedBuffer::TryAllocate(context.allocator, write_bytes, kTableAlignment);
     if (buffer.memory.empty()) {
       return Status(StatusCode::kOutOfMemory, "no memory to write " + writer->temporary_path_);
     }
@@ -94,8 +98,8 @@ Status SnapshotWriter::AddFrame(std::span<const std::byte> stored, uint32_t raw_
 
 Status SnapshotWriter::AppendBytes(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    if (buffered_ == kSnapshotWriteBytes) CAIRN_RETURN_IF_ERROR(SubmitBuffer());
-    const size_t part = std::min(bytes.size(), kSnapshotWriteBytes - buffered_);
+    if (buffered_ == write_bytes_) CAIRN_RETURN_IF_ERROR(SubmitBuffer());
+    const size_t part = std::min(bytes.size(), write_bytes_ - buffered_);
     std::memcpy(buffers_[filling_].memory.data() + buffered_, bytes.data(), part);
     buffered_ += part;
     end_ += part;

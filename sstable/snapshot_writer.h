@@ -15,7 +15,7 @@
 // crash.
 //
 // The device writes one buffer while the next is filled. Memory: kSnapshotWriteBuffers buffers of
-// kSnapshotWriteBytes, 24 bytes for each frame and 64 for each fragment.
+// `write_bytes`, 24 bytes for each frame and 64 for each fragment.
 //
 // One thread at a time. Errors stick: what failed once returns the same status ever after. They are
 // kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
@@ -45,7 +45,8 @@ struct FragmentSpec {
 class SnapshotWriter {
  public:
   static Result<std::unique_ptr<SnapshotWriter>> Create(const TableContext& context,
-                                                        SnapshotKind kind, uint64_t number);
+                                                        SnapshotKind kind, uint64_t number,
+                                                        size_t write_bytes = kSnapshotWriteBytes);
   ~SnapshotWriter();
   SnapshotWriter(const SnapshotWriter&) = delete;
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
@@ -67,7 +68,8 @@ class SnapshotWriter {
     bool in_flight = false;
   };
 
-  SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number);
+  SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number,
+                 size_t write_bytes);
   Status Keep(Status status);
   Status AppendBytes(std::span<const std::byte> bytes);
   Status Pad(uint32_t alignment);
@@ -77,6 +79,7 @@ class SnapshotWriter {
   Status Publish();
 
   const TableContext context_;
+  const size_t write_bytes_;
   const std::string path_;
   const std::string temporary_path_;
   ParsedSnapshotFooter footer_;

@@ -46,6 +46,12 @@ Status Options::Validate() const {
       spare_segments_max > 1024) {
     return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
   }
+  if (background_bytes_per_second != 0 &&
+      background_bytes_per_second < engine::kBackgroundRateMin) {
+    return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +
+               "; it must be 0 (no limit) or at least " +
+               std::to_string(engine::kBackgroundRateMin));
+  }
   if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
   if (hot_tail_bytes < wal::kMinHotTailBytes) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) + "; it must be at least " +
@@ -87,7 +93,9 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       path_(std::move(path)),
       options_(std::move(options)),
       ledger_(options_.max_bytes),
-      staging_(options_.allocator, options_.max_memory_bytes / engine::kStagingShare) {}
+      staging_(options_.allocator, options_.max_memory_bytes / engine::kStagingShare),
+      pacer_(*world_.scheduler, options_.background_bytes_per_second,
+             [this] { return HasteNow(); }) {}
 
 StoreCore::~StoreCore() { static_cast<void>(Close()); }
 
@@ -109,7 +117,8 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   core->open_.store(true, std::memory_order_release);
   if (!options.read_only) {
     core->space_thread_ = core->world_.scheduler->StartThread(
-        "cairn-space", [space = core.get()] { space->RunSpace(); });
+        "cairn-space", [space = core.get()] { space->RunSpace(); },
+        io::ThreadPriority::kBackground);
     if (core->space_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for space");
   }
   return core;
@@ -356,6 +365,10 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   executor_threads_ =
       options_.executor_threads != 0 ? options_.executor_threads : (cores > 1 ? cores - 1 : 1);
   executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-job", executor_threads_);
+  background_executor_ = std::make_unique<io::Executor>(
+      *world_.scheduler, "cairn-seal", executor_threads_, io::ThreadPriority::kBackground);
+  crew_ = std::make_unique<engine::Crew>(*world_.scheduler, background_executor_.get(),
+                                         executor_threads_);
   return Status::Ok();
 }
 
@@ -388,6 +401,7 @@ Status StoreCore::Close() {
     static_cast<void>(log_.release());
     static_cast<void>(timer_.release());
     static_cast<void>(executor_.release());
+    static_cast<void>(background_executor_.release());
     static_cast<void>(lock_.release());
     static_cast<void>(space_thread_.release());
     return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");

@@ -14,6 +14,7 @@ ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t exe
       executor_(executor),
       executor_threads_(executor_threads),
       host_(host),
+      limits_(host->Limits()),
       ticket_(ticket),
       deadline_ns_(deadline_ns) {}
 
@@ -46,7 +47,7 @@ Status ReadPipeline::TakeBuffers() {
 
 Status ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
-  const size_t pieces = buffers_.size() * (buffers_[0].size() / kReadPieceBytes + 1);
+  const size_t pieces = buffers_.size() * (buffers_[0].size() / limits_.piece_bytes + 1);
   const std::unique_ptr<io::Queue> queue = world_.files->NewQueue(pieces);
   requests_.resize(pieces);
   left_.resize(buffers_.size());
@@ -110,12 +111,17 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
     files_.push_back(std::move(file));
     file_job_ = &first;
   }
+  CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
-  left_[buffer] = 0;
   // Equal pieces: a short one at the end costs as much as a long one.
-  const uint64_t pieces = std::max<uint64_t>(1, window.bytes / kReadPieceBytes);
+  const uint64_t pieces = std::max<uint64_t>(1, window.bytes / limits_.piece_bytes);
   const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
+  left_[buffer] = (window.bytes + piece_bytes - 1) / piece_bytes;
   for (uint64_t done = 0; done < window.bytes; done += piece_bytes) {
+    const uint64_t bytes = std::min(piece_bytes, window.bytes - done);
+    while (in_flight_bytes_ != 0 && in_flight_bytes_ + bytes > limits_.in_flight_bytes) {
+      Collect(queue->Reap());
+    }
     CAIRN_CHECK(!free_requests_.empty());
     io::Request* request = free_requests_.back();
     free_requests_.pop_back();
@@ -123,10 +129,10 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
     request->kind = io::Request::Kind::kRead;
     request->file = files_.back().get();
     request->data = buffers_[buffer].data() + done;
-    request->length = std::min(piece_bytes, window.bytes - done);
+    request->length = bytes;
     request->offset = window.offset + done;
     request->owner = reinterpret_cast<void*>(buffer);
-    ++left_[buffer];
+    in_flight_bytes_ += bytes;
     queue->Submit(request);
   }
   return Status::Ok();
@@ -135,6 +141,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
 void ReadPipeline::Collect(io::Request* request) {
   const auto buffer = reinterpret_cast<size_t>(request->owner);
   free_requests_.push_back(request);
+  in_flight_bytes_ -= request->length;
   if (!request->status.ok()) {
     const ReadWindow& window = windows_[of_buffer_[buffer]];
     Fail(request->status, window.first_job, window.job_count);

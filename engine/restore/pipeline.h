@@ -19,6 +19,12 @@
 
 namespace cairn::engine {
 
+// How much is asked of the device at once.
+struct ReadLimits {
+  uint64_t piece_bytes = 0;
+  uint64_t in_flight_bytes = 0;  // One piece always may be.
+};
+
 // What a pipeline asks of the store around it.
 class PipelineHost {
  public:
@@ -30,6 +36,10 @@ class PipelineHost {
   // `bytes` or more, aligned to blocks; empty when memory is short.
   virtual AlignedBuffer TakeBuffer(uint64_t bytes) = 0;
   virtual void ReturnBuffer(AlignedBuffer buffer) = 0;
+  // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
+  // window.
+  virtual Status BeforeRead(uint64_t bytes) = 0;
+  virtual ReadLimits Limits() const = 0;
 };
 
 // One run. Shared by the calling thread and executor jobs that help it.
@@ -68,6 +78,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   io::Executor* const executor_;
   const uint32_t executor_threads_;
   PipelineHost* const host_;
+  const ReadLimits limits_;
   const TicketState* const ticket_;
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;
@@ -77,6 +88,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   // The calling thread's.
   std::vector<io::Request> requests_;
   std::vector<io::Request*> free_requests_;
+  uint64_t in_flight_bytes_ = 0;
   std::vector<size_t> left_;                      // Reads in flight, by buffer.
   std::vector<size_t> of_buffer_;                 // Which window a buffer is for.
   std::vector<std::shared_ptr<io::File>> files_;  // Open while reads are in flight; newest last.

@@ -20,9 +20,9 @@ using engine::RestorePlan;
 // What a pipeline needs to know to run one restore.
 class RestoreRun final : public engine::PipelineHost {
  public:
-  RestoreRun(StoreCore* core, engine::Scatterer* scatterer, std::span<const OpenPiece> open,
-             std::span<const FrameJob> frames)
-      : core_(core), scatterer_(scatterer), open_(open), frames_(frames) {}
+  RestoreRun(StoreCore* core, StoreCore::Reader reader, engine::Scatterer* scatterer,
+             std::span<const OpenPiece> open, std::span<const FrameJob> frames)
+      : core_(core), reader_(reader), scatterer_(scatterer), open_(open), frames_(frames) {}
 
   void Add(const RecordJob& record) {
     uint64_t first = UINT64_MAX;
@@ -66,6 +66,13 @@ class RestoreRun final : public engine::PipelineHost {
   }
   AlignedBuffer TakeBuffer(uint64_t bytes) override { return core_->TakeReadBuffer(bytes); }
   void ReturnBuffer(AlignedBuffer buffer) override { core_->ReturnReadBuffer(std::move(buffer)); }
+  Status BeforeRead(uint64_t bytes) override {
+    return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
+  }
+  engine::ReadLimits Limits() const override {
+    if (reader_ == StoreCore::Reader::kCaller) return {engine::kReadPieceBytes, UINT64_MAX};
+    return {engine::kSpacePieceBytes, engine::kSpaceInFlightBytes};
+  }
 
  private:
   uint32_t LayerOf(const ReadJob& job) const {
@@ -78,6 +85,7 @@ class RestoreRun final : public engine::PipelineHost {
   }
 
   StoreCore* const core_;
+  const StoreCore::Reader reader_;
   engine::Scatterer* const scatterer_;
   const std::span<const OpenPiece> open_;
   const std::span<const FrameJob> frames_;
@@ -139,7 +147,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     }
   }
   Hits hits;
-  auto result = RunPlan(std::move(plan), request, progress, ticket, &hits);
+  auto result = RunPlan(std::move(plan), request, Reader::kCaller, progress, ticket, &hits);
   if (!result.ok()) {
     CountFailedRestore(result.status().code());
     return result;
@@ -181,13 +189,13 @@ Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& requ
 
 // The plan must stay pinned.
 Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
-                                         LayerProgress* progress, const TicketState* ticket,
-                                         Hits* hits) {
+                                         Reader reader, LayerProgress* progress,
+                                         const TicketState* ticket, Hits* hits) {
   std::vector<OpenPiece> open;
   std::vector<FrameJob> frames;
   CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
   engine::Scatterer scatterer(plan, request, store_id(), progress, open, frames);
-  RestoreRun run(this, &scatterer, open, frames);
+  RestoreRun run(this, reader, &scatterer, open, frames);
   for (const RecordJob& job : plan.jobs) {
     const wal::Pinned hot = FindHot(job.location, job.read_bytes);
     if (hot.owner == nullptr) {
@@ -203,7 +211,8 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   const uint64_t hot_bytes = scatterer.bytes();
   run.AddFrames();
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
-      world_, executor_.get(), executor_threads_, &run, ticket, Deadline(request.timeout_ns));
+      world_, reader == Reader::kSpace ? background_executor_.get() : executor_.get(),
+      executor_threads_, &run, ticket, Deadline(request.timeout_ns));
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;

@@ -225,6 +225,9 @@ Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
                                              const CheckpointProgress& progress) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  if (pacer_.paused()) {
+    return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
+  }
   FlushAllJoined();
   CheckpointJob job{target, progress, {}};
   {

@@ -10,27 +10,31 @@
 #include <vector>
 
 #include "engine/restore/tables.h"
+#include "engine/space/crew.h"
 #include "engine/tree/tree.h"
 #include "sstable/snapshot_writer.h"
 
 namespace cairn::engine {
 
-// Where the positions of a source come from. Everything is verified before it is handed out.
+// Where the positions of a source come from. Everything is verified before it is handed out. Called
+// by one thread.
 class SealReader {
  public:
   virtual ~SealReader() = default;
   virtual Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) = 0;
   virtual Status ReadKv(const Tree::SealSource& source, const GroupView& into) = 0;
   virtual Result<std::vector<std::byte>> ReadState(const Tree::SealSource& source) = 0;
-  // Asked now and then; not Ok ends the work.
-  virtual Status GoOn() = 0;
+  // So much of the table was written, or read back, or is about to be. Waits where that is too
+  // fast; not Ok ends the work.
+  virtual Status Take(uint64_t read_bytes, uint64_t written_bytes) = 0;
 };
 
 // The whole of `sources`, ascending by (node, lane, begin), becomes one fragment each; their
-// stored_bytes are set. The table is durable, and every frame was read back and compared with what
-// was packed, when this returns. Any error leaves no table.
+// stored_bytes are set. The crew packs and proves; the bytes do not depend on it. The table is
+// durable, and every frame was read back and compared with what was packed, when this returns. Any
+// error leaves no table.
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
                                              std::span<Tree::SealSource> sources,
-                                             SealReader* reader);
+                                             SealReader* reader, Crew* crew);
 
 }  // namespace cairn::engine

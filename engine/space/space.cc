@@ -41,8 +41,8 @@ class StoreSealReader final : public SealReader {
     return core_->ReadState(source.node, source.lane == engine::kSamplerLane, source.mark);
   }
 
-  Status GoOn() override {
-    if (core_->space_stop_.load()) return Status(StatusCode::kCancelled, "the store is closing");
+  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
+    CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(read_bytes, written_bytes));
     return core_->log_->poisoned();
   }
 
@@ -57,7 +57,9 @@ class StoreSealReader final : public SealReader {
                         &plan);
     }
     StoreCore::Hits hits;
-    return core_->RunPlan(std::move(plan), request, nullptr, nullptr, &hits).status();
+    return core_
+        ->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace, nullptr, nullptr, &hits)
+        .status();
   }
 
   StoreCore* const core_;
@@ -122,7 +124,7 @@ void StoreCore::SetTableContext() {
 // The tree as the checkpoint has it, from which the log goes on.
 Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree) {
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::LsmIndex> index,
-                         sstable::LsmIndex::Open({tables_.context(), {}}, manifest.index));
+                         sstable::LsmIndex::Open({IndexContext(), {}}, manifest.index));
   tree->SetIndex(std::move(index));
   return engine::TreeRecords::LoadRoots(tree);
 }
@@ -230,8 +232,9 @@ Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
 
 // One table, and the log records that make the tree use it.
 Status StoreCore::SealInto(std::span<Tree::SealSource> sources, SealReader* reader) {
-  CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
-                         engine::WriteSealTable(&tables_, options_.allocator, sources, reader));
+  CAIRN_ASSIGN_OR_RETURN(
+      const sstable::SnapshotInfo info,
+      engine::WriteSealTable(&tables_, options_.allocator, sources, reader, crew_.get()));
   bool used = false;
   for (size_t begin = 0; begin < sources.size(); begin += engine::kSealedRangesAtOnce) {
     const auto some =
@@ -400,10 +403,6 @@ Status StoreCore::RetireOldest(bool* retired) {
   return Status::Ok();
 }
 
-uint64_t StoreCore::LogBytesMax() const {
-  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * options_.segment_bytes);
-}
-
 // A record got its place. Under the commit lock.
 void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
@@ -425,6 +424,9 @@ bool StoreCore::DumpIsDue(uint64_t sequence, uint64_t records_max) const {
 
 Status StoreCore::Compact() {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
+  if (pacer_.paused()) {
+    return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
+  }
   FlushAllJoined();
   const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
   KickSpace();
@@ -442,12 +444,13 @@ Status StoreCore::Compact() {
 void StoreCore::KickSpace() {
   space_word_.fetch_add(1);
   world_.scheduler->WakeAll(space_word_);
+  pacer_.Reconsider();
 }
 
 void StoreCore::RunSpace() {
   while (true) {
     const uint32_t seen = space_word_.load();
-    if (space_stop_.load()) break;  // After the word: what is kicked from here on is seen.
+    if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
     Status status;
@@ -461,21 +464,23 @@ void StoreCore::RunSpace() {
       if (status.ok() && all) status = SealUpTo(UINT64_MAX);
       if (status.ok() && (all || dump_wanted_)) status = DumpTree();
       bool retired = true;
-      while (status.ok() && retired && !space_stop_.load() &&
-             (all || log_->counters().segment_bytes_live > LogBytesMax())) {
+      while (status.ok() && retired && (all || LogIsLong())) {
         status = RetireOldest(&retired);
         RunCheckpoints(Status::Ok());  // While others write this may go on for long.
+        if (status.ok()) status = pacer_.GoOn();
       }
       // Last: a damaged table must not keep the log from being given back.
       bool rewritten = true;
-      while (status.ok() && rewritten && !space_stop_.load()) {
+      while (status.ok() && rewritten) {
         status = RewriteEmptiest(&rewritten);
         if (status.ok() && rewritten) status = DeleteDeadTables();
         RunCheckpoints(Status::Ok());
+        if (status.ok()) status = pacer_.GoOn();
       }
     } catch (const std::bad_alloc&) {
       status = Status(StatusCode::kOutOfMemory, "memory for sealing");
     }
+    pacer_.End();
     {
       std::lock_guard lock(space_mutex_);
       compactions_done_ = wanted;
@@ -483,7 +488,7 @@ void StoreCore::RunSpace() {
     }
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
-    if (!status.ok() && !space_stop_.load()) OnEvent("space: " + status.ToString());
+    if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
     world_.scheduler->Wait(space_word_, seen, io::kNoDeadline);
   }
   {
@@ -496,9 +501,10 @@ void StoreCore::RunSpace() {
 }
 
 void StoreCore::StopSpace() {
-  space_stop_.store(true);
+  pacer_.Stop();
   KickSpace();
   space_thread_.reset();
+  background_executor_.reset();
 }
 
 }  // namespace cairn

@@ -71,6 +71,8 @@ struct StoreMetrics {
   // Appends that went into a table of their own, and what of them, before it was packed.
   uint64_t ingests = 0, ingested_bytes = 0;
   uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
+  // What background_bytes_per_second limits: read and written to seal, rewrite and merge.
+  uint64_t background_read_bytes = 0, background_written_bytes = 0;
 
   // --- Space (gauges)
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.

@@ -59,12 +59,20 @@ struct Options {
   // --- Space
   uint64_t max_bytes = UINT64_MAX;       // Hard cap on the blocks of all files, spares included.
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
-  // Beyond so much live log the oldest part is sealed into tables in the background, so that the
-  // log and the time to open stay bounded. At least four segments are kept.
+  // The live log is to stay below this, so that it and the time to open stay bounded: from three
+  // quarters on the oldest part is sealed into tables in the background. At least four segments.
   uint64_t log_bytes_max = 1ull << 30;
   // After so many records the changes of the tree go into the index, in the background. Opening
   // replays about that many at most; each time costs a small table and a checkpoint.
   uint64_t replay_records_max = 8192;
+  // What the background reads and writes together while it seals, rewrites and merges, at most: in
+  // small steps, so that appends and restores meet little of it. As a rule of thumb sealing moves
+  // 2.4 bytes for one of KV: it reads it, writes the packed table and reads that back. Where room
+  // runs out the limit rises, and is lifted when none is left: between three quarters and all of
+  // log_bytes_max, or of max_bytes, it is divided by the part of the last quarter that is still
+  // free. So the log never passes log_bytes_max because of this limit. 0: no limit; the threads of
+  // the background still give way to all others where they meet on a core. From 64 KiB.
+  uint64_t background_bytes_per_second = 0;
   uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 

@@ -22,7 +22,7 @@ enum class StatusCode : uint8_t {
   kNotFound = 1,            // No such store, branch, model or file.
   kAlreadyExists = 2,       // The name is taken.
   kInvalidArgument = 3,     // The call can never succeed as written.
-  kInvalidState = 4,        // Closed, or used in a child after fork().
+  kInvalidState = 4,        // Closed, used in a child after fork(), or not while paused.
   kConflict = 5,            // expected_length differs; the message names the real one.
   kModelMismatch = 6,       // State of one model offered to another; names the field.
   kCorruption = 7,          // Stored bytes fail their check; names file and offset.

@@ -144,7 +144,9 @@ class Store {
   Status Flush();
   // Everything that was appended so far is sealed into tables: packed without loss, and no longer
   // in need of the log. Happens by itself in the background; a caller who wants it now waits here.
-  // Needs room for the tables beside the log (kNoSpace).
+  // Needs room for the tables beside the log (kNoSpace). Goes as fast as the background may
+  // (Options::background_bytes_per_second). kInvalidState while that is paused; a call that waits
+  // already when it is paused waits until it is resumed, or the store closed.
   Status Compact();
   // A copy of the store at `path` that opens as a store, made while others write: it holds all that
   // was acknowledged or applied before the call, and is durable when the call returns. Tables are
@@ -152,10 +154,10 @@ class Store {
   // before it makes the log, and so the copy, small.
   //
   // `path` is in the same world, and absent or an empty directory, whose parent is there.
-  // kAlreadyExists (a store is there), kInvalidState (something else is, or the store is closed),
-  // kLocked (another checkpoint goes there), kReadOnly, kPoisoned, kCorruption, kNoSpace, kIoError,
-  // kCancelled (Close came first). After an error nothing is left, or the message says what; after
-  // a crash a directory that does not open.
+  // kAlreadyExists (a store is there), kInvalidState (something else is, the background is paused, or
+  // the store is closed), kLocked (another checkpoint goes there), kReadOnly, kPoisoned,
+  // kCorruption, kNoSpace, kIoError, kCancelled (Close came first). After an error nothing is left,
+  // or the message says what; after a crash a directory that does not open.
   //
   // The copy is outside of max_bytes. Linked tables take space once, and give it back when both
   // stores have deleted them; damage to such a file is damage to both.
@@ -166,6 +168,14 @@ class Store {
   // the one before it is mostly noticed, a table of the same number is not.
   Result<CheckpointInfo> Checkpoint(const std::string& path,
                                     const CheckpointProgress& progress = {});
+  // When this returns, nothing is sealed, rewritten, merged or given back any more, and no table,
+  // checkpoint or old log segment written or deleted, until ResumeBackground was called as many
+  // times: for quiet moments, and for copying the files. Work under way stands still where it is.
+  // Everything else goes on. What is appended meanwhile stays in the log, which grows beyond
+  // log_bytes_max if it must; only max_bytes and the disk bound it then, with kNoSpace as ever. Not
+  // to be called from an EventListener.
+  Status PauseBackground();
+  Status ResumeBackground();  // kInvalidState without a pause.
   Result<CompletionQueue> NewCompletionQueue();
 
   // Reads from the device, not from memory, and goes on after damage, which the report lists place

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/pacer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/core/check.h"
+#include "engine/commit/constants.h"
+
+namespace cairn::engine {
+
+namespace {
+constexpr double kNsPerSecond = 1e9;
+}
+
+double Haste(uint64_t used, uint64_t limit) {
+  if (used >= limit) return std::numeric_limits<double>::infinity();
+  const uint64_t begin = HasteBegins(limit);
+  if (used <= begin) return 1;
+  return static_cast<double>(limit - begin) / static_cast<double>(limit - used);
+}
+
+Pacer::Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> haste)
+    : scheduler_(scheduler), bytes_per_second_(bytes_per_second), haste_(std::move(haste)) {}
+
+Status Pacer::Begin() {
+  while (!stopped_.load()) {
+    const uint32_t seen = changed_.load();
+    // First this, then the pause is looked for; Pause does it the other way around, so that one of
+    // the two sees the other.
+    working_.store(1);
+    if (!paused()) return Status::Ok();
+    End();
+    if (!stopped_.load()) scheduler_.Wait(changed_, seen, io::kNoDeadline);
+  }
+  return Status(StatusCode::kCancelled, "the store is closing");
+}
+
+void Pacer::End() {
+  working_.store(0);
+  scheduler_.WakeAll(working_);
+}
+
+Status Pacer::Take(uint64_t read_bytes, uint64_t written_bytes) {
+  read_bytes_.fetch_add(read_bytes, std::memory_order_relaxed);
+  written_bytes_.fetch_add(written_bytes, std::memory_order_relaxed);
+  (void)PayOff();  // What was paid for before this is no credit for it.
+  debt_bytes_ += static_cast<double>(read_bytes + written_bytes);
+  while (true) {
+    const uint32_t seen = changed_.load();
+    if (stopped_.load()) return Status(StatusCode::kCancelled, "the store is closing");
+    if (paused()) {
+      End();
+      CAIRN_RETURN_IF_ERROR(Begin());
+      continue;
+    }
+    const double wait_ns = PayOff();
+    if (wait_ns <= 0) return Status::Ok();
+    scheduler_.Wait(
+        changed_, seen,
+        paid_ns_ + static_cast<uint64_t>(std::min(wait_ns, static_cast<double>(kPaceLookAgainNs))));
+  }
+}
+
+// What is still to be waited for.
+double Pacer::PayOff() {
+  const uint64_t now_ns = scheduler_.MonotonicNs();
+  const double elapsed_ns = static_cast<double>(now_ns - std::exchange(paid_ns_, now_ns));
+  if (bytes_per_second_ == 0) return debt_bytes_ = 0;
+  const double haste = haste_();
+  if (haste == std::numeric_limits<double>::infinity()) return debt_bytes_ = 0;
+  const double bytes_per_ns = static_cast<double>(bytes_per_second_) * haste / kNsPerSecond;
+  debt_bytes_ = std::max(debt_bytes_ - elapsed_ns * bytes_per_ns,
+                         -bytes_per_ns * static_cast<double>(kPaceCreditNs));
+  return debt_bytes_ / bytes_per_ns;
+}
+
+void Pacer::Reconsider() {
+  changed_.fetch_add(1);
+  scheduler_.WakeAll(changed_);
+}
+
+void Pacer::Pause() {
+  pauses_.fetch_add(1);
+  Reconsider();
+  while (working_.load() != 0) scheduler_.Wait(working_, 1, io::kNoDeadline);
+}
+
+bool Pacer::Resume() {
+  uint32_t pauses = pauses_.load();
+  while (pauses != 0 && !pauses_.compare_exchange_weak(pauses, pauses - 1)) {
+  }
+  if (pauses == 0) return false;
+  Reconsider();
+  return true;
+}
+
+void Pacer::Stop() {
+  stopped_.store(true);
+  Reconsider();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Holds the one thread that seals, rewrites and merges to a rate, and stands it still while it is
+// paused. A leaky bucket: what was moved is a debt that the rate pays off, and the thread goes on
+// when there is none; so its steps, not their sum, are what others meet on the device.
+//
+//   rate = bytes_per_second * Haste          0 bytes a second: no limit
+//
+// Haste follows from what room there is left, of the log's limit and of max_bytes, and is 1 in the
+// first three quarters of it. From there on it grows as 1 / (what is left), so that there is no
+// limit where no room is left: pacing alone never makes the log outgrow its limit.
+//
+//   used, of the limit   <= 3/4   7/8   15/16   >= 1
+//   haste                1        2     4       no limit
+//
+// Begin, Take and End are for the paced thread, the rest for all threads. No lock is held anywhere
+// here, nor may the caller hold one: Take and Pause wait.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "base/io/world.h"
+
+namespace cairn::engine {
+
+// How much faster than its rate work goes that makes room. No limit is +infinity.
+double Haste(uint64_t used, uint64_t limit);
+// Where haste begins, and where the work that makes room should.
+constexpr uint64_t HasteBegins(uint64_t limit) { return limit - limit / 4; }
+
+class Pacer {
+ public:
+  // `haste` is asked at every step, by the paced thread.
+  Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> haste);
+  Pacer(const Pacer&) = delete;
+  Pacer& operator=(const Pacer&) = delete;
+
+  // Around everything that the paced thread does. Begin waits while paused. kCancelled once
+  // stopped: there is nothing to end then.
+  Status Begin();
+  void End();
+  // Between Begin and End: so much was moved, or is about to be. Returns when it is paid for and
+  // nothing is paused; kCancelled once stopped.
+  Status Take(uint64_t read_bytes, uint64_t written_bytes);
+  // Looks whether work may go on, and moves nothing.
+  Status GoOn() { return Take(0, 0); }
+
+  // Between Begin and End, and not paused.
+  bool working() const { return working_.load() != 0; }
+
+  // Haste may have changed.
+  void Reconsider();
+
+  // Returns when the paced thread stands still; from then on it does nothing before as many Resume.
+  void Pause();
+  // False when there was no Pause left to undo.
+  bool Resume();
+  bool paused() const { return pauses_.load() != 0; }
+
+  // Begin and Take return kCancelled from here on, Pause returns.
+  void Stop();
+  bool stopped() const { return stopped_.load(); }
+
+  uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
+  uint64_t written_bytes() const { return written_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  double PayOff();
+
+  io::Scheduler& scheduler_;
+  const uint64_t bytes_per_second_;
+  const std::function<double()> haste_;
+  std::atomic<uint64_t> read_bytes_{0}, written_bytes_{0};
+
+  // The paced thread's.
+  double debt_bytes_ = 0;
+  uint64_t paid_ns_ = 0;  // The time up to which debt_bytes_ is paid off.
+
+  std::atomic<uint32_t> pauses_{0};
+  std::atomic<bool> stopped_{false};
+  std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of haste.
+  std::atomic<uint32_t> working_{0};  // 1: between Begin and End, and not standing still.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packs the frames of one KV fragment side by side, and hands them on in their order.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/codec/kv_frame.h"
+#include "engine/space/crew.h"
+
+namespace cairn::engine {
+
+struct RawFrame {
+  FrameShape shape{};
+  std::span<const std::byte> raw{};
+};
+
+struct PackedFrame {
+  std::span<const std::byte> stored;  // Until the call returns.
+  uint64_t raw_bytes = 0;
+  uint64_t raw_hash = 0;  // Of what was packed: base/codec/hash.h.
+};
+
+// Reusable; keeps memory for two batches of kFrameBatchBytes.
+class FramePacker {
+ public:
+  explicit FramePacker(Crew* crew) : crew_(crew) {}
+
+  // `add` gets every frame in order, on this thread, while the next are being packed. What it gets
+  // does not depend on who packed.
+  Status Pack(std::span<const RawFrame> frames,
+              const std::function<Status(const PackedFrame&)>& add);
+
+ private:
+  struct Batch {
+    std::vector<std::byte> room;
+    std::vector<size_t> offsets;  // Of the frames in it.
+    std::vector<PackedFrame> packed;
+  };
+  static void Prepare(std::span<const RawFrame> frames, Batch* batch);
+
+  Crew* const crew_;
+  Batch batches_[2];
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: every job runs once, whoever runs it, and when Run returned nothing runs any more; an
+// error is told. Method: no helpers, real ones, and ones that have no thread to run on.
+#include "engine/space/crew.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "tests/support/status.h"
+
+namespace cairn::engine {
+namespace {
+
+class CrewTest : public ::testing::TestWithParam<size_t> {
+ protected:
+  io::World world_ = io::MakeMemoryWorld();
+  io::Executor executor_{*world_.scheduler, "crew", 3};
+  Crew crew_{*world_.scheduler, &executor_, GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Helpers, CrewTest, ::testing::Values(0, 1, 8));
+
+TEST_P(CrewTest, EveryJobRunsOnce) {
+  for (size_t count = 0; count < 200; ++count) {
+    std::vector<std::atomic<int>> runs(count);
+    int own = 0;
+    ASSERT_OK(crew_.Run([&] { return ++own, Status::Ok(); }, count,
+                        [&](size_t i) { return ++runs[i], Status::Ok(); }));
+    EXPECT_EQ(1, own);
+    for (const auto& run : runs) EXPECT_EQ(1, run.load());
+  }
+}
+
+TEST_P(CrewTest, ErrorsAreTold) {
+  const auto fine = [](size_t) { return Status::Ok(); };
+  const auto nothing = [] { return Status::Ok(); };
+  const Status bad(StatusCode::kCorruption, "bad");
+  EXPECT_FAILS(crew_.Run([&] { return bad; }, 100, fine), StatusCode::kCorruption, "bad");
+  EXPECT_FAILS(crew_.Run(nothing, 100, [&](size_t i) { return i == 70 ? bad : Status::Ok(); }),
+               StatusCode::kCorruption, "bad");
+  EXPECT_FAILS(crew_.Run([]() -> Status { throw std::bad_alloc(); }, 100, fine),
+               StatusCode::kOutOfMemory);
+  EXPECT_FAILS(crew_.Run(nothing, 100, [](size_t) -> Status { throw std::bad_alloc(); }),
+               StatusCode::kOutOfMemory);
+  EXPECT_OK(crew_.Run(nothing, 100, fine));
+}
+
+TEST_P(CrewTest, HelpersWithoutAThreadAreNotWaitedFor) {
+  std::atomic<int> held{0};
+  io::Event go_on(*world_.scheduler);
+  for (int i = 0; i < 3; ++i) {
+    executor_.Post([&] {
+      ++held;
+      go_on.Wait();
+    });
+  }
+  int sum = 0;
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_OK(
+        crew_.Run([] { return Status::Ok(); }, 10, [&](size_t) { return ++sum, Status::Ok(); }));
+  }
+  EXPECT_EQ(1000, sum) << "all on this thread";
+  while (held.load() != 3) world_.scheduler->Sleep(100'000);
+  go_on.Set();
+}
+
+}  // namespace
+}  // namespace cairn::engine

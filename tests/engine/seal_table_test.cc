@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: a sealed table has the same bytes whoever packed it, everything that goes to the device
+// is told in small steps, and a table that does not read back as it was packed is not left behind.
+#include "engine/space/seal_table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "base/io/file_util.h"
+#include "base/io/sim_disk.h"
+#include "engine/commit/constants.h"
+#include "tests/support/status.h"
+#include "tests/support/test_store.h"
+
+namespace cairn::testing {
+namespace {
+
+using engine::Crew;
+using engine::SealReader;
+using engine::TableSet;
+using engine::Tree;
+
+class Host final : public sstable::TableHost {
+ public:
+  Result<uint64_t> NewTableNumber() override { return uint64_t{7}; }
+  Status TakeSpace(uint64_t bytes) override {
+    taken += bytes;
+    return Status::Ok();
+  }
+  void ReturnSpace(uint64_t bytes) override { taken -= bytes; }
+  uint64_t taken = 0;
+};
+
+// Content that follows from where it is: smooth enough to pack, and nowhere the same.
+class MadeUp final : public SealReader {
+ public:
+  Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) override {
+    for (size_t i = 0; i < into.size(); ++i) {
+      into[i] = static_cast<TokenId>((source.begin + i) * 2654435761U % 50'000);
+    }
+    return Status::Ok();
+  }
+  Status ReadKv(const Tree::SealSource& source, const GroupView& into) override {
+    const LayerGroup& group = source.model->groups[into.group];
+    for (size_t plane = 0; plane < group.planes.size(); ++plane) {
+      const PlaneView& view = into.planes[plane];
+      for (size_t layer = 0; layer < view.layer_bases.size(); ++layer) {
+        for (uint64_t token = 0; token < into.count; ++token) {
+          for (uint32_t head = 0; head < group.planes[plane].heads; ++head) {
+            std::byte* row = view.layer_bases[layer] +
+                             static_cast<int64_t>(token) * view.token_stride +
+                             static_cast<int64_t>(head) * view.head_stride;
+            for (uint32_t i = 0; i + 1 < group.planes[plane].row_bytes; i += 2) {
+              const auto value = static_cast<uint16_t>(
+                  0x3F00 + (token * 7 + layer * 31 + plane * 3 + head * 11 + i) % 256);
+              std::memcpy(row + i, &value, sizeof value);
+            }
+          }
+        }
+      }
+    }
+    return Status::Ok();
+  }
+  Result<std::vector<std::byte>> ReadState(const Tree::SealSource&) override {
+    return std::vector<std::byte>(1000, std::byte{5});
+  }
+  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
+    read += read_bytes;
+    written += written_bytes;
+    largest = std::max({largest, read_bytes, written_bytes});
+    return on_take ? on_take(*this) : Status::Ok();
+  }
+
+  uint64_t read = 0, written = 0, largest = 0;
+  std::function<Status(const MadeUp&)> on_take;
+};
+
+std::vector<Tree::SealSource> Sources() {
+  const auto model = std::make_shared<const ModelSpec>(WideModel());
+  std::vector<Tree::SealSource> sources;
+  for (const uint64_t node : {3, 4}) {
+    const auto add = [&](uint32_t lane, uint64_t begin, uint32_t count) {
+      sources.push_back(
+          {.node = node, .lane = lane, .begin = begin, .count = count, .model = model});
+    };
+    add(engine::kTokenLane, 0, 9000);
+    add(1, 0, 1500);  // Twelve MiB: several batches.
+    add(1, 1500, 3);
+    add(engine::kMetadataLane, 1503, 1);
+  }
+  return sources;
+}
+
+struct Sealed {
+  explicit Sealed(std::shared_ptr<io::FileSystem> file_system) : files(std::move(file_system)) {
+    EXPECT_OK(files->CreateDirectory("t"));
+    sstable::TableContext context;
+    context.files = files.get();
+    context.directory = "t";
+    context.store = {{1, 2, 3}};
+    context.host = &host;
+    context.counters = &counters;
+    tables.SetContext(context);
+  }
+  Status Write(Crew* crew) {
+    auto sources = Sources();
+    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, crew).status();
+  }
+  std::vector<std::byte> Bytes() {
+    auto file = files->Open(sstable::SnapshotTablePath("t", 7), {});
+    EXPECT_OK(file);
+    std::vector<std::byte> bytes(host.taken);
+    EXPECT_OK((*file)->Read(0, bytes));
+    return bytes;
+  }
+
+  std::shared_ptr<io::FileSystem> files;
+  Host host;
+  sstable::TableCounters counters;
+  MadeUp reader;
+  TableSet tables{4};
+};
+
+TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
+  std::vector<std::byte> alone;
+  for (const size_t helpers : {0, 1, 7}) {
+    const io::World world = io::MakeMemoryWorld();
+    io::Executor executor(*world.scheduler, "seal", std::max<size_t>(1, helpers));
+    Crew crew(*world.scheduler, &executor, helpers);
+    Sealed sealed(world.files);
+    ASSERT_OK(sealed.Write(&crew));
+    if (helpers == 0) {
+      alone = sealed.Bytes();
+      EXPECT_GT(alone.size(), 2 * engine::kFrameBatchBytes);
+    }
+    EXPECT_EQ(alone, sealed.Bytes()) << helpers << " helpers";
+    EXPECT_LE(sealed.reader.largest, engine::kSpacePieceBytes);
+    EXPECT_GT(sealed.reader.written, alone.size() * 9 / 10);
+    EXPECT_GT(sealed.reader.read, alone.size() * 9 / 10);
+  }
+}
+
+TEST(SealTableTest, WhatDoesNotReadBackAsItWasPackedIsNotLeftBehind) {
+  const io::World world = io::MakeMemoryWorld();
+  Crew crew(*world.scheduler, nullptr, 0);
+  const std::string path = sstable::SnapshotTablePath("t", 7);
+  for (const uint64_t at : {uint64_t{0}, uint64_t{1} << 20, uint64_t{3} << 20}) {
+    const auto disk = std::make_shared<io::SimDisk>();
+    Sealed sealed(disk);
+    sealed.reader.on_take = [&](const MadeUp& reader) {
+      // Damaged right before the first byte is read back.
+      return reader.read > 0 && reader.read <= engine::kSpacePieceBytes
+                 ? disk->FlipBit(path, at + 100, 3)
+                 : Status::Ok();
+    };
+    EXPECT_FAILS(sealed.Write(&crew), StatusCode::kCorruption, path);
+    EXPECT_EQ(0U, sealed.host.taken);
+    EXPECT_FAILS(disk->Info(path), StatusCode::kNotFound);
+  }
+}
+
+TEST(SealTableTest, AnEndInTheMiddleLeavesNothing) {
+  const io::World world = io::MakeMemoryWorld();
+  io::Executor executor(*world.scheduler, "seal", 2);
+  Crew crew(*world.scheduler, &executor, 2);
+  for (const bool reading : {false, true}) {
+    Sealed sealed(world.files);
+    sealed.reader.on_take = [&](const MadeUp& reader) {
+      const bool now = reading ? reader.read > (1 << 20) : reader.written > (1 << 20);
+      return now ? Status(StatusCode::kCancelled, "the store is closing") : Status::Ok();
+    };
+    EXPECT_FAILS(sealed.Write(&crew), StatusCode::kCancelled);
+    EXPECT_EQ(0U, sealed.host.taken);
+    ASSERT_OK_ASSIGN(const auto names, sealed.files->List("t"));
+    EXPECT_EQ(std::vector<std::string>(), names);
+    ASSERT_OK(world.files->Remove("t"));
+  }
+}
+
+}  // namespace
+}  // namespace cairn::testing
