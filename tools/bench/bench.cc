@@ -127,6 +127,23 @@ Ratio RatioOfP50(const Arm& numerator, const Arm& denominator) {
   return ratio;
 }
 
+Ratio RatioOfQuantile(const Arm& numerator, const Arm& denominator, double quantile) {
+  Ratio ratio{.value = Quantile(numerator.op_us, quantile) / Quantile(denominator.op_us, quantile)};
+  ptrdiff_t above = 0, below = 0;  // Where the operations of the round begin.
+  const size_t rounds = std::min(numerator.blocks.size(), denominator.blocks.size());
+  for (size_t round = 0; round < rounds; ++round) {
+    const auto of_round = [&](const Arm& arm, ptrdiff_t* at) {
+      const ptrdiff_t begin = *at;
+      *at += static_cast<ptrdiff_t>(arm.blocks[round].ops);
+      return Quantile({arm.op_us.begin() + begin, arm.op_us.begin() + *at}, quantile);
+    };
+    const double quotient = of_round(numerator, &above) / of_round(denominator, &below);
+    ratio.min = round == 0 ? quotient : std::min(ratio.min, quotient);
+    ratio.max = round == 0 ? quotient : std::max(ratio.max, quotient);
+  }
+  return ratio;
+}
+
 Ratio RatioOfP50ToInner(const Arm& numerator, const Arm& denominator) {
   Ratio ratio =
       RatioOverBlocks(numerator, denominator, [&](const Arm& arm, const Arm::Block& block) {

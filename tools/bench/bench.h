@@ -43,6 +43,8 @@ struct Config {
   std::string layout = "nhd";
   uint64_t kv_bytes = 128ull << 10;   // append-token: of one token.
   uint64_t sync_delay_us = 0;         // append-group.
+  double share_of_raw = 0.5;          // append-beside-sealing.
+  uint64_t interval_us = 1000;        // append-beside-sealing.
   std::string durability = "memory";  // submit.
   bool sealed = false;                // restore-cold.
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
@@ -104,6 +106,8 @@ struct Ratio {
   double value = 0, min = 0, max = 0;
 };
 Ratio RatioOfP50(const Arm& numerator, const Arm& denominator);
+// The same of another quantile of all operations.
+Ratio RatioOfQuantile(const Arm& numerator, const Arm& denominator, double quantile);
 Ratio RatioOfP50ToInner(const Arm& numerator, const Arm& denominator);  // p50 to inner p50.
 Ratio RatioOfUnits(const Arm& numerator, const Arm& denominator);       // Of rates, units a second.
 Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator);       // Of rates, bytes a second.
@@ -151,6 +155,7 @@ using Run = Status (*)(const Config& config, const std::string& scratch, Report*
 Status RunAppendDurable(const Config&, const std::string&, Report*);
 Status RunAppendLarge(const Config& config, const std::string& scratch, Report* report);
 Status RunAppendToken(const Config&, const std::string&, Report*);
+Status RunAppendBesideSealing(const Config&, const std::string&, Report*);
 Status RunAppendGroup(const Config&, const std::string&, Report*);
 Status RunSubmit(const Config&, const std::string&, Report*);
 Status RunRestoreCold(const Config&, const std::string&, Report*);

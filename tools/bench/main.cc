@@ -40,6 +40,11 @@ constexpr std::array kBenchmarks = {
     Benchmark{"append-token", "appends of one token at kPower",
               "--kv-bytes 131072, 8192 or 2048 a token; beside gathering and writing it raw.",
               RunAppendToken},
+    Benchmark{
+        "append-beside-sealing", "appends of one token at kPower while a backlog is sealed",
+        "Beside the same with sealing paused. --share: what sealing may read and write, of the\n"
+        "disk's write bandwidth as measured first; 0: no limit. --interval-us between appends.",
+        RunAppendBesideSealing},
     Benchmark{"append-group", "small durable commits: one thread, eight threads, eight tickets",
               "One token of 2 KiB a commit. --sync-delay-us: what each sync takes at least.",
               RunAppendGroup},
@@ -80,12 +85,12 @@ constexpr std::array kBenchmarks = {
 
 void PrintList() {
   for (const Benchmark& benchmark : kBenchmarks) {
-    std::printf("%-15s %s\n", benchmark.name, benchmark.summary);
+    std::printf("%-21s %s\n", benchmark.name, benchmark.summary);
     std::string detail = benchmark.detail;
-    for (size_t at = 0; (at = detail.find('\n', at)) != std::string::npos; at += 17) {
-      detail.replace(at, 1, "\n" + std::string(16, ' '));
+    for (size_t at = 0; (at = detail.find('\n', at)) != std::string::npos; at += 23) {
+      detail.replace(at, 1, "\n" + std::string(22, ' '));
     }
-    std::printf("%16s%s\n", "", detail.c_str());
+    std::printf("%22s%s\n", "", detail.c_str());
   }
 }
 
@@ -135,10 +140,20 @@ void AddPeersOptions(CLI::App& app, Config& config) {
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "append-durable" || name == "append-large" || name == "append-token" ||
+      name == "append-beside-sealing" ||
       name.starts_with("restore")) {
     app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
   }
   if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");
+  if (name == "append-beside-sealing") {
+    app.get_option("--rounds")->default_val(5);
+    app.add_option("--share", config.share_of_raw, "Of the raw write bandwidth, read and written")
+        ->check(CLI::Range(0.0, 100.0));
+    app.add_option("--interval-us", config.interval_us, "Between appends")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
+    app.add_option("--backlog-bytes", config.session_bytes, "KV to seal; 0: what will do")
+        ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  }
   if (name == "append-group") {
     app.add_option("--sync-delay-us", config.sync_delay_us,
                    "What every sync of the store takes at least")
