@@ -81,7 +81,7 @@ std::vector<Case> Cases() {
       {"append-token", "--kv-bytes 131072", kAppendValues, {"p50_to_raw"}},
       {"append-token", "--kv-bytes 8192 --layout hnd", kAppendValues, {"p50_to_raw"}},
       {"append-beside-sealing",
-       "--interval-us 100 --backlog-bytes 16777216 --source-bytes 33554432",
+       "--interval-us 100 --backlog-bytes 16777216",
        {"idle_p50_us", "idle_p95_us", "sealing_p95_us", "sealing_p99_us", "appends",
         "raw_write_mb_per_s", "sealing_mb_per_s", "sealing_share_of_raw",
         "sealing_written_share_of_raw", "sealed_kv_mb_per_s", "unsealed_share"},
