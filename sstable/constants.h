@@ -54,9 +54,10 @@ inline constexpr size_t kReadAheadBytes = 256 << 10;
 static_assert(kReadAheadBytes >= 4 * kIndexBlockBytes);
 
 // A snapshot table that somebody waits for is written in this unit, one buffer being filled while
-// the others are written. Writes that make a file longer wait for each other in the file system, so they must be larger
-// than those of the log: tables of 64 MiB came to 1.4 GB/s with 512 KiB and to 2.0 to 2.5 with
-// 2 MiB. Blocks allocated ahead did not help (0.6 to 1.1: each write then converts extents).
+// the others are written. Writes that make a file longer wait for each other in the file system, so
+// they must be larger than those of the log: tables of 64 MiB came to 1.4 GB/s with 512 KiB and
+// to 2.0 to 2.5 with 2 MiB. Blocks allocated ahead did not help (0.6 to 1.1: each write then
+// converts extents).
 inline constexpr size_t kSnapshotWriteBytes = 2 << 20;
 // And one of the background in this: two in flight keep a device busy that packing can hardly fill,
 // and whoever waits for the device meanwhile waits behind 256 KiB at most.

@@ -25,8 +25,7 @@ Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(const TableContex
   CAIRN_CHECK(write_bytes > 0 && write_bytes % kTableAlignment == 0);
   std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(context, kind, number, write_bytes));
   for (Buffer& buffer : writer->buffers_) {
-    buffer.memory =
-        AlignedBuffer::TryAllocate(context.allocator, write_bytes, kTableAlignment);
+    buffer.memory = AlignedBuffer::TryAllocate(context.allocator, write_bytes, kTableAlignment);
     if (buffer.memory.empty()) {
       return Status(StatusCode::kOutOfMemory, "no memory to write " + writer->temporary_path_);
     }

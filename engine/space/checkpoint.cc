@@ -291,7 +291,7 @@ Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
   plan.allocator = options_.allocator;
   plan.progress = job.progress;
   plan.go_on = [this] {
-    if (!space_stop_.load()) return Status::Ok();
+    if (!pacer_.stopped()) return Status::Ok();
     return Status(StatusCode::kCancelled, "the store is closing");
   };
   return engine::WriteCheckpointDirectory(world_, plan, job.target);

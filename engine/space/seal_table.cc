@@ -25,9 +25,9 @@ class SealTable {
 
   Result<sstable::SnapshotInfo> Run(std::span<Tree::SealSource> sources) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables_->context().host->NewTableNumber());
-    CAIRN_ASSIGN_OR_RETURN(writer_, sstable::SnapshotWriter::Create(
-                                        tables_->context(), sstable::SnapshotKind::kPages, number,
-                                        sstable::kQuietWriteBytes));
+    CAIRN_ASSIGN_OR_RETURN(
+        writer_, sstable::SnapshotWriter::Create(tables_->context(), sstable::SnapshotKind::kPages,
+                                                 number, sstable::kQuietWriteBytes));
     for (Tree::SealSource& source : sources) {
       stored_bytes_ = 0;
       CAIRN_RETURN_IF_ERROR(Write(source));

@@ -172,7 +172,7 @@ TEST_F(BackgroundTest, PausingStopsInTheMiddleAndResumingFinishes) {
   }
   compact.reset();
   EXPECT_OK(compacted);
-  EXPECT_EQ(1U, store_.Metrics().seals);
+  EXPECT_LE(1U, store_.Metrics().seals) << "what came meanwhile may have got a table of its own";
   EXPECT_TRUE(HasKv(chat_, model_, 0, length_));
 }
 

@@ -140,8 +140,7 @@ void AddPeersOptions(CLI::App& app, Config& config) {
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "append-durable" || name == "append-large" || name == "append-token" ||
-      name == "append-beside-sealing" ||
-      name.starts_with("restore")) {
+      name == "append-beside-sealing" || name.starts_with("restore")) {
     app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
   }
   if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");

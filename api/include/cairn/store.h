@@ -154,8 +154,8 @@ class Store {
   // before it makes the log, and so the copy, small.
   //
   // `path` is in the same world, and absent or an empty directory, whose parent is there.
-  // kAlreadyExists (a store is there), kInvalidState (something else is, the background is paused, or
-  // the store is closed), kLocked (another checkpoint goes there), kReadOnly, kPoisoned,
+  // kAlreadyExists (a store is there), kInvalidState (something else is, the background is paused,
+  // or the store is closed), kLocked (another checkpoint goes there), kReadOnly, kPoisoned,
   // kCorruption, kNoSpace, kIoError, kCancelled (Close came first). After an error nothing is left,
   // or the message says what; after a crash a directory that does not open.
   //
