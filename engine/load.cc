@@ -19,7 +19,7 @@ Tree::NameKey KeyOf(const Head& head) { return {head.ns, head.name, head.id}; }
 }  // namespace
 
 Status StoreCore::Load(const engine::TreeNeeds& needs, Lock* lock) {
-  tree_.Trim(options_.tree_memory_bytes);
+  tree_.Trim(options_.tree_memory_bytes, engine::kTrimSteps);
   return engine::LoadNeeds(&tree_, lock, needs);
 }
 

@@ -276,6 +276,7 @@ class StoreCore final : public wal::LogObserver,
   Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);
   Status SealUpTo(uint64_t segment);
+  Status SealDue();
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Status RewriteEmptiest(bool* rewritten);
@@ -374,6 +375,7 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
+  std::atomic<bool> seal_wanted_{false};
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards those below.

@@ -60,6 +60,9 @@ inline constexpr size_t kSealedRangesAtOnce = 2048;
 // 64 when it is open, and its node stays in memory.
 inline constexpr size_t kTableSourcesMax = 32768;
 
+// Entries of the tree that one load looks at to make room for what it brings: a few. When all are
+// new or in use, looking at each every time would cost more than the load.
+inline constexpr size_t kTrimSteps = 256;
 // The tree is also dumped when a quarter as many branches and nodes changed as records may be
 // replayed: each costs a read in a replay, and a microsecond under the commit lock in the dump.
 inline constexpr uint64_t kReplayRecordsPerDirty = 4;
@@ -90,6 +93,10 @@ inline constexpr size_t kBlockCacheBytes = 16u << 20;
 
 // The same for one verification, which reads each block once or twice.
 inline constexpr size_t kVerifyCacheBytes = 1u << 20;
+
+// Conversations whose chains are long are sealed when they have so much KV together: a table of it
+// is worth its directory, its syncs and the record that names it.
+inline constexpr uint64_t kSealDueBytes = 16u << 20;
 
 // Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
 inline constexpr uint64_t kSmallFilesBytes = 32u << 10;

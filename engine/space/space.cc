@@ -126,6 +126,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::LsmIndex> index,
                          sstable::LsmIndex::Open({IndexContext(), {}}, manifest.index));
   tree->SetIndex(std::move(index));
+  tree->SetSealLimits(options_.snapshot_interval_tokens, options_.max_delta_chain);
   return engine::TreeRecords::LoadRoots(tree);
 }
 
@@ -171,6 +172,19 @@ Status StoreCore::SealUpTo(uint64_t segment) {
   tree_.ForgetLogged(segment, entries);
   sealed_segment_ = std::max(sealed_segment_, segment);
   return Status::Ok();
+}
+
+// Conversations whose chains have become long, when they are worth a table.
+Status StoreCore::SealDue() {
+  seal_wanted_ = false;
+  std::vector<uint64_t> nodes;
+  {
+    std::lock_guard lock(mutex_);
+    if (tree_.seal_due_bytes() < engine::kSealDueBytes) return Status::Ok();
+    nodes = tree_.TakeSealDue();
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return SealPlaces(nodes, [](const engine::Place& place) { return place.log.segment != 0; });
 }
 
 // What of these nodes (ascending) lies at a wanted place moves into new tables.
@@ -412,6 +426,7 @@ void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
   if (DumpIsDue(slot.sequence, options_.replay_records_max) && !dump_wanted_.exchange(true)) {
     KickSpace();
   }
+  if (tree_.seal_due_bytes() >= engine::kSealDueBytes && !seal_wanted_.exchange(true)) KickSpace();
 }
 
 // Whether a replay up to `sequence` would be more than `records_max` are. Under the commit lock.
@@ -461,7 +476,7 @@ void StoreCore::RunSpace() {
       }
       if (status.ok()) status = DeleteDeadTables();
       const bool all = wanted > compactions_done_;
-      if (status.ok() && all) status = SealUpTo(UINT64_MAX);
+      if (status.ok()) status = all ? SealUpTo(UINT64_MAX) : SealDue();
       if (status.ok() && (all || dump_wanted_)) status = DumpTree();
       bool retired = true;
       while (status.ok() && retired && (all || LogIsLong())) {

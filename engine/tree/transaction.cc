@@ -297,6 +297,13 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   }
   for (const LaneRange& range : op.lanes) CAIRN_RETURN_IF_ERROR(AddRange(node, head, range, {}, 0));
   node->spans.insert(node->spans.end(), op.spans.begin(), op.spans.end());
+  if (op.sealed.empty()) {
+    uint64_t added = 0;  // Positions with KV.
+    for (size_t lane = 1; lane < ends.size(); ++lane) {
+      added = std::max(added, node->lanes[lane].end - ends[lane]);
+    }
+    if (added > 0) tree_->NoteUnsealed(node, added);
+  }
   std::vector<uint64_t> lengths(node->lanes.size());
   for (size_t lane = 0; lane < lengths.size(); ++lane) {
     lengths[lane] = node->lanes[lane].end;

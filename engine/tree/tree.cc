@@ -334,6 +334,32 @@ void Tree::ForgetLogged(uint64_t segment, size_t entries) {
                 end);
 }
 
+void Tree::NoteUnsealed(Node* node, uint64_t tokens) {
+  ++node->unsealed_deltas;
+  node->unsealed_tokens += tokens;
+  const bool due = (seal_deltas_ != 0 && node->unsealed_deltas >= seal_deltas_) ||
+                   (seal_tokens_ != 0 && node->unsealed_tokens >= seal_tokens_);
+  if (!due && !node->seal_due) return;
+  const uint64_t token_bytes = models_.at(node->model)->token_bytes();
+  if (!node->seal_due) {
+    seal_due_.push_back(node->id);
+    node->seal_due = true;
+    tokens = node->unsealed_tokens;
+  }
+  seal_due_bytes_ += tokens * token_bytes;
+}
+
+std::vector<uint64_t> Tree::TakeSealDue() {
+  for (const uint64_t id : seal_due_) {
+    Node* const node = MutableNode(id);
+    if (node == nullptr) continue;
+    node->seal_due = false;
+    node->unsealed_deltas = node->unsealed_tokens = 0;
+  }
+  seal_due_bytes_ = 0;
+  return std::exchange(seal_due_, {});
+}
+
 void Tree::ForgetTable(uint64_t table) {
   const auto it = tables_.find(table);
   CAIRN_CHECK(it != tables_.end() && it->second.live_bytes == 0);

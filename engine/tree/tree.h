@@ -129,8 +129,11 @@ struct Node {
   bool in_index = false;
   bool dirty = false;  // In Tree::Dirty.
   bool gone = false;   // Nothing needs it. Stays until the index knows.
-  uint32_t users = 0;  // Branches and children in memory, and Tree::Use.
-  size_t charge = 0;   // Of Tree::memory_bytes.
+  // Since it was last sealed, or came into memory.
+  uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
+  bool seal_due = false;  // In Tree::seal_due.
+  uint32_t users = 0;     // Branches and children in memory, and Tree::Use.
+  size_t charge = 0;      // Of Tree::memory_bytes.
 };
 
 struct Head {
@@ -248,6 +251,14 @@ class Tree {
   // An id for a node to come, which is then made by a kAppend with that id. Lost when none is.
   uint64_t TakeId() { return next_id_++; }
 
+  // Nodes with KV that got so many tokens or deltas since they were sealed; 0: none for that
+  // reason.
+  void SetSealLimits(uint64_t tokens, uint64_t deltas) {
+    seal_tokens_ = tokens;
+    seal_deltas_ = deltas;
+  }
+  uint64_t seal_due_bytes() const { return seal_due_bytes_; }  // Their KV, about.
+  std::vector<uint64_t> TakeSealDue();
   // Of the first `entries` of logged() those up to `segment` were sealed.
   void ForgetLogged(uint64_t segment, size_t entries);
   // The table's file is gone. REQUIRES: nothing in it is live.
@@ -270,8 +281,8 @@ class Tree {
   void Use(uint64_t node) { ++nodes_.at(node)->users; }
   void Unuse(uint64_t node);
   // Drops what was not used for longest, is not used now and is in the index as it is, until at
-  // most so many bytes are left.
-  void Trim(size_t max_bytes);
+  // most so many bytes are left, or `steps` entries were looked at.
+  void Trim(size_t max_bytes, size_t steps = SIZE_MAX);
   size_t memory_bytes() const { return memory_bytes_; }  // About.
   uint64_t loads() const { return loads_; }              // Taken in by Insert.
   // Nodes that nothing in memory needs, while the index may know something that does.
@@ -294,7 +305,8 @@ class Tree {
   bool IsStale(uint64_t node, const Ref& ref) const;  // What the index says is no longer so.
   Status CheckFits(const Node& node) const;
   void CollectDead(uint64_t node);
-  void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
+  void NoteUnsealed(Node* node, uint64_t tokens);  // May throw.
+  void TrimRefs(uint64_t node);                    // REQUIRES: the index has all of them.
   void UseTable(const Place& place, uint64_t count, int sign);
   void Charge(Node* node);
   void Charge(Head* head);
@@ -334,6 +346,9 @@ class Tree {
   TreeCounts counts_;
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
   std::vector<uint64_t> undecided_;
+  uint64_t seal_tokens_ = 0, seal_deltas_ = 0;
+  std::vector<uint64_t> seal_due_;
+  uint64_t seal_due_bytes_ = 0;
   std::deque<std::pair<bool, uint64_t>> clock_;  // {is a head, id}: the next to be looked at first.
   size_t memory_bytes_ = 0;
   uint64_t loads_ = 0;

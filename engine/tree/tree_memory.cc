@@ -212,8 +212,8 @@ void Tree::TrimRefs(uint64_t id) {
 
 // A clock: what was used since the hand passed last gets another round. A node goes after the last
 // that uses it.
-void Tree::Trim(size_t max_bytes) {
-  size_t steps = 2 * clock_.size();
+void Tree::Trim(size_t max_bytes, size_t steps) {
+  steps = std::min(steps, 2 * clock_.size());
   // Entries of what is gone are dropped on the way; without pressure, when they are the most.
   const bool sweep = clock_.size() > 2 * (heads_.size() + nodes_.size()) + 1024;
   while (!clock_.empty() && steps-- > 0 && (sweep || memory_bytes_ > max_bytes)) {

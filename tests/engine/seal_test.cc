@@ -54,6 +54,35 @@ TEST_P(SealTest, AnyRangeComesBackFromTables) {
   }
 }
 
+// Nobody asks, and the log is far from full.
+TEST_P(SealTest, LongChainsAreSealedByThemselves) {
+  const ModelSpec model = WideModel();
+  for (const auto& [tokens, deltas] : {std::pair{64, 0}, std::pair{0, 20}, std::pair{0, 0}}) {
+    SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::to_string(deltas) + " deltas");
+    Options options = world_->options();
+    options.snapshot_interval_tokens = tokens;
+    options.max_delta_chain = deltas;
+    Reopen(options);
+    const std::string name = "chat" + std::to_string(tokens + deltas);
+    Branch chat = Create(Register(model), name);
+    const uint64_t chain_before = store_.Metrics().chain_deltas;
+    uint64_t length = 0;
+    for (; length < 2400; length += 8) ASSERT_OK(AppendSome(chat, model, length, 8));  // 19 MiB.
+    for (int i = 0; i < 5000 && store_.Metrics().seals == 0 && tokens + deltas > 0; ++i) {
+      world_->world().scheduler->Sleep(1'000'000);
+    }
+    const StoreMetrics metrics = store_.Metrics();
+    if (tokens + deltas == 0) {
+      EXPECT_EQ(0u, metrics.seals);
+      EXPECT_EQ(300u, metrics.chain_deltas - chain_before);
+    } else {
+      EXPECT_LT(0u, metrics.seals);
+      EXPECT_GT(300u, metrics.chain_deltas - chain_before);
+    }
+    EXPECT_TRUE(HasKv(chat, model, 0, length));
+  }
+}
+
 TEST_P(SealTest, NothingIsReadFromTheLogAfterwards) {
   const ModelSpec model = WideModel();
   Branch chat = Create(Register(model), "chat");

@@ -42,6 +42,7 @@ Options StoreOptions(const Config& config, uint32_t pool_segments) {
   Options options;
   options.segment_bytes = config.segment_bytes;
   options.log_bytes_max = UINT64_MAX;  // The log alone; `peers` and `trace` measure what follows.
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;
   options.spare_segments_max = std::max(options.spare_segments_min, pool_segments);
   return options;
 }

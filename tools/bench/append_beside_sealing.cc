@@ -96,6 +96,7 @@ Status RunAppendBesideSealing(const Config& config, const std::string& scratch, 
   Options options;
   options.segment_bytes = config.segment_bytes;
   options.log_bytes_max = UINT64_MAX;
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;
   options.background_bytes_per_second = static_cast<uint64_t>(raw * config.share_of_raw);
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", options, report));
   CAIRN_RETURN_IF_ERROR(store.PauseBackground());

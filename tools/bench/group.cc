@@ -67,6 +67,7 @@ Status CommitByTickets(Writers& writers) {
 
 Result<Options> GroupOptions(const Config& config) {
   Options options;
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;  // The log alone.
   options.segment_bytes = config.segment_bytes;
   options.spare_segments_max = std::max(options.spare_segments_min, config.pool_segments);
   if (config.sync_delay_us > 0) {

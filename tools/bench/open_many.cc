@@ -177,6 +177,8 @@ Status RunOpenMany(const Config& config, const std::string& scratch, Report* rep
   }
   CAIRN_RETURN_IF_ERROR(InChild([&] { return many.Crash(); }).status());
   CAIRN_ASSIGN_OR_RETURN(const auto crashed, InChild([&] { return many.Open(); }));
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/few", {}, report));  // To name its I/O.
+  CAIRN_RETURN_IF_ERROR(store.Close());
   const auto many_is = [&](size_t i) { return Median(opened_many[i]); };
   const auto few_is = [&](size_t i) { return Median(opened_few[i]); };
   report->Value("branches", static_cast<double>(config.branches), "of four tokens, each named");

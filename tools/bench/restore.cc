@@ -123,6 +123,7 @@ Status RunRestoreCold(const Config& config, const std::string& scratch, Report* 
   Options options;
   options.segment_bytes = config.segment_bytes;
   options.log_bytes_max = UINT64_MAX;  // Out of the chain of deltas.
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;
   BranchId id{};
   double stored_to_raw = 1;
   {
@@ -184,7 +185,8 @@ Status RunRestoreWarm(const Config& config, const std::string& scratch, Report* 
   CAIRN_ASSIGN_OR_RETURN(auto session, Session::Create(config, wanted));
   Options options;
   options.segment_bytes = config.segment_bytes;
-  options.log_bytes_max = UINT64_MAX;                              // Out of the chain of deltas.
+  options.log_bytes_max = UINT64_MAX;  // Out of the chain of deltas.
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;
   options.hot_tail_bytes = session->bytes() / 4 * 5 + (64 << 20);  // All of it, with room.
   options.max_memory_bytes = options.hot_tail_bytes + (1ull << 30);
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", options, report));

@@ -99,6 +99,7 @@ Status RunSubmit(const Config& config, const std::string& scratch, Report* repor
   CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, ModelOfTokenBytes(kTokenBytes));
   CAIRN_ASSIGN_OR_RETURN(const Durability durability, ParseDurability(config.durability));
   Options options;
+  options.snapshot_interval_tokens = options.max_delta_chain = 0;  // The log alone.
   options.segment_bytes = config.segment_bytes;
   options.spare_segments_max = std::max(options.spare_segments_min, config.pool_segments);
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", options, report));

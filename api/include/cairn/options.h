@@ -62,6 +62,11 @@ struct Options {
   // The live log is to stay below this, so that it and the time to open stay bounded: from three
   // quarters on the oldest part is sealed into tables in the background. At least four segments.
   uint64_t log_bytes_max = 1ull << 30;
+  // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
+  // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
+  // more, unless the log is given back first. 0: not for that reason.
+  uint64_t snapshot_interval_tokens = 1024;
+  uint64_t max_delta_chain = 100;
   // After so many records the changes of the tree go into the index, in the background. Opening
   // replays about that many at most; each time costs a small table and a checkpoint.
   uint64_t replay_records_max = 8192;
