@@ -58,18 +58,26 @@ Result<std::vector<Head>> StoreCore::LoadInOrder(Tree::NameKey from, size_t limi
     if (index != nullptr) {
       CAIRN_ASSIGN_OR_RETURN(page, engine::TreeRecords::ReadInOrder(*index, from, wanted));
     }
-    const bool last = page.size() < wanted;
-    const Tree::NameKey upto = last ? Tree::NameKey() : KeyOf(page.back());
+    bool last = page.size() < wanted;
+    Tree::NameKey upto = last ? Tree::NameKey() : KeyOf(page.back());
     {
       std::lock_guard lock(mutex_);
       if (generation != tree_.generation()) continue;
       std::erase_if(page, [&](const Head& head) { return tree_.KnowsHead(head.id); });
-      size_t in_memory = 0;
+      const size_t of_index = page.size();
+      bool more_in_memory = false;
       tree_.VisitNames(from, [&](const Tree::NameKey& key) {
-        if ((!last && upto < key) || in_memory++ == wanted) return false;
+        more_in_memory = page.size() - of_index == wanted;
+        if ((!last && upto < key) || more_in_memory) return false;
         page.push_back(*tree_.FindHead(std::get<2>(key)));
         return true;
       });
+      // Then the stretch ends where memory was left.
+      if (more_in_memory && (last || KeyOf(page.back()) < upto)) {
+        upto = KeyOf(page.back());
+        last = false;
+        std::erase_if(page, [&](const Head& head) { return upto < KeyOf(head); });
+      }
     }
     std::sort(page.begin(), page.end(),
               [](const Head& a, const Head& b) { return KeyOf(a) < KeyOf(b); });

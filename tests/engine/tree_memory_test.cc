@@ -109,6 +109,27 @@ TEST_P(TreeMemoryTest, ListingsAreWholeWhateverIsInMemory) {
   EXPECT_GT(loads, 0u);
 }
 
+// A listing reads the index in pages; memory may have more than one of them holds.
+TEST_P(TreeMemoryTest, ListingsHoldWhatIsInMemoryAlone) {
+  options_.replay_records_max = 1 << 20;  // Nothing goes into the index by itself.
+  Reopen(options_);
+  NameList expected;
+  const auto create = [&](int from, int to, int step) {
+    for (int i = from; i < to; i += step) {
+      const std::string name = "n" + std::to_string(10'000 + i);
+      expected[name] = static_cast<uint64_t>(Create(model_, name).id());
+    }
+  };
+  create(0, 1200, 2);
+  EXPECT_EQ(expected, List(store_, "", "", 10'000));
+  ASSERT_OK(store_.Compact());  // These are in the index now...
+  create(1, 1200, 2);           // ...and between them come others.
+  create(1200, 2000, 1);
+  for (const size_t limit : {size_t{3}, size_t{256}, size_t{257}, size_t{10'000}}) {
+    EXPECT_EQ(expected, List(store_, "", "", limit)) << limit;
+  }
+}
+
 // More of them than memory keeps: what needs the node is then known by the index alone.
 TEST_P(TreeMemoryTest, ANodeGoesWithTheLastOfManyThatLeftIt) {
   Branch root = Create(model_, "root");
