@@ -131,6 +131,7 @@ class DelayedFileSystem final : public FileSystem {
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
     return inner_->Lock(path);
   }
+  Result<bool> IsLocked(const std::string& path) override { return inner_->IsLocked(path); }
   Result<VolumeInfo> Volume(const std::string& path) override { return inner_->Volume(path); }
 
  private:

@@ -255,6 +255,12 @@ Result<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path
   return std::unique_ptr<FileLock>(std::make_unique<MemoryLock>(std::move(node)));
 }
 
+Result<bool> MemoryFileSystem::IsLocked(const std::string& path) {
+  std::lock_guard lock(mutex_);
+  const auto found = nodes_.find(NormalPath(path));
+  return found != nodes_.end() && found->second->locked.load();
+}
+
 Result<VolumeInfo> MemoryFileSystem::Volume(const std::string& path) {
   CAIRN_RETURN_IF_ERROR(Info(path).status());
   VolumeInfo info{.file_system = "memory", .durable = false, .direct_io = false};

@@ -33,6 +33,7 @@ class MemoryFileSystem final : public FileSystem {
   Status SyncDirectory(const std::string& path) override;
   Result<std::vector<std::string>> List(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
+  Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 

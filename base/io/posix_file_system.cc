@@ -143,6 +143,18 @@ Result<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::string& path)
   }
 }
 
+// A shared lock is had only while nobody has the lock; it goes with the descriptor.
+Result<bool> PosixFileSystem::IsLocked(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() && errno == ENOENT) return false;
+  if (!fd.valid()) return OsError(errno, "open", path);
+  while (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return true;
+    if (errno != EINTR) return OsError(errno, "flock", path);
+  }
+  return false;
+}
+
 Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
   struct statfs status;
   if (statfs(path.c_str(), &status) != 0) return OsError(errno, "statfs", path);

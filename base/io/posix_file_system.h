@@ -31,6 +31,7 @@ class PosixFileSystem final : public FileSystem {
   Status SyncDirectory(const std::string& path) override;
   Result<std::vector<std::string>> List(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
+  Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
 

@@ -317,6 +317,11 @@ Result<std::unique_ptr<FileLock>> SimDisk::Lock(const std::string& path) {
   return std::unique_ptr<FileLock>(std::make_unique<SimLock>(std::move(inode)));
 }
 
+Result<bool> SimDisk::IsLocked(const std::string& path) {
+  const auto inode = Find(path);
+  return inode != nullptr && inode->locked;
+}
+
 Result<VolumeInfo> SimDisk::Volume(const std::string& path) {
   if (Find(path) == nullptr) return OsError(ENOENT, "statfs", path);
   const uint64_t total = std::min(options_.capacity_bytes, uint64_t{1} << 40);

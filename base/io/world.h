@@ -143,6 +143,9 @@ class FileSystem {
   // kLocked when somebody holds it. Creates the file. A lock can outlive a killed process for some
   // milliseconds by its in-flight I/O: this retries for a quarter of a second.
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
+  // Whether somebody holds it. Creates nothing, and false when there is no such file. May keep
+  // another who asks for the lock waiting for an instant.
+  virtual Result<bool> IsLocked(const std::string& path) = 0;
   virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
 
   virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;

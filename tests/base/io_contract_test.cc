@@ -275,6 +275,24 @@ TEST_P(IoContract, AnOpenFileSurvivesItsRemovalAndItsReplacement) {
   EXPECT_EQ(*again->Size(), 0u);
 }
 
+TEST_P(IoContract, WhoAsksWhetherALockIsHeldNeitherTakesNorMakesIt) {
+  const auto is_locked = [this] {
+    const auto locked = files_->IsLocked(At("LOCK"));
+    EXPECT_TRUE(locked.ok());
+    return locked.ok() && *locked;
+  };
+  EXPECT_FALSE(is_locked());
+  EXPECT_EQ(files_->Info(At("LOCK")).status().code(), StatusCode::kNotFound);
+  {
+    auto lock = files_->Lock(At("LOCK"));
+    ASSERT_TRUE(lock.ok());
+    EXPECT_TRUE(is_locked());
+    EXPECT_TRUE(is_locked());
+  }
+  EXPECT_FALSE(is_locked());
+  EXPECT_TRUE(files_->Lock(At("LOCK")).ok());
+}
+
 TEST_P(IoContract, ALockHasOneHolderInThisProcessToo) {
   auto first = files_->Lock(At("LOCK"));
   ASSERT_TRUE(first.ok()) << first.status().ToString();
