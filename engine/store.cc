@@ -88,6 +88,9 @@ Status Store::Flush() {
 Status Store::Compact() {
   return Guarded(core_, [](StoreCore& core) { return core.Compact(); });
 }
+Result<RefreshResult> Store::Refresh() {
+  return Guarded(core_, [](StoreCore& core) { return core.Refresh(); });
+}
 Result<CheckpointInfo> Store::Checkpoint(const std::string& path,
                                          const CheckpointProgress& progress) {
   return Guarded(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });

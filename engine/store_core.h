@@ -33,6 +33,7 @@
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
 #include "engine/commit/timer.h"
+#include "engine/follow/hint.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/tables.h"
 #include "engine/space/pacer.h"
@@ -65,6 +66,7 @@ class StoreCore final : public wal::LogObserver,
   Result<std::vector<std::string>> Namespaces();
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
+  Result<RefreshResult> Refresh();
   Status Compact();
   Result<CheckpointInfo> Checkpoint(const std::string& target, const CheckpointProgress& progress);
   Status PauseBackground();
@@ -125,7 +127,8 @@ class StoreCore final : public wal::LogObserver,
   Status NoStoreHere(const std::string& why);
   Status Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery, engine::Tree* tree,
                 wal::RecoveredLog* recovered);
-  Status CheckLogIsWhole(const wal::RecoveredLog& recovered) const;
+  Status CheckLogIsWhole(const engine::Manifest& manifest,
+                         const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
   void DumpAtClose();
@@ -264,6 +267,28 @@ class StoreCore final : public wal::LogObserver,
   void ReturnReadBuffer(AlignedBuffer buffer);
   void CountFailedRestore(StatusCode code);  // lookup.cc
 
+  // --- follow/follow.cc: reading beside a writer
+  struct Seen {
+    bool beside_writer = false;
+    std::optional<engine::Hint> hint{};
+    engine::Manifest manifest{};
+    engine::Tree tree{};
+    wal::RecoveredLog log{};
+    Status whole{};  // Not Ok: cut, and salvaged.
+  };
+  void PublishHint();
+  void PublishHintSoon(uint64_t durable_sequence);
+  Result<bool> WriterLives();
+  Status Look(Seen* seen);
+  Result<std::unique_ptr<Seen>> LookAgain();
+  Status OpenFollower();
+  Result<RefreshResult> Follow(bool look_anyway);
+  // Runs `call`, which leaves a hash of the places that it reads from. When a writer has taken them
+  // away, what is there now is looked at and `call` runs again, some times; then kStale. An error
+  // that it meets twice in the same places is one.
+  template <typename Call>
+  auto WhileFilesMove(const Call& call) -> decltype(call(nullptr));
+
   // --- space/space.cc
   void SetTableContext();
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
@@ -314,11 +339,19 @@ class StoreCore final : public wal::LogObserver,
   io::Turn manifest_turn_{*world_.scheduler};
   engine::Manifest manifest_;
   uint64_t next_table_ = 1;
+  std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
+  bool beside_writer_ = false;
   std::mutex manifest_mutex_;  // Held to change manifest_, or to copy it without the turn.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
+  uint64_t epoch_ = 0;  // Of the log, as this store writes it.
+  io::Turn hint_turn_{*world_.scheduler};
+  engine::HintWriter hint_writer_{*world_.files, path_};  // The turn guards both.
+  bool hint_failed_ = false;
+  std::atomic<uint64_t> hint_sequence_{0};  // What it says.
+  std::atomic<bool> hint_due_{false};
   engine::ByteLedger ledger_;
   engine::StagingPool staging_;
 

@@ -64,17 +64,6 @@ Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& rang
   return Status::Ok();
 }
 
-// The newest one; a writer may replace it between listing and reading.
-Status ReadManifestAgain(io::FileSystem& files, const std::string& directory) {
-  constexpr int kAttempts = 5;
-  Status status;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    status = engine::ReadManifest(files, directory).status();
-    if (status.code() != StatusCode::kNotFound) break;
-  }
-  return status;
-}
-
 }  // namespace
 
 Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
@@ -107,7 +96,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
   const auto found_damage = [&](const std::string& where, const Status& status) {
     report.damages.push_back({where, status.ToString(), 0});
   };
-  if (Status status = ReadManifestAgain(*world_.files, path_); !status.ok()) {
+  if (Status status = engine::ReadManifest(*world_.files, path_).status(); !status.ok()) {
     found_damage("MANIFEST", status);
   }
   if (Status status = engine::ReadOptionsFile(*world_.files, path_).status(); !status.ok()) {

@@ -88,14 +88,41 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
   if (!recovered_.segments.empty()) tail_end_ = recovered_.segments.back().end_offset;
 }
 
-Status LogImpl::Start() {
-  for (const SegmentInfo& info : recovered_.segments) {
+Result<std::deque<LogImpl::LiveSegment>> LogImpl::FindLive(const RecoveredLog& recovered) {
+  std::deque<LiveSegment> live;
+  for (const SegmentInfo& info : recovered.segments) {
     const std::string path = SegmentPath(options_.directory, info.number);
-    CAIRN_ASSIGN_OR_RETURN(const io::FileInfo file, world_.files->Info(path));
+    const auto file = world_.files->Info(path);
+    // A writer beside it gave it back: whoever wants to read it will see.
+    const bool gone = options_.read_only && file.status().code() == StatusCode::kNotFound;
+    if (!file.ok() && !gone) return file.status();
+    const uint64_t bytes = gone ? 0 : file->bytes;
     // Bytes that are there cannot be refused, only left uncounted when the limit was lowered.
-    const bool granted = options_.grant == nullptr || options_.grant->Take(file.bytes).ok();
-    live_.push_back({info, file.bytes, granted});
+    const bool granted = options_.grant == nullptr || options_.grant->Take(bytes).ok();
+    live.push_back({info, bytes, granted});
   }
+  return live;
+}
+
+Status LogImpl::Follow(RecoveredLog recovered) {
+  CAIRN_CHECK(options_.read_only);
+  CAIRN_ASSIGN_OR_RETURN(std::deque<LiveSegment> live, FindLive(recovered));
+  Lock lock(mutex_);
+  recovered_ = std::move(recovered);
+  live_.swap(live);
+  open_files_.clear();
+  ++follows_;
+  last_reserved_ = written_ = durable_ = recovered_.last_sequence;
+  last_hash_ = recovered_.last_hash;
+  lock.unlock();
+  for (const LiveSegment& before : live) {
+    if (before.granted && options_.grant != nullptr) options_.grant->Return(before.bytes);
+  }
+  return Status::Ok();
+}
+
+Status LogImpl::Start() {
+  CAIRN_ASSIGN_OR_RETURN(live_, FindLive(recovered_));
   // The pool would rename and write files that may belong to a living writer.
   if (options_.read_only) return Status::Ok();
   const bool is_new = recovered_.segments.empty();
@@ -128,8 +155,10 @@ Pinned LogImpl::FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) {
 }
 
 Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
+  uint64_t follows = 0;
   {
     Lock lock(mutex_);
+    follows = follows_;
     if (segment_ != nullptr && segment_->number == segment) return segment_->file;
     for (const auto& [number, file] : open_files_) {
       if (number == segment) return file;
@@ -146,6 +175,7 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
       std::shared_ptr<io::File> file,
       world_.files->Open(SegmentPath(options_.directory, segment), {.direct = true}));
   Lock lock(mutex_);
+  if (follows != follows_) return file;
   open_files_.emplace_back(segment, file);
   if (open_files_.size() > kOpenSegmentFiles) open_files_.pop_front();
   return file;

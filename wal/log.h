@@ -119,6 +119,9 @@ struct RecoveryOptions {
   // Stop after this sequence and look at nothing behind it, so that a log can be read while it is
   // written to: everything up to the sequence was. UINT64_MAX: everything.
   uint64_t stop_after = UINT64_MAX;
+  // Somebody may be writing to the log, and only what is synced is wanted: stop_after is known to
+  // be, and more is when a later group or segment says so. What lies behind says nothing.
+  bool following = false;
 };
 
 // Replays the headers of all records in sequence order, from replay_from on. Full segments are
@@ -197,6 +200,9 @@ class Log {
   virtual Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) = 0;
   // A file handle for reading a segment with direct I/O, cached.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
+  // Of a log that is read only: goes on from what another Recover found. Handles that OpenSegment
+  // gave stay good, for what they were got for.
+  virtual Status Follow(RecoveredLog recovered) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
   // Where the last group ends that was written and whose predecessors were, too.
   virtual LogPosition written_end() const = 0;

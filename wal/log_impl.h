@@ -57,6 +57,7 @@ class LogImpl final : public Log {
   Status poisoned() const override;
   Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
+  Status Follow(RecoveredLog recovered) override;
   std::vector<SegmentInfo> Segments() const override;
   LogPosition written_end() const override;
   Status ReleaseBelow(uint64_t first_segment) override;
@@ -188,11 +189,12 @@ class LogImpl final : public Log {
     uint64_t bytes = 0;
     bool granted = false;
   };
+  Result<std::deque<LiveSegment>> FindLive(const RecoveredLog& recovered);
 
   const io::World world_;
   io::Scheduler& scheduler_;
   LogOptions options_;
-  const RecoveredLog recovered_;
+  RecoveredLog recovered_;
   const uint64_t epoch_;
   HotTail hot_;
   SegmentPool pool_;
@@ -211,6 +213,7 @@ class LogImpl final : public Log {
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
   std::deque<LiveSegment> live_;
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
+  uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.
 
   std::atomic<uint64_t> last_reserved_, written_, durable_;
   uint64_t issued_ = 0;          // Highest sequence that was handed to a write.

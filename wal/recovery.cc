@@ -30,7 +30,7 @@ struct KnownEnd {
 class Recovery {
  public:
   Recovery(io::World& world, const RecoveryOptions& options, const OnRecord& on_record)
-      : world_(world), options_(options), on_record_(on_record) {}
+      : world_(world), options_(options), on_record_(on_record), stop_after_(options.stop_after) {}
 
   Result<RecoveredLog> Run();
 
@@ -43,6 +43,7 @@ class Recovery {
   Status Replay();
   Status ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end);
   Status WalkSegment(Segment& segment, SegmentInfo& info, const std::optional<KnownEnd>& end);
+  Status LookAhead(Segment& segment, SegmentInfo info);
   Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
   Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
   Result<bool> FirstGroupIsGood(Segment& segment);
@@ -66,6 +67,7 @@ class Recovery {
   LogDirectory directory_;
   RecoveredLog log_;
   uint64_t max_epoch_ = 0;
+  uint64_t stop_after_ = UINT64_MAX;
   bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
 };
 
@@ -80,7 +82,8 @@ Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const K
   const auto trailer = segment.reader->ReadFooterTrailer(segment.header.epoch);
   if (!trailer.ok()) return trailer.status();
   if (!trailer->has_value() || (*trailer)->first_sequence != segment.header.first_sequence ||
-      (*trailer)->last_sequence != end.last_sequence || end.last_sequence > options_.stop_after) {
+      (*trailer)->last_sequence != end.last_sequence ||
+      (!options_.following && end.last_sequence > stop_after_)) {
     return false;
   }
   const auto entries = segment.reader->ReadFooterEntries(**trailer);
@@ -124,13 +127,34 @@ Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const K
   return true;
 }
 
+// How far the last segment says of itself that it is synced. Groups may be written out of order, so
+// one that is no group yet ends the look, whatever lies behind.
+Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
+  stop_after_ = std::max(stop_after_, segment.header.synced_upto);
+  while (uint64_t{info.end_offset} + kBlock <= segment.reader->bytes()) {
+    const auto read = segment.reader->ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
+                                                /*verify_payload=*/false);
+    if (read.status().code() == StatusCode::kCorruption) return Status::Ok();
+    if (!read.ok()) return read.status();
+    const GroupHeader& header = (*read)->header;
+    stop_after_ = std::max(stop_after_, header.synced_upto);
+    info.last_sequence += header.record_count;
+    info.end_offset =
+        static_cast<uint32_t>(AlignUp(uint64_t{info.end_offset} + header.length, kBlock));
+  }
+  return Status::Ok();
+}
+
 // Group by group, up to the known end or as far as groups are valid.
 Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
                              const std::optional<KnownEnd>& end) {
   SegmentReader& reader = *segment.reader;
+  if (options_.following && !end) CAIRN_RETURN_IF_ERROR(LookAhead(segment, info));
+  // A segment that another one follows was synced to its end.
+  const uint64_t stop_after = options_.following && end ? UINT64_MAX : stop_after_;
   while (!end || info.end_offset < end->end_offset) {
     // What lies behind may be in the middle of being written, and says nothing.
-    if (info.last_sequence >= options_.stop_after) {
+    if (info.last_sequence >= stop_after) {
       stopped_ = true;
       return Status::Ok();
     }
@@ -140,7 +164,7 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
       return end ? full : EndLog(segment, info, full);
     }
     const auto read = reader.ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
-                                       /*verify_payload=*/!end.has_value());
+                                       /*verify_payload=*/!end.has_value() && !options_.following);
     if (!read.ok()) {
       if (read.status().code() != StatusCode::kCorruption || end) return read.status();
       return EndLog(segment, info, read.status());
@@ -148,7 +172,8 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
     const SegmentReader::Group& group = **read;
     const GroupHeader header = group.header;
     const uint64_t next_offset = AlignUp(uint64_t{info.end_offset} + header.length, kBlock);
-    if (header.record_count > 0 && header.last_sequence() > options_.stop_after) {
+    // A group is synced as a whole.
+    if (!options_.following && header.record_count > 0 && header.last_sequence() > stop_after) {
       stopped_ = true;
       return Status::Ok();
     }
@@ -319,7 +344,8 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
                    segment.header.first_sequence, segment.header.first_sequence - 1};
   bool done = false;
   const LogPosition& from = options_.replay_from;
-  if (end && info.number < from.segment && end->last_sequence <= options_.stop_after) {
+  const bool whole = end && (options_.following || end->last_sequence <= stop_after_);
+  if (whole && info.number < from.segment) {
     info.last_sequence = end->last_sequence;
     info.end_offset = static_cast<uint32_t>(end->end_offset);
     log_.last_hash = end->last_hash;
@@ -422,9 +448,10 @@ Status Recovery::Replay() {
              next->header.predecessor_last_hash};
     }
     CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
-    if (stopped_ || log_.last_sequence >= options_.stop_after) break;
+    if (stopped_ || (log_.last_sequence >= stop_after_ && (!options_.following || !next))) break;
     if (!next) return CheckNothingIsMissing(segment.header.segment + 1, &segment);
     CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(*next));
+    if (!usable && options_.following && next->header.first_sequence > stop_after_) break;
     if (!usable) {
       // Header and first group are one write. One without the other is torn, unless more followed.
       std::string where;
@@ -485,7 +512,7 @@ Result<RecoveredLog> Recovery::Run() {
     log_.repaired = true;
     log_.repaired_detail = std::string(status.message());
   }
-  CAIRN_RETURN_IF_ERROR(FindNextEpoch());
+  if (!options_.following) CAIRN_RETURN_IF_ERROR(FindNextEpoch());
   CAIRN_RETURN_IF_ERROR(Sync());
   return std::move(log_);
 }

@@ -98,8 +98,16 @@ inline constexpr size_t kVerifyCacheBytes = 1u << 20;
 // is worth its directory, its syncs and the record that names it.
 inline constexpr uint64_t kSealDueBytes = 16u << 20;
 
-// Of max_bytes: the blocks of two manifests and OPTIONS, and of the temporary file of either.
-inline constexpr uint64_t kSmallFilesBytes = 32u << 10;
+// Of max_bytes: the blocks of two manifests, OPTIONS and HINT, and of a temporary file.
+inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
+
+// Held by whoever writes the store; on the open file.
+inline constexpr char kLockFile[] = "LOCK";
+// How old what readers are told may be. Short for whoever waits for an append to show; at a hundred
+// small writes a second to one page, nothing for the writer.
+inline constexpr uint64_t kHintPeriodNs = 10'000'000;
+// A read beside a writer looks anew so many times before it says kStale.
+inline constexpr int kReadAgainMax = 2;
 
 // Staging memory for drafts and joined appends, as a share of max_memory_bytes.
 inline constexpr uint64_t kStagingShare = 4;

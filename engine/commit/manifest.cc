@@ -162,7 +162,9 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
   return manifest;
 }
 
-Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory) {
+namespace {
+
+Result<Manifest> ReadNewest(io::FileSystem& files, const std::string& directory) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
   uint64_t newest = 0;
   for (const std::string& name : names) newest = std::max(newest, NumberOf(name));
@@ -172,6 +174,18 @@ Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& director
                          io::ReadWholeFile(files, path, kManifestBytesMax));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, bytes));
   manifest.number = newest;
+  return manifest;
+}
+
+}  // namespace
+
+Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory) {
+  constexpr int kAttempts = 5;
+  auto manifest = ReadNewest(files, directory);
+  for (int attempt = 1; attempt < kAttempts; ++attempt) {
+    if (manifest.status().code() != StatusCode::kNotFound) break;
+    manifest = ReadNewest(files, directory);
+  }
   return manifest;
 }
 

@@ -45,7 +45,8 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest);
 // kCorruption / kUnsupportedFormat naming `path`.
 Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::byte> bytes);
 
-// The newest manifest of a directory. kNotFound when there is none.
+// The newest manifest of a directory, whose writer may replace it between listing and reading.
+// kNotFound when there is none.
 Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory);
 // Writes manifest.number and removes the one before.
 Status WriteManifest(io::FileSystem& files, const std::string& directory, const Manifest& manifest);

@@ -15,12 +15,12 @@ namespace cairn {
 namespace {
 
 constexpr const char* kLogDirectory = "log";
-constexpr const char* kLockFile = "LOCK";
+using engine::kLockFile;
 
 bool IsOurs(const std::string& name) {
   return name.starts_with("MANIFEST-") || name == "OPTIONS" || name == kLockFile ||
-         name == kLogDirectory || name == engine::kTableDirectory || name == "probe.tmp" ||
-         name == "OPTIONS.tmp";
+         name == engine::kHintFile || name == kLogDirectory || name == engine::kTableDirectory ||
+         name == "probe.tmp" || name == "OPTIONS.tmp";
 }
 
 Result<io::World> ChooseWorld(const std::string& path, const Options& options, std::string* why) {
@@ -197,6 +197,7 @@ Status StoreCore::CreateFiles() {
   CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
   CAIRN_RETURN_IF_ERROR(ClaimTables());
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
+  PublishHint();
   return files.SyncDirectory(io::ParentPath(path_));
 }
 
@@ -213,47 +214,42 @@ Status StoreCore::OpenFiles() {
   } else if (!info->is_directory) {
     return Status(StatusCode::kInvalidState, path_ + " is a file, not a store's directory");
   }
-  if (!options_.read_only) {
-    auto manifest_first = engine::ReadManifest(files, path_);
-    // Nothing of ours is put into a directory that belongs to something else.
-    if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
-      CAIRN_RETURN_IF_ERROR(CheckDirectoryIsFree());
-      CAIRN_RETURN_IF_ERROR(NoStoreHere(
-          options_.create_if_missing ? "" : ": no store here (create_if_missing is off)"));
-    }
-    CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, kLockFile)));
+  if (options_.read_only) return OpenFollower();
+  auto manifest_first = engine::ReadManifest(files, path_);
+  // Nothing of ours is put into a directory that belongs to something else.
+  if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
+    CAIRN_RETURN_IF_ERROR(CheckDirectoryIsFree());
+    CAIRN_RETURN_IF_ERROR(NoStoreHere(
+        options_.create_if_missing ? "" : ": no store here (create_if_missing is off)"));
   }
+  CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, kLockFile)));
   auto manifest = engine::ReadManifest(files, path_);
+  if (manifest.status().code() == StatusCode::kNotFound) return CreateFiles();
+  if (!manifest.ok()) return manifest.status();
+  if (options_.error_if_exists) {
+    return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
+  }
+  manifest_ = std::move(*manifest);
+  CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
+  wal::RecoveryOptions recovery;
+  recovery.salvage = options_.salvage;
+  SetTableContext();
   wal::RecoveredLog recovered;
-  if (manifest.ok()) {
-    if (options_.error_if_exists) {
-      return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
-    }
-    manifest_ = std::move(*manifest);
-    CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
-    wal::RecoveryOptions recovery;
-    recovery.read_only = options_.read_only;
-    recovery.salvage = options_.salvage;
-    SetTableContext();
-    CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
-    CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
-    if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
-    if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
-    if (const Status whole = CheckLogIsWhole(recovered); !whole.ok()) {
-      if (!options_.salvage || whole.code() != StatusCode::kCorruption) return whole;
-      if (!recovered.repaired) recovery_note_ = std::string(whole.message());
-    }
-    CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-    if (!options_.read_only) CAIRN_RETURN_IF_ERROR(ClaimTables());
-    // What was salvaged is all that later openings may ask for.
-    const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
-    return cut && !options_.read_only ? WriteCheckpoint() : Status::Ok();
+  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
+  CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
+  if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
+  if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
+  if (const Status whole = CheckLogIsWhole(manifest_, recovered); !whole.ok()) {
+    if (!options_.salvage || whole.code() != StatusCode::kCorruption) return whole;
+    if (!recovered.repaired) recovery_note_ = std::string(whole.message());
   }
-  if (manifest.status().code() == StatusCode::kNotFound && !options_.read_only) {
-    return CreateFiles();
-  }
-  if (manifest.status().code() == StatusCode::kNotFound) return NoStoreHere(": no store here");
-  return manifest.status();
+  CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
+  CAIRN_RETURN_IF_ERROR(ClaimTables());
+  // What was salvaged is all that later openings may ask for.
+  const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
+  if (cut) CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
+  PublishHint();
+  return Status::Ok();
 }
 
 Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
@@ -325,23 +321,24 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
 
 // What a log cannot know of itself: that its end was taken away, segments and all. Everything up to
 // the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
-Status StoreCore::CheckLogIsWhole(const wal::RecoveredLog& recovered) const {
+Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
+                                  const wal::RecoveredLog& recovered) const {
   const std::string log = io::JoinPath(path_, kLogDirectory);
-  const std::string first = wal::SegmentPath(log, manifest_.log_start_segment);
+  const std::string first = wal::SegmentPath(log, manifest.log_start_segment);
   const auto info = world_.files->Info(first);
   if (info.status().code() == StatusCode::kNotFound) {
     return Status(StatusCode::kCorruption, first + ": offset 0: the first segment is missing");
   }
   if (!info.ok()) return info.status();
-  if (recovered.last_sequence >= manifest_.last_sequence) return Status::Ok();
+  if (recovered.last_sequence >= manifest.last_sequence) return Status::Ok();
   const uint64_t last =
-      recovered.segments.empty() ? manifest_.log_start_segment : recovered.segments.back().number;
+      recovered.segments.empty() ? manifest.log_start_segment : recovered.segments.back().number;
   const uint64_t offset = recovered.segments.empty() ? 0 : recovered.segments.back().end_offset;
   return Status(StatusCode::kCorruption,
                 wal::SegmentPath(log, last) + ": offset " + std::to_string(offset) +
                     ": the log ends with sequence " + std::to_string(recovered.last_sequence) +
-                    ", " + "MANIFEST-" + std::to_string(manifest_.number) + " says that it held " +
-                    std::to_string(manifest_.last_sequence));
+                    ", " + "MANIFEST-" + std::to_string(manifest.number) + " says that it held " +
+                    std::to_string(manifest.last_sequence));
 }
 
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
@@ -359,6 +356,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.grant = &ledger_;
   log.observer = this;
   log.read_only = options_.read_only;
+  epoch_ = recovered.next_epoch;
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
   timer_ = std::make_unique<engine::Timer>(world_);
   const uint32_t cores = world_.scheduler->Cores();
@@ -417,6 +415,7 @@ Status StoreCore::Close() {
   Status status = options_.read_only ? Status::Ok() : log_->Close();
   if (status.ok()) status = PoisonStatus();
   if (status.ok() && !options_.read_only) status = WriteCheckpoint();
+  if (status.ok() && !options_.read_only) PublishHint();
   // Whatever is still pending has been decided by now.
   const Status cut(StatusCode::kUnknownOutcome, "the store was closed");
   std::deque<Pending> left;

@@ -44,6 +44,7 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
   for (const std::shared_ptr<TicketState>& ticket : over) {
     if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
   }
+  PublishHintSoon(durable_sequence);
 }
 
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
@@ -107,7 +108,9 @@ void StoreCore::OnEvent(const std::string& line) {
 Status StoreCore::Flush() {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   FlushAllJoined();
-  return log_->Flush(io::kNoDeadline);
+  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
+  PublishHint();
+  return Status::Ok();
 }
 
 Result<CompletionQueue> StoreCore::NewCompletionQueue() {

@@ -48,6 +48,23 @@ void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begi
       {place.log, read_bytes, {{lane, extent.op_index, extent.begin, begin, end}}});
 }
 
+uint64_t HashOfPlace(const Place& place) {
+  const std::array<uint64_t, 4> words = {place.log.segment, place.log.epoch, place.log.offset,
+                                         place.table};
+  return Hash(std::as_bytes(std::span(words))) | 1;
+}
+
+uint64_t HashOfPlaces(const RestorePlan& plan) {
+  std::vector<uint64_t> words;
+  for (const RecordJob& job : plan.jobs) {
+    words.insert(words.end(), {job.location.segment, job.location.epoch, job.location.offset});
+  }
+  for (const SealedPiece& piece : plan.sealed) {
+    words.insert(words.end(), {piece.table, piece.node, piece.lane, piece.begin, piece.end});
+  }
+  return Hash(std::as_bytes(std::span(words))) | 1;
+}
+
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
   RestorePlan plan;
   plan.model = tree.FindModel(head.model);

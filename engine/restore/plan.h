@@ -48,6 +48,10 @@ struct RestorePlan {
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
                RestorePlan* plan);
 
+// Changes when what is to be read lies elsewhere; never 0.
+uint64_t HashOfPlace(const Place& place);
+uint64_t HashOfPlaces(const RestorePlan& plan);
+
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
 

@@ -121,33 +121,86 @@ wal::Pinned StoreCore::FindHot(const wal::Location& location, uint32_t bytes) {
   return hot;
 }
 
+namespace {
+
+Status CheckProgress(const RestoreRequest& request, const LayerProgress* progress) {
+  if (progress == nullptr) return Status::Ok();
+  size_t layers = 0;
+  for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
+    layers += request.into->groups[i].planes[0].layer_bases.size();
+  }
+  if (progress->layers.size() >= layers) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "progress has room for " + std::to_string(progress->layers.size()) +
+                    " layers; the view has " + std::to_string(layers));
+}
+
+struct FoundState {
+  uint64_t position = 0;
+  std::vector<std::byte> bytes;
+};
+
+// Whoever uses it by now must not see it change: the branch may be another by then.
+bool SomeLayerIsDone(const LayerProgress* progress) {
+  if (progress == nullptr) return false;
+  return std::any_of(progress->layers.begin(), progress->layers.end(),
+                     [](const std::atomic<uint32_t>& layer) { return layer.load() != 0; });
+}
+
+}  // namespace
+
+template <typename Call>
+auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
+  uint64_t places = 0;
+  auto result = call(&places);
+  for (int again = 0; options_.read_only; ++again) {
+    const StatusCode code = result.status().code();
+    if (places == 0 || (code != StatusCode::kCorruption && code != StatusCode::kNotFound)) break;
+    const Status stale(StatusCode::kStale,
+                       "the writer has moved what was to be read: " + result.status().ToString());
+    if (again == engine::kReadAgainMax) return stale;
+    const Status followed = Follow(/*look_anyway=*/true).status();
+    if (followed.code() == StatusCode::kStale) return followed;
+    if (!followed.ok()) break;  // Nothing better is known.
+    const uint64_t before = std::exchange(places, 0);
+    result = call(&places);
+    if (result.ok() || places != before) continue;
+    // Bytes that are wrong where they are looked for by all that is known are damaged. A file that
+    // is missing, beside a writer that was not able to tell, may have been given back.
+    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());
+    if (beside_writer && result.status().code() == StatusCode::kNotFound) return stale;
+    break;
+  }
+  return result;
+}
+
 Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& request,
                                          LayerProgress* progress, const TicketState* ticket) {
   const Use use(this);
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  RestorePlan plan;
-  std::unique_ptr<engine::Pins::Pin> pin;
-  {
-    Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
-    CAIRN_ASSIGN_OR_RETURN(plan, engine::PlanRestore(tree_, *head, request));
-    pin = pins_.Take(plan);
-  }
-  if (progress != nullptr) {
-    size_t layers = 0;
-    for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
-      layers += request.into->groups[i].planes[0].layer_bases.size();
-    }
-    if (progress->layers.size() < layers) {
-      return Status(StatusCode::kInvalidArgument,
-                    "progress has room for " + std::to_string(progress->layers.size()) +
-                        " layers; the view has " + std::to_string(layers));
-    }
-  }
   Hits hits;
-  auto result = RunPlan(std::move(plan), request, Reader::kCaller, progress, ticket, &hits);
+  bool begun = false;
+  const auto result = WhileFilesMove([&](uint64_t* places) -> Result<RestoreResult> {
+    if (std::exchange(begun, true) && SomeLayerIsDone(progress)) {
+      return Status(StatusCode::kStale,
+                    "the writer has moved what was to be read, after some layers were told to be "
+                    "complete");
+    }
+    hits = {};
+    RestorePlan plan;
+    std::unique_ptr<engine::Pins::Pin> pin;
+    {
+      Lock lock(mutex_);
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+      CAIRN_ASSIGN_OR_RETURN(plan, engine::PlanRestore(tree_, *head, request));
+      pin = pins_.Take(plan);
+    }
+    CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
+    *places = engine::HashOfPlaces(plan);
+    return RunPlan(std::move(plan), request, Reader::kCaller, progress, ticket, &hits);
+  });
   if (!result.ok()) {
     CountFailedRestore(result.status().code());
     return result;
@@ -259,30 +312,37 @@ Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, 
 Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool sampler) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  engine::Mark mark;
-  uint64_t node = 0;
-  std::unique_ptr<engine::Pins::Pin> pin;
-  {
-    Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
-    const engine::Mark* found = tree_.FindMark(*head, sampler, position, &node);
-    if (found == nullptr) {
-      return Status(StatusCode::kNotFound,
-                    std::string("no ") + (sampler ? "sampler state" : "metadata") +
-                        " at or before position " + std::to_string(position));
+  const auto state = WhileFilesMove([&](uint64_t* places) -> Result<FoundState> {
+    FoundState found;
+    engine::Mark mark;
+    uint64_t node = 0;
+    std::unique_ptr<engine::Pins::Pin> pin;
+    {
+      Lock lock(mutex_);
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+      const engine::Mark* newest = tree_.FindMark(*head, sampler, position, &node);
+      if (newest == nullptr) {
+        return Status(StatusCode::kNotFound,
+                      std::string("no ") + (sampler ? "sampler state" : "metadata") +
+                          " at or before position " + std::to_string(position));
+      }
+      mark = *newest;
+      const bool in_log = mark.place.table == 0;
+      pin = pins_.Take(in_log ? mark.place.log.segment : UINT64_MAX,
+                       in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
     }
-    mark = *found;
-    const bool in_log = mark.place.table == 0;
-    pin = pins_.Take(in_log ? mark.place.log.segment : UINT64_MAX,
-                     in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
-  }
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, ReadState(node, sampler, mark));
+    *places = engine::HashOfPlace(mark.place);
+    found.position = mark.position;
+    CAIRN_ASSIGN_OR_RETURN(found.bytes, ReadState(node, sampler, mark));
+    return found;
+  });
+  if (!state.ok()) return state.status();
   Branch::StateAt result;
-  result.position = mark.position;
+  result.position = state->position;
   if (sampler) {
-    CAIRN_ASSIGN_OR_RETURN(result.sampler, engine::DecodeSampler(state));
+    CAIRN_ASSIGN_OR_RETURN(result.sampler, engine::DecodeSampler(state->bytes));
   } else {
-    CAIRN_ASSIGN_OR_RETURN(result.metadata, engine::DecodeMetadata(state));
+    CAIRN_ASSIGN_OR_RETURN(result.metadata, engine::DecodeMetadata(state->bytes));
   }
   return result;
 }

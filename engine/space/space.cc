@@ -290,6 +290,7 @@ Status StoreCore::DeleteDeadTables() {
   }
   if (dead.empty()) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  PublishHint();  // First: whoever misses a table finds out why.
   for (const auto& [number, bytes] : dead) {
     CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
     std::lock_guard lock(mutex_);
@@ -385,6 +386,7 @@ Status StoreCore::DumpTree() {
     next->next_id = next_id;
     next->replay_from = replay_from;
   }));
+  PublishHint();
   index_->Release(merged_tables_);
   merged_tables_.clear();
   // Whoever begins to hold them now has a manifest that does not name them.
@@ -411,6 +413,7 @@ Status StoreCore::RetireOldest(bool* retired) {
   }
   CAIRN_RETURN_IF_ERROR(
       EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
+  PublishHint();
   CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
   *retired = true;

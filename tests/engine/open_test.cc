@@ -54,8 +54,8 @@ TEST_P(OpenTest, EachCloseWritesTheNextManifestAndRemovesTheOneBefore) {
   for (int close = 2; close < 5; ++close) {
     ASSERT_OK(store_.Close());
     ASSERT_OK(store_.Close()) << "closing is idempotent";
-    const std::vector<std::string> want = {"LOCK", "MANIFEST-" + std::to_string(close), "OPTIONS",
-                                           "log", "tables"};
+    const std::vector<std::string> want = {"HINT",    "LOCK", "MANIFEST-" + std::to_string(close),
+                                           "OPTIONS", "log",  "tables"};
     EXPECT_EQ(want, List(world_->path()));
     ASSERT_OK(engine::ReadOptionsFile(*world_->world().files, world_->path()));
     Reopen();

@@ -48,9 +48,12 @@ struct Options {
   // --- Opening
   bool create_if_missing = false;
   bool error_if_exists = false;
-  // Takes no lock and writes nothing; shows what was durable or written when it was opened. A
-  // writer beside it may give back files that it still needs: then a read fails (kCorruption,
-  // kNotFound) and never shows anything else; opening again helps.
+  // A follower: takes no lock and writes nothing. Beside a writer, in this or another process, it
+  // shows only what a crash cannot take away any more: what was known to be durable when it was
+  // opened or last refreshed (Store::Refresh). Without a writer it shows all that the next one
+  // would find. A writer may give back files that it still needs: a read that meets that refreshes
+  // by itself and tries again, twice, which shows the store as it is then; after that it is kStale:
+  // retry. It never shows wrong bytes, and kCorruption is damage.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it; what was cut is gone for
   // good once something is written. For `cairn repair`.

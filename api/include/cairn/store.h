@@ -93,6 +93,11 @@ struct VerifyReport {
   std::vector<Damage> damages;
 };
 
+struct RefreshResult {
+  bool changed = false;   // Something is shown that was not before.
+  uint64_t sequence = 0;  // Every change up to here is shown, none behind.
+};
+
 // What Store::Checkpoint made.
 struct CheckpointInfo {
   // The prefix of the order of changes that it holds: every change up to here, none behind. It is
@@ -142,6 +147,14 @@ class Store {
 
   // Everything acknowledged or applied so far becomes durable (kPower).
   Status Flush();
+  // Of a store that is read only: shows what has become durable since it was opened or refreshed
+  // last. Cheap when nothing has. Beside a writer an append shows some ten milliseconds after it
+  // was made durable; one that was only written, kProcess or kMemory, when a later one is. Writes
+  // nothing. Other calls may go on meanwhile: each sees the store before or after.
+  // kInvalidState (not read only), kStale (the writer replaces files faster than they are read),
+  // kCorruption (also when a writer salvaged the store and cut what was shown: open it anew),
+  // kUnsupportedFormat, kIoError, kOutOfMemory. After an error it shows what it showed before.
+  Result<RefreshResult> Refresh();
   // Everything that was appended so far is sealed into tables: packed without loss, and no longer
   // in need of the log. Happens by itself in the background; a caller who wants it now waits here.
   // Needs room for the tables beside the log (kNoSpace). Goes as fast as the background may

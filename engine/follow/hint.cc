@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/follow/hint.h"
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+
+namespace cairn::engine {
+
+namespace {
+
+struct HintBytes {
+  char magic[8];
+  std::array<std::byte, 16> store;
+  uint64_t epoch, durable, checkpoint;
+  uint64_t hash;
+};
+static_assert(sizeof(HintBytes) == 56);
+constexpr size_t kHashedBytes = offsetof(HintBytes, hash);
+constexpr char kMagic[] = "CairnHnt";
+
+uint64_t HashOf(const HintBytes& bytes) {
+  return Hash(std::as_bytes(std::span(&bytes, 1)).first(kHashedBytes));
+}
+
+}  // namespace
+
+std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory,
+                             const StoreId& store) {
+  constexpr int kAttempts = 3;  // A write is over in microseconds.
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto block =
+        io::ReadWholeFile(files, io::JoinPath(directory, kHintFile), io::kBlockBytes);
+    HintBytes bytes;
+    if (!block.ok() || block->size() < sizeof(bytes)) return std::nullopt;
+    std::memcpy(&bytes, block->data(), sizeof(bytes));
+    if (bytes.hash != HashOf(bytes)) continue;
+    if (std::memcmp(bytes.magic, kMagic, sizeof(bytes.magic)) != 0 ||
+        std::memcmp(bytes.store.data(), store.bytes.data(), sizeof(bytes.store)) != 0) {
+      return std::nullopt;
+    }
+    return Hint{bytes.epoch, bytes.durable, bytes.checkpoint};
+  }
+  return std::nullopt;
+}
+
+Status HintWriter::Write(const Hint& hint, const StoreId& store) {
+  if (written_ == hint) return Status::Ok();
+  if (block_.empty()) {
+    block_ = AlignedBuffer::TryAllocate(Allocator::Default(), io::kBlockBytes, io::kBlockBytes);
+    if (block_.empty()) return Status(StatusCode::kOutOfMemory, "a block for HINT");
+  }
+  HintBytes bytes{};
+  std::memcpy(bytes.magic, kMagic, sizeof(bytes.magic));
+  std::memcpy(bytes.store.data(), store.bytes.data(), sizeof(bytes.store));
+  bytes.epoch = hint.epoch;
+  bytes.durable = hint.durable;
+  bytes.checkpoint = hint.checkpoint;
+  bytes.hash = HashOf(bytes);
+  std::memset(block_.data(), 0, io::kBlockBytes);
+  std::memcpy(block_.data(), &bytes, sizeof(bytes));
+  Status status = WriteBlock();
+  if (status.ok()) {
+    written_ = hint;
+    return status;
+  }
+  written_.reset();
+  file_.reset();
+  static_cast<void>(io::RemoveIfExists(files_, io::JoinPath(path_, kHintFile)));
+  return status;
+}
+
+Status HintWriter::WriteBlock() {
+  if (file_ == nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(
+        file_, files_.Open(io::JoinPath(path_, kHintFile), {.write = true, .create = true}));
+  }
+  return file_->Write(0, block_.span(), /*durable=*/false);
+}
+
+}  // namespace cairn::engine

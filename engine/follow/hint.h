@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HINT: how far the writer of a store has got, for those who read beside it. The end of the log
+// does not say of itself that it is synced, only what is written behind it does; this file does,
+// and spares a reader the log when nothing has changed.
+//
+// Only a hint: nothing is lost with it. The writer makes it anew when it opens the store, and
+// overwrites it in place, unsynced, at most every kHintPeriodNs, and before it gives files back
+// that a reader may still need. What it says stays true: durable stays durable. A writer that
+// cannot write it takes it away, so that nobody goes by an old one.
+//
+// File, one block of 4096 bytes, little endian:
+//   bytes  field
+//   0-7    magic "CairnHnt"
+//   8-23   store id
+//   24-31  epoch u64: of the log, one for each opening for writing
+//   32-39  durable u64: every sequence up to it is on stable media
+//   40-47  checkpoint u64: the number of the newest MANIFEST
+//   48-55  hash u64, over everything before it
+//   56-    zeros
+// Example: epoch 3, sequence 0x1234, MANIFEST-7:
+//   43 61 69 72 6e 48 6e 74 | 16 bytes of id | 03 00 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 |
+//   07 00 00 00 00 00 00 00 | hash
+// A reader may meet half of a write; the hash tells, and it looks again.
+// Why not shared memory: a mapped page needs a file as well, and readers on other file systems (the
+// simulated one) could not see it; one small write in ten milliseconds costs nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/codec/hash.h"
+#include "base/core/aligned_buffer.h"
+#include "base/io/world.h"
+
+namespace cairn::engine {
+
+inline constexpr char kHintFile[] = "HINT";
+
+struct Hint {
+  uint64_t epoch = 0;
+  uint64_t durable = 0;
+  uint64_t checkpoint = 0;
+  bool operator==(const Hint&) const = default;
+};
+
+// Nothing when there is none that can be believed: absent, damaged, another store's.
+std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory,
+                             const StoreId& store);
+
+// Not thread-safe. Keeps the file open.
+class HintWriter {
+ public:
+  HintWriter(io::FileSystem& files, const std::string& directory)
+      : files_(files), path_(directory) {}
+  // Nothing is written when it says that already. After an error the file is gone, if that is
+  // possible, and the next call makes it anew.
+  Status Write(const Hint& hint, const StoreId& store);
+
+ private:
+  Status WriteBlock();
+
+  io::FileSystem& files_;
+  const std::string path_;  // The store's directory.
+  std::unique_ptr<io::File> file_;
+  AlignedBuffer block_;
+  std::optional<Hint> written_;
+};
+
+}  // namespace cairn::engine
