@@ -182,6 +182,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   Hits hits;
   bool begun = false;
+  bool planned = false;  // Else it is the caller's mistake.
   const auto result = WhileFilesMove([&](uint64_t* places) -> Result<RestoreResult> {
     if (std::exchange(begun, true) && SomeLayerIsDone(progress)) {
       return Status(StatusCode::kStale,
@@ -199,10 +200,11 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     }
     CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
     *places = engine::HashOfPlaces(plan);
+    planned = true;
     return RunPlan(std::move(plan), request, Reader::kCaller, progress, ticket, &hits);
   });
   if (!result.ok()) {
-    CountFailedRestore(result.status().code());
+    if (planned) CountFailedRestore(result.status().code());
     return result;
   }
   counters_.restores.fetch_add(1, std::memory_order_relaxed);

@@ -105,6 +105,7 @@ TEST_P(OpenTest, OneWriterAndManyReaders) {
   const ModelSpec model = TinyModel();
   Branch chat = Create(Register(model), "chat");
   ASSERT_OK(AppendSome(chat, model, 0, 5, kSeed, Durability::kPower));
+  ASSERT_OK(store_.Flush());  // Tells readers at once.
   EXPECT_FAILS(world_->Open(), StatusCode::kLocked);
 
   Options options = world_->options();
