@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/codec/int8.h"
 #include "base/codec/kv64.h"
 #include "base/core/check.h"
 
@@ -12,7 +13,7 @@ namespace cairn {
 namespace {
 
 constexpr uint8_t kFrameVersion = 0;
-constexpr uint8_t kKnownFlags = kFrameChannelBase | kFrameFoldedSigns;
+constexpr uint8_t kKv64Flags = kFrameChannelBase | kFrameFoldedSigns;
 
 // On disk.
 struct StoredHeader {
@@ -41,6 +42,18 @@ const internal::Kv64Loops& LoopsOf(CodecPath path) {
   if (path == CodecPath::kAvx512) return internal::kAvx512Loops;
 #endif
   return internal::kScalarLoops;
+}
+
+const internal::Int8Loops& Int8LoopsOf(CodecPath path) {
+  CAIRN_CHECK(CodecPathSupported(path));
+#if defined(__x86_64__)
+  if (path == CodecPath::kAvx512) return internal::kAvx512Int8Loops;
+#endif
+  return internal::kScalarInt8Loops;
+}
+
+uint8_t KnownFlags(FrameCodec codec) {
+  return codec == FrameCodec::kKv64 ? kKv64Flags : codec == FrameCodec::kInt8 ? kFrameRowScales : 0;
 }
 
 bool IsHalf(Dtype dtype) { return dtype == Dtype::kBf16 || dtype == Dtype::kF16; }
@@ -80,6 +93,10 @@ Status DecodeConst(const FrameShape& shape, std::span<const std::byte> payload,
   return Status::Ok();
 }
 
+bool Int8Pays(const FrameShape& shape, FrameScales scales) {
+  return internal::Int8PayloadBytes(shape, scales) < shape.raw_bytes();
+}
+
 }  // namespace
 
 bool CodecPathSupported(CodecPath path) {
@@ -108,9 +125,18 @@ size_t MaxFrameBytes(const FrameShape& shape) {
   return kFrameHeaderBytes + shape.raw_bytes();
 }
 
+bool QuantiseFrame(const FrameShape& shape, FrameScales scales, std::span<std::byte> elements,
+                   CodecPath path) {
+  CAIRN_CHECK(CheckedShape(shape) && elements.size() == shape.raw_bytes() && IsHalf(shape.dtype));
+  return Int8Pays(shape, scales) &&
+         internal::QuantiseElements(shape, scales, reinterpret_cast<uint8_t*>(elements.data()),
+                                    Int8LoopsOf(path));
+}
+
 size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
                    std::span<std::byte> out, const FrameOptions& options) {
   CAIRN_CHECK(out.size() >= MaxFrameBytes(shape) && raw.size() == shape.raw_bytes());
+  CAIRN_CHECK(options.scales == FrameScales::kNone || IsHalf(shape.dtype));
   FrameCodec codec = FrameCodec::kRaw;
   uint8_t flags = 0;
   std::byte* payload = out.data() + kFrameHeaderBytes;
@@ -118,11 +144,18 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
   if (payload_bytes > 0) {
     codec = FrameCodec::kConst;
     std::memcpy(payload, raw.data(), payload_bytes);
+  } else if (options.scales != FrameScales::kNone && Int8Pays(shape, options.scales) &&
+             internal::EncodeInt8(shape, options.scales,
+                                  reinterpret_cast<const uint8_t*>(raw.data()),
+                                  reinterpret_cast<uint8_t*>(payload), Int8LoopsOf(options.path))) {
+    codec = FrameCodec::kInt8;
+    flags = options.scales == FrameScales::kRow ? kFrameRowScales : 0;
+    payload_bytes = internal::Int8PayloadBytes(shape, options.scales);
   } else if (IsHalf(shape.dtype)) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(raw.data());
     const internal::Kv64Loops& loops = LoopsOf(options.path);
     flags = options.flags ? *options.flags : internal::ChooseFlags(shape, bytes, loops);
-    CAIRN_CHECK((flags & ~kKnownFlags) == 0);
+    CAIRN_CHECK((flags & ~kKv64Flags) == 0);
     payload_bytes = internal::EncodeKv64(shape, flags, bytes,
                                          {reinterpret_cast<uint8_t*>(payload), raw.size()}, loops);
     if (payload_bytes > 0) codec = FrameCodec::kKv64;
@@ -154,7 +187,7 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
     return Status(StatusCode::kUnsupportedFormat,
                   "KV frame: version " + std::to_string(stored.version) + " is not known");
   }
-  if (stored.codec > static_cast<uint8_t>(FrameCodec::kKv64)) {
+  if (stored.codec > static_cast<uint8_t>(FrameCodec::kInt8)) {
     return Status(StatusCode::kUnsupportedFormat,
                   "KV frame: codec " + std::to_string(stored.codec) + " is not known");
   }
@@ -166,11 +199,11 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
     return Damaged("element type " + std::to_string(stored.dtype));
   }
   if (!CheckedShape(header.shape)) return Damaged("shape " + Describe(header.shape));
-  const bool kv64 = header.codec == FrameCodec::kKv64;
-  if (kv64 && !IsHalf(header.shape.dtype)) {
-    return Damaged(std::string("kv64 of ") + DtypeName(header.shape.dtype));
+  const bool int8 = header.codec == FrameCodec::kInt8;
+  if ((int8 || header.codec == FrameCodec::kKv64) && !IsHalf(header.shape.dtype)) {
+    return Damaged(std::string(int8 ? "int8 of " : "kv64 of ") + DtypeName(header.shape.dtype));
   }
-  if ((header.flags & ~(kv64 ? kKnownFlags : 0)) != 0) {
+  if ((header.flags & ~KnownFlags(header.codec)) != 0) {
     return Damaged("flags " + std::to_string(header.flags) + " of codec " +
                    std::to_string(stored.codec));
   }
@@ -195,6 +228,11 @@ Status DecodeFrame(const FrameShape& shape, std::span<const std::byte> frame,
       return internal::DecodeKv64(
           shape, header.flags, {reinterpret_cast<const uint8_t*>(payload.data()), payload.size()},
           reinterpret_cast<uint8_t*>(out.data()), LoopsOf(path));
+    case FrameCodec::kInt8:
+      return internal::DecodeInt8(
+          shape, (header.flags & kFrameRowScales) != 0 ? FrameScales::kRow : FrameScales::kChannel,
+          {reinterpret_cast<const uint8_t*>(payload.data()), payload.size()},
+          reinterpret_cast<uint8_t*>(out.data()), Int8LoopsOf(path));
     case FrameCodec::kRaw: break;
   }
   if (payload.size() != out.size()) {

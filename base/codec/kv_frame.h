@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV frames: one page slice [rows][channels] of KV elements, packed without loss. Rows are tokens,
-// channels the elements of one (layer, plane, head) or of several heads side by side. Rows by the
-// hundred and channels by the 64 suit the coder best; any shape works.
+// KV frames: one page slice [rows][channels] of KV elements. Packing loses nothing; what may be
+// lost is lost before, by QuantiseFrame alone. Rows are tokens, channels the elements of one
+// (layer, plane, head) or of several heads side by side. Rows by the hundred and channels by the 64
+// suit the coder best; any shape works.
 //
 //   raw     the bytes as they are
 //   const   all elements, or all rows, are equal: one of them
 //   kv64    16-bit floats: 64 interleaved range coders (rANS) code the exponents, sign and mantissa
 //           stay as they are. Two flags: a reference exponent per channel, and signs coded as
 //           "differs from the row before". Both pay on K after rotary encoding, neither on V.
+//   int8    16-bit floats that are 8-bit multiples of a scale: what QuantiseFrame made
 //
 // The encoder estimates what the flags are worth from a few rows, and falls back to raw, so that a
 // frame never exceeds kFrameHeaderBytes plus the raw bytes. Layout, proofs of size and sources:
@@ -41,9 +43,13 @@ inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr uint64_t kMaxFrameRawBytes = uint64_t{1} << 30;
 
 // On disk; never change.
-enum class FrameCodec : uint8_t { kRaw = 0, kConst = 1, kKv64 = 2 };
+enum class FrameCodec : uint8_t { kRaw = 0, kConst = 1, kKv64 = 2, kInt8 = 3 };
 inline constexpr uint8_t kFrameChannelBase = 1;  // kv64: one reference exponent per channel.
 inline constexpr uint8_t kFrameFoldedSigns = 2;  // kv64: sign XOR the sign of the row before.
+inline constexpr uint8_t kFrameRowScales = 1;    // int8: a scale for each row, not each channel.
+
+// Which elements share a scale. K differs from channel to channel, V from token to token.
+enum class FrameScales : uint8_t { kNone, kChannel, kRow };
 
 struct FrameHeader {
   FrameCodec codec = FrameCodec::kRaw;
@@ -61,12 +67,22 @@ const char* CodecPathName(CodecPath path);  // "scalar" or "avx512".
 struct FrameOptions {
   // What kv64 does; nothing: whatever the estimate says.
   std::optional<uint8_t> flags{};
+  // With scales int8 is tried first: for elements that were quantised with the same ones.
+  FrameScales scales = FrameScales::kNone;
   CodecPath path = BestCodecPath();
 };
 
 // The room that EncodeFrame needs and never exceeds. `shape` must have 1 to kMaxFrameRawBytes
 // bytes.
 size_t MaxFrameBytes(const FrameShape& shape);
+
+// LOSSY: rounds the elements of a frame, in place, to 8-bit multiples of scales that are powers of
+// two, as small as the largest magnitude allows. Every element moves by half its scale at most;
+// zeros lose their sign. A second call changes nothing, neither does one on some of the rows alone.
+// False, and nothing is changed: an element is infinite, a NaN or (fp16) above 65280, or int8 would
+// not be smaller than the bytes as they are. `shape` must be of bf16 or f16, scales not kNone.
+bool QuantiseFrame(const FrameShape& shape, FrameScales scales, std::span<std::byte> elements,
+                   CodecPath path = BestCodecPath());
 
 // Packs raw.size() == shape.raw_bytes() bytes into `out`, of MaxFrameBytes(shape) bytes or more;
 // returns the length of the frame. Bytes of `out` behind it are clobbered.

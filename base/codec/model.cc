@@ -54,6 +54,17 @@ Status ValidatePlane(const Plane& plane, const std::string& where) {
   if (plane.rotary && plane.dtype == Dtype::kOpaque) {
     return Bad(where + ".rotary: opaque bytes cannot be rotated");
   }
+  if (plane.sealed_as > SealedAs::kInt8) return Bad(where + ".sealed_as is unknown");
+  const bool halves = plane.dtype == Dtype::kBf16 || plane.dtype == Dtype::kF16;
+  const bool kv = plane.role == PlaneRole::kKey || plane.role == PlaneRole::kValue;
+  if (plane.sealed_as != SealedAs::kLossless && (!halves || !kv)) {
+    const char* role = plane.role == PlaneRole::kKey     ? "key"
+                       : plane.role == PlaneRole::kValue ? "value"
+                                                         : "other";
+    return Bad(where + ".sealed_as: " + SealedAsName(plane.sealed_as) +
+               " is for keys and values of bf16 or f16; this is a " + role + " plane, and " +
+               DtypeName(plane.dtype));
+  }
   return Status::Ok();
 }
 
@@ -89,6 +100,9 @@ std::string PlaneDifference(const Plane& a, const Plane& b, const std::string& w
   if (a.row_bytes != b.row_bytes) return Versus(where + ".row_bytes", a.row_bytes, b.row_bytes);
   if (a.dtype != b.dtype) return Versus(where + ".dtype", DtypeName(a.dtype), DtypeName(b.dtype));
   if (a.rotary != b.rotary) return Versus(where + ".rotary", a.rotary, b.rotary);
+  if (a.sealed_as != b.sealed_as) {
+    return Versus(where + ".sealed_as", SealedAsName(a.sealed_as), SealedAsName(b.sealed_as));
+  }
   return {};
 }
 
@@ -154,6 +168,14 @@ const char* DtypeName(Dtype dtype) {
     case Dtype::kF8E5M2: return "f8e5m2";
     case Dtype::kI8: return "i8";
     case Dtype::kU8: return "u8";
+  }
+  return "unknown";
+}
+
+const char* SealedAsName(SealedAs sealed_as) {
+  switch (sealed_as) {
+    case SealedAs::kLossless: return "lossless";
+    case SealedAs::kInt8: return "int8";
   }
   return "unknown";
 }

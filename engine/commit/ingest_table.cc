@@ -50,11 +50,14 @@ void Pack(Layer* work) {
     const Plane& plane = group.planes[p];
     GatherSlice(plane, page.view->planes[p], work->layer, page.map, work->raw.data());
     for (uint32_t head = 0; head < plane.heads; ++head, ++frame) {
-      const FrameShape shape = page.layout->Shape(
-          work->layer * page.layout->slices_per_layer() + static_cast<uint32_t>(frame),
-          page.rows());
+      const uint32_t slice =
+          work->layer * page.layout->slices_per_layer() + static_cast<uint32_t>(frame);
+      const FrameShape shape = page.layout->Shape(slice, page.rows());
+      const FrameScales scales = page.layout->Scales(slice);
       const auto raw = work->raw.span().subspan(head * shape.raw_bytes(), shape.raw_bytes());
-      const size_t stored = EncodeFrame(shape, raw, work->packed.span().subspan(at));
+      if (scales != FrameScales::kNone) QuantiseFrame(shape, scales, raw);
+      const size_t stored =
+          EncodeFrame(shape, raw, work->packed.span().subspan(at), {.scales = scales});
       work->stored[frame] = static_cast<uint32_t>(stored);
       work->bytes[frame] = static_cast<uint32_t>(shape.raw_bytes());
       at += stored;

@@ -277,7 +277,8 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
                        .end = plan.end,
                        .kv_ends = std::move(plan.kv_ends),
                        .bytes = scatterer.bytes(),
-                       .hot_bytes = hot_bytes};
+                       .hot_bytes = hot_bytes,
+                       .lossy_bytes = scatterer.lossy_bytes()};
 }
 
 Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& request,

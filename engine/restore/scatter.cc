@@ -189,6 +189,9 @@ Status Scatterer::ScatterKvFrame(const FrameJob& job, std::span<const std::byte>
   ScatterSlice(plane, one, 0, map, raw.data(), rows, begin - page_begin);
   bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
   frame_bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
+  if (plane.sealed_as != SealedAs::kLossless) {
+    lossy_bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
+  }
   LayerDone(target, layer);
   return Status::Ok();
 }

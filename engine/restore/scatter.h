@@ -27,6 +27,7 @@ class Scatterer {
   Status ScatterFrame(const FrameJob& job, std::span<const std::byte> stored);
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t frame_bytes() const { return frame_bytes_.load(std::memory_order_relaxed); }
+  uint64_t lossy_bytes() const { return lossy_bytes_.load(std::memory_order_relaxed); }
   // Groups of which nothing was wanted are complete from the start.
   void FinishEmptyLayers();
 
@@ -53,7 +54,8 @@ class Scatterer {
   LayerProgress* const progress_;
   const std::span<const OpenPiece> open_;
   std::vector<std::unique_ptr<GroupTarget>> targets_;
-  std::atomic<uint64_t> bytes_{0}, frame_bytes_{0};  // KV; the latter out of frames.
+  // KV; of that out of frames; of that of planes that are not sealed without loss.
+  std::atomic<uint64_t> bytes_{0}, frame_bytes_{0}, lossy_bytes_{0};
 };
 
 }  // namespace cairn::engine

@@ -38,7 +38,11 @@ Status FramePacker::Pack(std::span<const RawFrame> frames,
     Prepare(some, packing);
     CAIRN_RETURN_IF_ERROR(crew_->Run(add_packed, count, [&](size_t i) {
       const std::span<std::byte> room = std::span(packing->room).subspan(packing->offsets[i]);
-      const size_t stored = EncodeFrame(some[i].shape, some[i].raw, room);
+      if (some[i].scales != FrameScales::kNone) {
+        QuantiseFrame(some[i].shape, some[i].scales, some[i].raw);
+      }
+      const size_t stored =
+          EncodeFrame(some[i].shape, some[i].raw, room, {.scales = some[i].scales});
       packing->packed[i] = {room.first(stored), some[i].raw.size(), Hash(some[i].raw)};
       return Status::Ok();
     }));

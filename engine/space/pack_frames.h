@@ -14,13 +14,16 @@ namespace cairn::engine {
 
 struct RawFrame {
   FrameShape shape{};
-  std::span<const std::byte> raw{};
+  std::span<std::byte> raw{};  // Quantised in place if there are scales.
+  FrameScales scales = FrameScales::kNone;
 };
 
 struct PackedFrame {
   std::span<const std::byte> stored;  // Until the call returns.
   uint64_t raw_bytes = 0;
-  uint64_t raw_hash = 0;  // Of what was packed: base/codec/hash.h.
+  // Of what was packed (base/codec/hash.h): of the quantised elements where there are scales, which
+  // packing keeps bit for bit. So the proof of a table compares with what the codec made of them.
+  uint64_t raw_hash = 0;
 };
 
 // Reusable; keeps memory for two batches of kFrameBatchBytes.

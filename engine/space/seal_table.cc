@@ -116,12 +116,11 @@ class SealTable {
     for (uint32_t slice = 0; slice < layout.slices(); ++slice) {
       const HeadSlice head = layout.At(slice);
       const uint64_t row = group.planes[head.plane].row_bytes;
-      const std::byte* rows =
-          bases[head.plane][head.layer] + uint64_t{head.head} * source.count * row;
+      std::byte* rows = bases[head.plane][head.layer] + uint64_t{head.head} * source.count * row;
       for (uint32_t first = 0; first < source.count; first += layout.page_rows()) {
         const FrameShape shape =
             layout.Shape(slice, std::min(layout.page_rows(), source.count - first));
-        frames.push_back({shape, {rows + first * row, shape.raw_bytes()}});
+        frames.push_back({shape, {rows + first * row, shape.raw_bytes()}, layout.Scales(slice)});
       }
     }
     return packer_.Pack(frames, [this](const PackedFrame& frame) { return Add(frame); });

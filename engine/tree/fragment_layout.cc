@@ -26,6 +26,7 @@ FragmentLayout::FragmentLayout(const ModelSpec& model, uint32_t lane) {
       heads_.push_back({0, plane, head});
     }
     const Plane& one = group_->planes[plane];
+    lossy_ |= one.sealed_as != SealedAs::kLossless;
     largest_row = std::max(largest_row, one.row_bytes);
     largest_position = std::max(largest_position, uint64_t{one.heads} * one.row_bytes);
   }
@@ -49,6 +50,12 @@ FrameShape FragmentLayout::Shape(uint32_t slice, uint32_t rows) const {
   return {.rows = rows,
           .channels = plane.row_bytes / static_cast<uint32_t>(DtypeBytes(plane.dtype)),
           .dtype = plane.dtype};
+}
+
+FrameScales FragmentLayout::Scales(uint32_t slice) const {
+  const Plane& plane = group_->planes[At(slice).plane];
+  if (plane.sealed_as == SealedAs::kLossless) return FrameScales::kNone;
+  return plane.role == PlaneRole::kKey ? FrameScales::kChannel : FrameScales::kRow;
 }
 
 }  // namespace cairn::engine

@@ -40,12 +40,17 @@ class FragmentLayout {
   HeadSlice At(uint32_t slice) const;
   // Of a frame of `rows` positions of this slice.
   FrameShape Shape(uint32_t slice, uint32_t rows) const;
+  // What is quantised before it is packed, and how; kNone: it is packed as it is.
+  FrameScales Scales(uint32_t slice) const;
+  // Whether some slice is quantised.
+  bool lossy() const { return lossy_; }
 
  private:
   const LayerGroup* group_ = nullptr;
   uint32_t slices_ = 1;
   uint32_t page_rows_ = 1;
   uint64_t position_bytes_ = 0;
+  bool lossy_ = false;
   std::vector<HeadSlice> heads_;  // Of one layer.
 };
 

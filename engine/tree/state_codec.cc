@@ -47,8 +47,8 @@ enum GroupField : uint16_t {
 };
 constexpr uint16_t kGroupFieldLast = kPlane;
 
-enum PlaneField : uint16_t { kPlaneName = 1, kRole, kHeads, kRowBytes, kDtype, kRotary };
-constexpr uint16_t kPlaneFieldLast = kRotary;
+enum PlaneField : uint16_t { kPlaneName = 1, kRole, kHeads, kRowBytes, kDtype, kRotary, kSealedAs };
+constexpr uint16_t kPlaneFieldLast = kSealedAs;
 
 enum SamplerField : uint16_t {
   kGenerator = 1,
@@ -101,6 +101,10 @@ FieldWriter EncodePlane(const Plane& plane) {
   writer.U64(kRowBytes, plane.row_bytes);
   writer.U64(kDtype, static_cast<uint64_t>(plane.dtype));
   writer.U64(kRotary, plane.rotary ? 1 : 0);
+  // Not there without loss: such models have the bytes that they had before there was this field.
+  if (plane.sealed_as != SealedAs::kLossless) {
+    writer.U64(kSealedAs, static_cast<uint64_t>(plane.sealed_as));
+  }
   return writer;
 }
 
@@ -128,6 +132,7 @@ Result<Plane> DecodePlane(std::span<const std::byte> bytes) {
   plane.row_bytes = U32Or(reader, kRowBytes, 0);
   plane.dtype = static_cast<Dtype>(reader.U64Or(kDtype, 0));
   plane.rotary = reader.U64Or(kRotary, 0) != 0;
+  plane.sealed_as = static_cast<SealedAs>(reader.U64Or(kSealedAs, 0));
   return plane;
 }
 

@@ -387,7 +387,10 @@ void Tree::Collect(uint64_t id, const std::function<bool(const Place&)>& wanted,
       }
       const bool full = (uint64_t{source.count} + extent.count) * layout.position_bytes() > bytes ||
                         source.begin / layout.page_rows() != extent.begin / layout.page_rows();
-      if (full) flush();
+      // Channels have a scale a page. Joined with others they might get a larger one, and what was
+      // quantised once would change: sealed apart stays apart.
+      const bool quantised = layout.lossy() && extent.place.table != 0;
+      if (full || quantised) flush();
       if (source.count == 0) source.begin = extent.begin;
       source.count += extent.count;
       source.extents.push_back(extent);

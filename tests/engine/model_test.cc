@@ -87,6 +87,8 @@ TEST_P(ModelTest, AnotherShapeIsRefusedByTheNameOfTheField) {
            "groups[0].planes[0].dtype: \"bf16\" against \"f16\"");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].rotary = false; },
            "groups[0].planes[0].rotary");
+  mismatch([](ModelSpec& m) { m.groups[0].planes[0].sealed_as = SealedAs::kInt8; },
+           "groups[0].planes[0].sealed_as: \"lossless\" against \"int8\"");
   mismatch([](ModelSpec& m) { m.groups[1].retention.window = 17; }, "groups[1].retention");
   mismatch([](ModelSpec& m) { m.groups[0].optional = true; }, "groups[0].optional");
   mismatch([](ModelSpec& m) { m.groups[0].inv_freq = {1.0F}; }, "groups[0].inv_freq");
@@ -117,6 +119,18 @@ TEST(ModelSpecTest, EachBadFieldIsNamed) {
   bad([](ModelSpec& m) { m.groups[0].planes[0].dtype = Dtype{99}; }, "dtype");
   bad([](ModelSpec& m) { m.groups[0].planes[0].role = PlaneRole{0}; }, "role");
   bad([](ModelSpec& m) { m.groups[3].planes.back().rotary = true; }, "rotary");
+  bad([](ModelSpec& m) { m.groups[0].planes[0].sealed_as = SealedAs{2}; }, "sealed_as is unknown");
+  bad([](ModelSpec& m) { m.groups[2].planes[0].sealed_as = SealedAs::kInt8; },
+      "groups[2].planes[0].sealed_as: int8 is for keys and values");
+  for (const Dtype dtype : {Dtype::kOpaque, Dtype::kF32, Dtype::kF8E4M3, Dtype::kI8, Dtype::kU8}) {
+    bad(
+        [dtype](ModelSpec& m) {
+          Plane& plane = m.groups[0].planes[1];
+          plane.dtype = dtype;
+          plane.sealed_as = SealedAs::kInt8;
+        },
+        std::string("value plane, and ") + DtypeName(dtype));
+  }
   bad([](ModelSpec& m) { m.groups[0].retention.kind = Retention{0}; }, "retention.kind");
   bad([](ModelSpec& m) { m.groups[1].retention.window = 0; }, "retention.window");
   bad([](ModelSpec& m) { m.groups[1].retention = {.kind = Retention::kChunkLocal}; },

@@ -134,6 +134,16 @@ Status CheckState(const Result<Branch::StateAt>& state) {
   return state.status().code() == StatusCode::kNotFound ? Status::Ok() : state.status();
 }
 
+// Which planes do not come back from tables as they were appended: ", k sealed as int8".
+std::string LossText(const LayerGroup& group) {
+  std::string text;
+  for (const Plane& plane : group.planes) {
+    if (plane.sealed_as == SealedAs::kLossless) continue;
+    text += ", " + plane.name + " sealed as " + SealedAsName(plane.sealed_as);
+  }
+  return text;
+}
+
 void PrintShow(const Json& show) {
   const auto line = [](const char* name, const std::string& value) {
     std::printf("%-10s %s\n", name, Printable(value).c_str());
@@ -152,6 +162,7 @@ void PrintShow(const Json& show) {
                     std::to_string(show["model"].get<uint64_t>()) + ")");
   line("tokens", std::to_string(show["length"].get<uint64_t>()));
   if (!show["kv_lengths"].empty()) line("kv", compact(show["kv_lengths"]));
+  for (const Json& loss : show["lossy"]) line("lossy", loss);
   line("created", TimeText(show["created_at_ns"]));
   line("updated", TimeText(show["updated_at_ns"]));
   std::printf("path\n");
@@ -182,6 +193,14 @@ Result<int> RunShow(const BranchArguments& arguments, bool json) {
 
   Json show = ToJson(info);
   show["model_name"] = ModelName(store, info.model);
+  show["lossy"] = Json::array();
+  for (const ModelInfo& model : store.Models()) {
+    if (model.id != info.model) continue;
+    for (const LayerGroup& group : model.spec.groups) {
+      const std::string loss = LossText(group);
+      if (!loss.empty()) show["lossy"].push_back(group.name + loss);
+    }
+  }
   show["path"] = Json::array();
   for (const PathStep& step : path) {
     show["path"].push_back({{"node", static_cast<uint64_t>(step.node)},
@@ -250,7 +269,7 @@ Result<int> RunModels(const ModelsArguments& arguments, bool json) {
     for (const LayerGroup& group : model.spec.groups) {
       if (!groups.empty()) groups += ", ";
       groups += Printable(group.name) + " (" + Plural(group.layers, "layer") + ", " +
-                std::string(RetentionName(group.retention.kind)) + ")";
+                std::string(RetentionName(group.retention.kind)) + Printable(LossText(group)) + ")";
     }
     table.Add({std::to_string(static_cast<uint64_t>(model.id)), Printable(model.spec.identity.name),
                Printable(model.spec.identity.revision), Printable(model.spec.variant.name),

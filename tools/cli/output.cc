@@ -14,9 +14,13 @@ std::string Dump(const Json& value, int indent) {
 }
 
 Json PlaneToJson(const Plane& plane) {
-  return {
-      {"name", plane.name},           {"role", RoleName(plane.role)},    {"heads", plane.heads},
-      {"row_bytes", plane.row_bytes}, {"dtype", DtypeName(plane.dtype)}, {"rotary", plane.rotary}};
+  return {{"name", plane.name},
+          {"role", RoleName(plane.role)},
+          {"heads", plane.heads},
+          {"row_bytes", plane.row_bytes},
+          {"dtype", DtypeName(plane.dtype)},
+          {"rotary", plane.rotary},
+          {"sealed_as", SealedAsName(plane.sealed_as)}};
 }
 
 Json GroupToJson(const LayerGroup& group) {

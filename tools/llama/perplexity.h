@@ -21,13 +21,30 @@ struct TextLoss {
   double perplexity() const { return std::exp(nats / static_cast<double>(tokens)); }
 };
 
+// Adds the loss of targets[row] under row `row` of the logits, for every row.
+template <typename Scalar>
+void AddRowLosses(std::span<const Scalar> logits, std::span<const int32_t> targets,
+                  TextLoss* loss) {
+  const size_t vocab_size = logits.size() / targets.size();
+  for (size_t row = 0; row < targets.size(); ++row) {
+    const std::span<const Scalar> scores = logits.subspan(row * vocab_size, vocab_size);
+    const double max = static_cast<double>(*std::max_element(scores.begin(), scores.end()));
+    double sum = 0;
+    for (const Scalar score : scores) {
+      sum += std::exp(static_cast<double>(score) - max);
+    }
+    loss->nats +=
+        max + std::log(sum) - static_cast<double>(scores[static_cast<size_t>(targets[row])]);
+    loss->tokens += 1;
+  }
+}
+
 // Adds to `*loss` the loss of window[i] given window[0..i) for every i in [first_scored, end),
 // where 1 <= first_scored <= end. The window starts at position 0 of `*cache`, which is
 // overwritten.
 template <typename Scalar>
 void AddWindowLoss(std::span<const int32_t> window, size_t first_scored,
                    Transformer<Scalar>* transformer, KvCache* cache, TextLoss* loss) {
-  const size_t vocab_size = static_cast<size_t>(transformer->config().vocab_size);
   constexpr size_t kRowsAtOnce = 256;  // bounds the memory for logits
   const size_t unscored_rows = first_scored - 1;
   transformer->Forward(window.first(unscored_rows), 0, LogitsOf::kNoRow, cache);
@@ -35,18 +52,7 @@ void AddWindowLoss(std::span<const int32_t> window, size_t first_scored,
     const size_t rows = std::min(kRowsAtOnce, window.size() - 1 - begin);
     const std::span<const Scalar> logits = transformer->Forward(
         window.subspan(begin, rows), static_cast<int>(begin), LogitsOf::kAllRows, cache);
-    for (size_t row = 0; row < rows; ++row) {
-      const size_t target = begin + row + 1;
-      const std::span<const Scalar> scores = logits.subspan(row * vocab_size, vocab_size);
-      const double max = static_cast<double>(*std::max_element(scores.begin(), scores.end()));
-      double sum = 0;
-      for (const Scalar score : scores) {
-        sum += std::exp(static_cast<double>(score) - max);
-      }
-      loss->nats +=
-          max + std::log(sum) - static_cast<double>(scores[static_cast<size_t>(window[target])]);
-      loss->tokens += 1;
-    }
+    AddRowLosses(logits, window.subspan(begin + 1, rows), loss);
   }
 }
 

@@ -137,6 +137,9 @@ struct RestoreResult {
   uint64_t begin = 0, end = 0;        // Tokens.
   std::vector<uint64_t> kv_ends{};    // Per group of the view: KV is in place up to here.
   uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
+  // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
+  // differ from what was appended (cairn/model.h). 0: every bit is as it was appended.
+  uint64_t lossy_bytes = 0;
 };
 
 // Memory for positions that are filled layer by layer and then committed as one delta: those that

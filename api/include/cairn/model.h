@@ -41,6 +41,24 @@ enum class PlaneRole : uint8_t {
   kOpaque = 6,
 };
 
+// How a plane is kept in snapshot tables. On disk; never change.
+enum class SealedAs : uint8_t {
+  kLossless = 0,
+  // LOSSY: 8-bit integers, about half the bytes. Scales are powers of two: of a key plane one for
+  // each channel of a page, of a value plane one for each token. What is read back differs from
+  // what was appended by at most half a scale, which is at most 1/127 of the largest magnitude that
+  // shares it; the sign of zeros is lost. Pages with an infinity or NaN, and planes of a page where
+  // it would save nothing (a single token), are kept without loss.
+  //
+  // What is in the log is exact; what is in a table is not. The store moves content from the log to
+  // tables when it likes, and writes large appends (Options::direct_ingest_bytes) to tables at
+  // once: so a restore may give exact values once and quantised ones later, but never anything
+  // else: content is quantised once and has the same bits from then on, however often tables are
+  // rewritten, also for forks. RestoreResult::lossy_bytes tells how much of a restore came so.
+  kInt8 = 1,
+};
+const char* SealedAsName(SealedAs sealed_as);  // "lossless", "int8".
+
 struct Plane {
   std::string name{};
   PlaneRole role = PlaneRole::kOpaque;
@@ -48,6 +66,8 @@ struct Plane {
   uint32_t row_bytes = 0;  // One head of one token: head_dim x bytes of the dtype.
   Dtype dtype = Dtype::kOpaque;
   bool rotary = false;  // Rotary position encoding is already applied to what is stored.
+  // Other than kLossless only for key and value planes of bf16 or f16.
+  SealedAs sealed_as = SealedAs::kLossless;
   bool operator==(const Plane&) const = default;
 };
 
