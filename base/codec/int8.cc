@@ -138,11 +138,16 @@ bool FindScales(const FrameShape& shape, FrameScales kind, const Block& block,
     loops.largest(elements + 2 * first, count, largest.data());
     return true;
   });
-  if (kind == FrameScales::kRow) largest.fill(*std::max_element(largest.begin(), largest.end()));
-  for (size_t i = 0; i < kRun; ++i) {
-    const int scale = i > 0 && largest[i] == largest[i - 1]
-                          ? (*scales)[i - 1]
-                          : ScaleOf(shape.dtype == Dtype::kF16, largest[i]);
+  const bool fp16 = shape.dtype == Dtype::kF16;
+  if (kind == FrameScales::kRow) {
+    uint16_t row = 0;
+    for (const uint16_t one : largest) row = std::max(row, one);
+    const int scale = ScaleOf(fp16, row);
+    scales->fill(static_cast<uint8_t>(scale));
+    return scale >= 0;
+  }
+  for (size_t i = 0; i < block.channels; ++i) {
+    const int scale = ScaleOf(fp16, largest[i]);
     if (scale < 0) return false;
     (*scales)[i] = static_cast<uint8_t>(scale);
   }
@@ -161,7 +166,7 @@ const Int8Loops kScalarInt8Loops = {Largest, Quantise, Restore};
 bool QuantiseElements(const FrameShape& shape, FrameScales kind, uint8_t* elements,
                       const Int8Loops& loops) {
   const bool fp16 = shape.dtype == Dtype::kF16;
-  Scales scales;
+  Scales scales{};
   for (uint32_t i = 0; i < BlockCount(shape, kind); ++i) {
     if (!FindScales(shape, kind, BlockAt(shape, kind, i), elements, loops, &scales)) return false;
   }
@@ -186,7 +191,7 @@ bool EncodeInt8(const FrameShape& shape, FrameScales kind, const uint8_t* elemen
                 const Int8Loops& loops) {
   const bool fp16 = shape.dtype == Dtype::kF16;
   auto* const codes = reinterpret_cast<int8_t*>(out + ScaleCount(shape, kind));
-  Scales scales;
+  Scales scales{};
   for (uint32_t i = 0; i < BlockCount(shape, kind); ++i) {
     const Block block = BlockAt(shape, kind, i);
     if (!FindScales(shape, kind, block, elements, loops, &scales)) return false;
