@@ -326,6 +326,30 @@ TEST_F(CliTest, ShowsWhatTheLibraryWrote) {
   }
 }
 
+TEST_F(CliTest, LossIsShown) {
+  Create();
+  {
+    Store store = OpenStore();
+    ModelSpec spec;
+    spec.identity.name = "small";
+    spec.groups.push_back(LayerGroup::FullAttention(2, 2, 8, Dtype::kBf16));
+    spec.groups[0].planes[0].sealed_as = SealedAs::kInt8;
+    const auto model = store.RegisterModel(spec);
+    ASSERT_TRUE(model.ok());
+    ASSERT_TRUE(store.CreateBranch(*model, {.name = "chat", .ns = "", .durability = {}}).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const json planes = JsonOutput({"models", store_})["models"][0]["groups"][0]["planes"];
+  EXPECT_EQ(planes[0]["sealed_as"], "int8");
+  EXPECT_EQ(planes[1]["sealed_as"], "lossless");
+  EXPECT_EQ(JsonOutput({"show", store_, "chat"})["lossy"],
+            json::array({"attention, k sealed as int8"}));
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"models", store_}, {"show", store_, "chat"}}) {
+    EXPECT_NE(Output(command).find("k sealed as int8"), std::string::npos);
+  }
+}
+
 // --- The tree
 
 TEST_F(CliTest, TreeIsDrawnToScale) {
