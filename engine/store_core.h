@@ -297,6 +297,7 @@ class StoreCore final : public wal::LogObserver,
   const StoreId& store_id() const { return tables_.context().store; }
   Status ClaimTables();
   Status DumpTree();
+  Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);

@@ -302,6 +302,7 @@ Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t 
 }
 
 Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
+  if (segment.header.segment < options_.replay_from.segment) return true;  // It was durable.
   const auto group =
       segment.reader->ReadGroup(kFirstGroupOffset, segment.header.epoch,
                                 segment.header.first_sequence, /*verify_payload=*/false);

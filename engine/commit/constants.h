@@ -88,6 +88,11 @@ inline constexpr uint64_t kPaceCreditNs = 10'000'000;
 // A wait for the rate is cut into these, so that haste is noticed that nobody told of.
 inline constexpr uint64_t kPaceLookAgainNs = 100'000'000;
 
+// A dump is half a megabyte, and merging four of them downwards must not keep the next one waiting:
+// so the first level holds little, and a million branches make a dozen tables.
+inline constexpr uint64_t kIndexTableBytes = 16u << 20;
+inline constexpr uint64_t kIndexLevel1Bytes = 16u << 20;
+
 // Blocks of the index that are kept in memory.
 inline constexpr size_t kBlockCacheBytes = 16u << 20;
 

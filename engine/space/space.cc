@@ -123,8 +123,10 @@ void StoreCore::SetTableContext() {
 
 // The tree as the checkpoint has it, from which the log goes on.
 Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree) {
+  const sstable::MergeShape shape{.table_bytes = engine::kIndexTableBytes,
+                                  .level1_bytes = engine::kIndexLevel1Bytes};
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::LsmIndex> index,
-                         sstable::LsmIndex::Open({IndexContext(), {}}, manifest.index));
+                         sstable::LsmIndex::Open({IndexContext(), shape}, manifest.index));
   tree->SetIndex(std::move(index));
   tree->SetSealLimits(options_.snapshot_interval_tokens, options_.max_delta_chain);
   return engine::TreeRecords::LoadRoots(tree);
@@ -373,11 +375,6 @@ Status StoreCore::DumpTree() {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
     if (!flushed.has_value()) break;
   }
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const auto edit, index_->CompactOnce());
-    if (!edit.has_value()) break;
-    merged_tables_.insert(merged_tables_.end(), edit->removed.begin(), edit->removed.end());
-  }
   // The index must not be ahead of what the log still has after a power loss.
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
@@ -387,10 +384,25 @@ Status StoreCore::DumpTree() {
     next->replay_from = replay_from;
   }));
   PublishHint();
-  index_->Release(merged_tables_);
-  merged_tables_.clear();
-  // Whoever begins to hold them now has a manifest that does not name them.
-  return index_holds_.load() > 0 ? Status::Ok() : index_->DeleteReleased();
+  return MergeIndex();
+}
+
+// Brings the index into shape. A replay stays as short as the dump has made it.
+Status StoreCore::MergeIndex() {
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const auto edit, index_->CompactOnce());
+    if (edit.has_value()) {
+      merged_tables_.insert(merged_tables_.end(), edit->removed.begin(), edit->removed.end());
+    }
+    if (merged_tables_.empty()) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(
+        EditManifest([&](engine::Manifest* next) { next->index = index_->live(); }));
+    index_->Release(merged_tables_);
+    merged_tables_.clear();
+    // Whoever begins to hold them now has a manifest that does not name them.
+    if (index_holds_.load() == 0) CAIRN_RETURN_IF_ERROR(index_->DeleteReleased());
+    if (!edit.has_value()) return Status::Ok();
+  }
 }
 
 // Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the
