@@ -240,7 +240,7 @@ TEST_P(IngestTest, WhatDoesNotFitTheBranchIsRefusedBeforeAByteIsWritten) {
   EXPECT_FAILS(chat.AppendSync(MakeDelta(tokens, kv.View(1, 50)), {.timeout_ns = 0}),
                StatusCode::kDeadlineExceeded);
   EXPECT_EQ(before.log_records, store_.Metrics().log_records);
-  EXPECT_EQ(before.physical_bytes, store_.Metrics().physical_bytes);
+  EXPECT_EQ(before.table_bytes_written, store_.Metrics().table_bytes_written);
   EXPECT_EQ(0U, TableCount());
   ASSERT_OK(AppendSome(chat, model, 1, 50));
   EXPECT_TRUE(HasKv(chat, model, 0, 51));
