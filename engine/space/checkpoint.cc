@@ -2,6 +2,7 @@
 #include "engine/space/checkpoint.h"
 
 #include <memory>
+#include <set>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
@@ -274,18 +275,29 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
 Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
   engine::CopyPlan plan;
   uint64_t sequence = 0;
-  plan.manifest = manifest_;
+  {
+    std::lock_guard lock(manifest_mutex_);
+    plan.manifest = manifest_;
+  }
+  std::set<uint64_t> dead;  // Before anything that may come along.
   {
     std::lock_guard lock(mutex_);
     sequence = log_->last_reserved_sequence();
     plan.manifest.next_id = tree_.next_id();
     for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes > 0) plan.snapshots.push_back(number);
+      if (use.live_bytes == 0) dead.insert(number);
     }
   }
-  // What is appended from here on may come along: it names no table that is not among these.
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   plan.last_sequence = log_->durable_sequence();
+  // What was appended meanwhile may come along, and name a table of its own; and what has been
+  // dropped since is needed where the copy ends. Tables go by this thread alone.
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      if (!dead.contains(number)) plan.snapshots.push_back(number);
+    }
+  }
   plan.source = path_;
   plan.options = options_file_;
   plan.allocator = options_.allocator;

@@ -50,9 +50,9 @@ class TreeRecords {
   // At most `limit` in order of (namespace, name, id), from `from` on.
   static Result<std::vector<Head>> ReadInOrder(sstable::LsmIndex& index, const Tree::NameKey& from,
                                                size_t limit);
-  // With the first kRefsAtOnce refs. Null: there is none.
+  // With the first kRefsKept refs. Null: there is none.
   static Result<std::unique_ptr<Node>> ReadNode(sstable::LsmIndex& index, uint64_t node);
-  // The next kRefsAtOnce refs below `below`. The result: how far they go, as Node::refs_from.
+  // The next kRefsKept refs below `below`. The result: how far they go, as Node::refs_from.
   static Result<Ref> ReadRefs(sstable::LsmIndex& index, uint64_t node, const Ref& below,
                               std::vector<Ref>* refs);
   // Nodes that may have content in log segments up to `segment`; appended. And the deletion of
