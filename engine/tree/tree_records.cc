@@ -8,6 +8,7 @@
 
 #include "base/codec/fields.h"
 #include "base/core/check.h"
+#include "engine/tree/tree_keys.h"
 
 namespace cairn::engine {
 
@@ -36,10 +37,6 @@ enum NodeField : uint16_t {
 };
 constexpr std::array<uint16_t, 5> kNodeFields = {1, 2, 3, 4, 5};
 
-struct TableBytes {
-  uint64_t bytes, sealed_bytes, live_bytes;
-};
-static_assert(sizeof(TableBytes) == 24);
 struct CountBytes {
   uint64_t branches, nodes, kv_lanes, kv_extents, tokens, raw_bytes, next_id;
 };
@@ -105,67 +102,6 @@ ContentSpan Unpack(const SpanBytes& bytes) {
           .end = bytes.end,
           .hash = {bytes.hash[0], bytes.hash[1]},
           .atomic = (bytes.flags & 1) != 0};
-}
-
-void PutBig(std::string* key, uint64_t value, int bytes) {
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) {
-    key->push_back(static_cast<char>(value >> shift));
-  }
-}
-uint64_t GetBig(std::string_view bytes) {
-  uint64_t value = 0;
-  for (const char c : bytes) value = value << 8 | static_cast<uint8_t>(c);
-  return value;
-}
-std::string Key(char kind, uint64_t id) {
-  std::string key(1, kind);
-  PutBig(&key, id, 8);
-  return key;
-}
-std::string ChunkKey(uint64_t node, uint16_t lane, uint32_t chunk) {
-  std::string key = Key('N', node);
-  PutBig(&key, lane, 2);
-  PutBig(&key, chunk, 4);
-  return key;
-}
-std::string NameBytes(std::string_view ns, std::string_view name, uint64_t id) {
-  std::string key(ns);
-  key += '\0';
-  key += name;
-  key += '\0';
-  if (name.empty()) PutBig(&key, id, 8);
-  return key;
-}
-std::string RefKey(uint64_t node, const Ref& ref) {
-  std::string key = Key('R', node);
-  PutBig(&key, ~ref.position, 8);
-  PutBig(&key, ~uint64_t{ref.kind}, 1);
-  PutBig(&key, ~ref.id, 8);
-  return key;
-}
-std::string LoggedKey(uint64_t segment, uint64_t node) {
-  std::string key = Key('L', segment);
-  PutBig(&key, node, 8);
-  return key;
-}
-constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15, kRefKeyBytes = 26, kLoggedKeyBytes = 17;
-constexpr char kCountsKey[] = "C";
-
-std::string_view Text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-std::span<const std::byte> Bytes(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-Status Damaged(std::string_view key, const std::string& what) {
-  std::string text;
-  for (const char c : key) {
-    constexpr char kHex[] = "0123456789abcdef";
-    text += kHex[static_cast<uint8_t>(c) >> 4];
-    text += kHex[static_cast<uint8_t>(c) & 15];
-  }
-  return Status(StatusCode::kCorruption, "index record " + text + ": " + what);
 }
 
 uint32_t Chunks(size_t entries) {
@@ -245,32 +181,6 @@ Status DeleteHead(const Head& head, sstable::WriteBatch* batch) {
   return batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id}));
 }
 
-Result<Head> GetHead(std::string_view key, std::string_view value) {
-  CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
-  CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kHeadFields));
-  Head head;
-  const size_t ns_end = key.find('\0', 1);
-  const size_t name_end = ns_end == key.npos ? key.npos : key.find('\0', ns_end + 1);
-  if (name_end == key.npos) return Damaged(key, "no name");
-  head.ns = key.substr(1, ns_end - 1);
-  head.name = key.substr(ns_end + 1, name_end - ns_end - 1);
-  head.id = fields.U64Or(kHeadId, 0);
-  head.model = fields.U64Or(kHeadModel, 0);
-  head.node = fields.U64Or(kHeadNode, 0);
-  head.created_at_ns = fields.U64Or(kHeadCreated, 0);
-  head.updated_at_ns = fields.U64Or(kHeadUpdated, 0);
-  head.version = fields.U64Or(kHeadVersion, 0);
-  const auto lengths = fields.BytesOr(kHeadLengths, {});
-  if (lengths.empty() || lengths.size() % sizeof(uint64_t) != 0 ||
-      key.substr(1) != NameBytes(head.ns, head.name, head.id)) {
-    return Damaged(key, "bad lengths or another branch");
-  }
-  head.lengths.resize(lengths.size() / sizeof(uint64_t));
-  std::memcpy(head.lengths.data(), lengths.data(), lengths.size());
-  head.dumped = {true, head.name, head.node, head.lengths[kTokenLane]};
-  return head;
-}
-
 Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   const Node::Dumped& dumped = node.dumped;
   std::vector<LaneBytes> lanes;
@@ -323,6 +233,34 @@ Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   return batch->Delete(Key('N', node.id));
 }
 
+}  // namespace
+
+Result<Head> GetHead(std::string_view key, std::string_view value) {
+  CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
+  CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kHeadFields));
+  Head head;
+  const size_t ns_end = key.find('\0', 1);
+  const size_t name_end = ns_end == key.npos ? key.npos : key.find('\0', ns_end + 1);
+  if (name_end == key.npos) return Damaged(key, "no name");
+  head.ns = key.substr(1, ns_end - 1);
+  head.name = key.substr(ns_end + 1, name_end - ns_end - 1);
+  head.id = fields.U64Or(kHeadId, 0);
+  head.model = fields.U64Or(kHeadModel, 0);
+  head.node = fields.U64Or(kHeadNode, 0);
+  head.created_at_ns = fields.U64Or(kHeadCreated, 0);
+  head.updated_at_ns = fields.U64Or(kHeadUpdated, 0);
+  head.version = fields.U64Or(kHeadVersion, 0);
+  const auto lengths = fields.BytesOr(kHeadLengths, {});
+  if (lengths.empty() || lengths.size() % sizeof(uint64_t) != 0 ||
+      key.substr(1) != NameBytes(head.ns, head.name, head.id)) {
+    return Damaged(key, "bad lengths or another branch");
+  }
+  head.lengths.resize(lengths.size() / sizeof(uint64_t));
+  std::memcpy(head.lengths.data(), lengths.data(), lengths.size());
+  head.dumped = {true, head.name, head.node, head.lengths[kTokenLane]};
+  return head;
+}
+
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value) {
   CAIRN_ASSIGN_OR_RETURN(const FieldReader fields, FieldReader::Parse(Bytes(value)));
   CAIRN_RETURN_IF_ERROR(fields.CheckCritical(kNodeFields));
@@ -359,12 +297,6 @@ Status AddChunk(std::string_view key, std::string_view value, Node* node) {
   return GetChunk(key, value, &node->lanes[lane].extents);
 }
 
-Ref GetRef(std::string_view key) {
-  return {~GetBig(key.substr(9, 8)),
-          static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
-          ~GetBig(key.substr(18, 8))};
-}
-
 void NoteDumped(Node* node) {
   const auto note = [](Node::DumpedList* list, size_t entries) {
     *list = {Chunks(entries), entries};
@@ -378,8 +310,6 @@ void NoteDumped(Node* node) {
   note(&node->dumped.metadata, node->metadata.size());
   note(&node->dumped.spans, node->spans.size());
 }
-
-}  // namespace
 
 Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   Tree::Dirty& dirty = tree->dirty_;
@@ -601,188 +531,6 @@ Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
     CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
   }
   return scan->status();
-}
-
-namespace {
-
-// One pass over all records. They come in the order of their letters, so that branches and nodes
-// are known when what refers to them is read; a node is followed by its chunks.
-class RecordCheck {
- public:
-  RecordCheck(sstable::LsmIndex* index,
-              const std::function<void(uint64_t, const SealedRange&)>& sealed,
-              const std::function<void(const Status&)>& damaged)
-      : index_(*index), sealed_(sealed), damaged_(damaged) {}
-
-  void Run() {
-    const auto scan = index_.NewScan();
-    for (scan->Seek(""); scan->valid(); scan->Next()) {
-      const std::string_view key = scan->key();
-      if (node_ != nullptr && !key.starts_with(Key('N', node_->id))) FinishNode();
-      Take(Record(key, *scan->value()));
-    }
-    FinishNode();
-    Take(scan->status());
-    for (const auto& [id, node] : nodes_) {
-      const std::string key = Key('N', id);
-      CheckModel(key, node.model, node.lanes);
-      if (node.parent != 0 && !nodes_.contains(node.parent)) Bad(key, "its parent is missing");
-      if (node.parent != 0 && !node.referred) Bad(key, "its parent does not know of it");
-    }
-    for (const auto& [id, head] : heads_) {
-      const std::string key = Key('H', id);
-      CheckModel(key, head.model, head.lanes);
-      if (!head.named) Bad(key, "it is missing, and the branch cannot be found by number");
-      if (head.node != 0 && !nodes_.contains(head.node)) Bad(key, "its node is missing");
-      if (head.node != 0 && !head.referred) Bad(key, "its node does not know of it");
-    }
-    for (const auto& [table, node] : used_tables_) {
-      if (tables_.contains(table)) continue;
-      Bad(Key('N', node), "table " + std::to_string(table) + " is missing");
-    }
-  }
-
- private:
-  struct SeenNode {
-    uint64_t model, parent, start;
-    size_t lanes;
-    bool referred = false;
-  };
-  struct SeenHead {
-    uint64_t model, node, length;
-    size_t lanes;
-    bool named = false, referred = false;
-  };
-
-  void Bad(std::string_view key, const std::string& what) { damaged_(Damaged(key, what)); }
-  void Take(const Status& status) {
-    if (!status.ok()) damaged_(status);
-  }
-
-  Status Record(std::string_view key, std::string_view value) {
-    const auto wrong_size = [&] { return Damaged(key, "no such kind"); };
-    switch (key[0]) {
-      case 'B': {
-        CAIRN_ASSIGN_OR_RETURN(const Head head, GetHead(key, value));
-        heads_[head.id] = {head.model, head.node, head.lengths[kTokenLane], head.lengths.size()};
-        return Status::Ok();
-      }
-      case 'C': return key == kCountsKey ? Status::Ok() : wrong_size();
-      case 'H': return CheckNumber(key, value);
-      case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
-      case 'M': {
-        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, DecodeModel(Bytes(value)));
-        lanes_of_model_[GetBig(key.substr(1))] = 1 + spec.groups.size();
-        return Status::Ok();
-      }
-      case 'N': return NodeOrChunk(key, value);
-      case 'R': return key.size() == kRefKeyBytes ? CheckRef(key) : wrong_size();
-      case 'T':
-        if (key.size() != kIdKeyBytes || value.size() != sizeof(TableBytes)) return wrong_size();
-        tables_.insert(GetBig(key.substr(1)));
-        return Status::Ok();
-      default: return wrong_size();
-    }
-  }
-
-  Status CheckNumber(std::string_view key, std::string_view name) {
-    const auto head = heads_.find(GetBig(key.substr(1)));
-    CAIRN_ASSIGN_OR_RETURN(const auto record, index_.Get('B' + std::string(name)));
-    if (head == heads_.end() || !record.has_value()) return Damaged(key, "its branch is missing");
-    head->second.named = true;
-    return Status::Ok();
-  }
-
-  Status NodeOrChunk(std::string_view key, std::string_view value) {
-    if (key.size() == kIdKeyBytes) {
-      CAIRN_ASSIGN_OR_RETURN(node_, GetNode(key, value));
-      return Status::Ok();
-    }
-    if (node_ == nullptr) return Damaged(key, "a chunk without its node");
-    const Status status = AddChunk(key, value, node_.get());
-    whole_ = whole_ && status.ok();
-    return status;
-  }
-
-  void FinishNode() {
-    const std::unique_ptr<Node> node = std::move(node_);
-    if (node == nullptr) return;
-    const std::string key = Key('N', node->id);
-    const Node::Dumped said = node->dumped;
-    NoteDumped(node.get());
-    if (whole_ && !node->dumped.SameChunks(said)) Bad(key, "chunks are missing");
-    nodes_[node->id] = {node->model, node->parent, node->lanes[kTokenLane].start,
-                        node->lanes.size()};
-    for (size_t i = 0; i < node->lanes.size(); ++i) {
-      uint64_t position = node->lanes[i].start;
-      for (const Extent& extent : node->lanes[i].extents) {
-        if (extent.begin != position) break;
-        position += extent.count;
-        Use(*node, static_cast<uint32_t>(i), extent.place, extent.begin, extent.count);
-      }
-      if (whole_ && position != node->lanes[i].end) {
-        Bad(key,
-            "lane " + std::to_string(i) + " has a gap at position " + std::to_string(position));
-      }
-    }
-    for (const Mark& mark : node->samplers) Use(*node, kSamplerLane, mark.place, mark.position, 1);
-    for (const Mark& mark : node->metadata) {
-      Use(*node, kMetadataLane, mark.place, mark.position, 1);
-    }
-    whole_ = true;
-  }
-
-  void Use(const Node& node, uint32_t lane, const Place& place, uint64_t begin, uint32_t count) {
-    if (place.table == 0) return;
-    used_tables_.emplace(place.table, node.id);
-    sealed_(place.table, {.node = node.id, .begin = begin, .lane = lane, .count = count});
-  }
-
-  Status CheckRef(std::string_view key) {
-    const uint64_t at = GetBig(key.substr(1, 8));
-    const Ref ref = GetRef(key);
-    if (!nodes_.contains(at)) return Damaged(key, "its node is missing");
-    if (ref.kind == Ref::kHead) {
-      const auto head = heads_.find(ref.id);
-      if (head == heads_.end() || head->second.node != at || head->second.length != ref.position) {
-        return Damaged(key, "its branch is missing or elsewhere");
-      }
-      head->second.referred = true;
-      return Status::Ok();
-    }
-    const auto child = nodes_.find(ref.id);
-    if (child == nodes_.end() || child->second.parent != at ||
-        child->second.start != ref.position) {
-      return Damaged(key, "the node that leaves here is missing or elsewhere");
-    }
-    child->second.referred = true;
-    return Status::Ok();
-  }
-
-  void CheckModel(const std::string& key, uint64_t id, size_t lanes) {
-    const auto model = lanes_of_model_.find(id);
-    if (model != lanes_of_model_.end() && lanes == model->second) return;
-    Bad(key, "its model is missing or has other groups");
-  }
-
-  sstable::LsmIndex& index_;
-  const std::function<void(uint64_t, const SealedRange&)>& sealed_;
-  const std::function<void(const Status&)>& damaged_;
-  std::unique_ptr<Node> node_;  // Being read.
-  bool whole_ = true;           // So far.
-  std::unordered_map<uint64_t, SeenNode> nodes_;
-  std::unordered_map<uint64_t, SeenHead> heads_;
-  std::map<uint64_t, size_t> lanes_of_model_;
-  std::set<uint64_t> tables_;
-  std::map<uint64_t, uint64_t> used_tables_;  // And by which node first.
-};
-
-}  // namespace
-
-void TreeRecords::Check(sstable::LsmIndex& index,
-                        const std::function<void(uint64_t, const SealedRange&)>& sealed,
-                        const std::function<void(const Status&)>& damaged) {
-  RecordCheck(&index, sealed, damaged).Run();
 }
 
 }  // namespace cairn::engine

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keys and values of the tree's records (tree_records.h says what they mean), for those who write,
+// read and check them; nobody else includes this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+inline void PutBig(std::string* key, uint64_t value, int bytes) {
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) {
+    key->push_back(static_cast<char>(value >> shift));
+  }
+}
+inline uint64_t GetBig(std::string_view bytes) {
+  uint64_t value = 0;
+  for (const char c : bytes) value = value << 8 | static_cast<uint8_t>(c);
+  return value;
+}
+inline std::string Key(char kind, uint64_t id) {
+  std::string key(1, kind);
+  PutBig(&key, id, 8);
+  return key;
+}
+inline std::string ChunkKey(uint64_t node, uint16_t lane, uint32_t chunk) {
+  std::string key = Key('N', node);
+  PutBig(&key, lane, 2);
+  PutBig(&key, chunk, 4);
+  return key;
+}
+inline std::string NameBytes(std::string_view ns, std::string_view name, uint64_t id) {
+  std::string key(ns);
+  key += '\0';
+  key += name;
+  key += '\0';
+  if (name.empty()) PutBig(&key, id, 8);
+  return key;
+}
+inline std::string RefKey(uint64_t node, const Ref& ref) {
+  std::string key = Key('R', node);
+  PutBig(&key, ~ref.position, 8);
+  PutBig(&key, ~uint64_t{ref.kind}, 1);
+  PutBig(&key, ~ref.id, 8);
+  return key;
+}
+inline std::string LoggedKey(uint64_t segment, uint64_t node) {
+  std::string key = Key('L', segment);
+  PutBig(&key, node, 8);
+  return key;
+}
+inline constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15, kRefKeyBytes = 26,
+                        kLoggedKeyBytes = 17;
+inline constexpr char kCountsKey[] = "C";
+
+inline std::string_view Text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+inline std::span<const std::byte> Bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+inline Status Damaged(std::string_view key, const std::string& what) {
+  std::string text;
+  for (const char c : key) {
+    constexpr char kHex[] = "0123456789abcdef";
+    text += kHex[static_cast<uint8_t>(c) >> 4];
+    text += kHex[static_cast<uint8_t>(c) & 15];
+  }
+  return Status(StatusCode::kCorruption, "index record " + text + ": " + what);
+}
+
+inline Ref GetRef(std::string_view key) {
+  return {~GetBig(key.substr(9, 8)),
+          static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
+          ~GetBig(key.substr(18, 8))};
+}
+
+// The value of a T record.
+struct TableBytes {
+  uint64_t bytes, sealed_bytes, live_bytes;
+};
+static_assert(sizeof(TableBytes) == 24);
+
+// --- In tree_records.cc; what cannot be read is kCorruption naming the record.
+Result<Head> GetHead(std::string_view key, std::string_view value);
+// Without its chunks, which follow it; `dumped` says how many.
+Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
+Status AddChunk(std::string_view key, std::string_view value, Node* node);
+// The index has the node as it is.
+void NoteDumped(Node* node);
+
+}  // namespace cairn::engine
