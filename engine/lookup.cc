@@ -36,6 +36,8 @@ BranchInfo ToInfo(const engine::Head& head) {
   info.kv_lengths.assign(head.lengths.begin() + 1, head.lengths.end());
   info.created_at_ns = head.created_at_ns;
   info.updated_at_ns = head.updated_at_ns;
+  info.used_at_ns = head.used_at_ns;
+  info.keep = head.keep;
   return info;
 }
 
@@ -98,16 +100,32 @@ Result<BranchPage> StoreCore::ListBranches(std::string_view ns, std::string_view
   return page;
 }
 
-Result<std::vector<std::string>> StoreCore::Namespaces() {
+Result<std::vector<NamespaceInfo>> StoreCore::Namespaces() {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  std::vector<std::string> names;
-  engine::Tree::NameKey from{};
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<engine::Head> first, LoadInOrder(from, 1));
-    if (first.empty()) return names;
-    names.push_back(first[0].ns);
-    from = {first[0].ns + '\0', "", 0};  // The next possible namespace.
+  std::vector<NamespaceInfo> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, use] : tree_.namespaces()) {
+    if (use.branches == 0 && use.policy == NamespacePolicy()) continue;
+    found.push_back({name, use.policy, use.branches, use.bytes});
   }
+  return found;
+}
+
+Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, uint64_t end) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  std::vector<KvHole> found;
+  for (uint32_t lane = 1; lane < head->lengths.size(); ++lane) {
+    for (const engine::Tree::Hole& hole : tree_.Holes(*head, lane, begin, end)) {
+      if (!found.empty() && found.back().group == lane - 1 && found.back().end == hole.begin) {
+        found.back().end = hole.end;
+      } else {
+        found.push_back({lane - 1, hole.begin, hole.end});
+      }
+    }
+  }
+  return found;
 }
 
 Result<engine::Head> StoreCore::CopyHead(BranchId id) {
@@ -174,6 +192,7 @@ StoreMetrics StoreCore::Metrics() {
     metrics.nodes = counts.nodes;
     metrics.tokens = counts.tokens;
     metrics.raw_bytes = counts.raw_bytes;
+    metrics.missing_kv_bytes = counts.evicted_bytes;
     metrics.chain_lanes = counts.kv_lanes;
     metrics.chain_deltas = counts.kv_extents;
   }
@@ -198,6 +217,10 @@ StoreMetrics StoreCore::Metrics() {
   metrics.sealed_bytes = counters_.sealed_bytes.load();
   metrics.ingests = counters_.ingests.load();
   metrics.ingested_bytes = counters_.ingested_bytes.load();
+  metrics.evicted_bytes = counters_.evicted_bytes.load();
+  metrics.evicted_branches = counters_.evicted_branches.load();
+  metrics.expired_branches = counters_.expired_branches.load();
+  metrics.filled_bytes = counters_.filled_bytes.load();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
   metrics.background_read_bytes = pacer_.read_bytes();

@@ -76,8 +76,12 @@ Result<BranchPage> Store::ListBranches(std::string_view ns, std::string_view pre
   return Guarded(core_,
                  [&](StoreCore& core) { return core.ListBranches(ns, prefix, limit, cursor); });
 }
-Result<std::vector<std::string>> Store::Namespaces() const {
+Result<std::vector<NamespaceInfo>> Store::Namespaces() const {
   return Guarded(core_, [&](StoreCore& core) { return core.Namespaces(); });
+}
+Status Store::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
+                           Durability durability) {
+  return Guarded(core_, [&](StoreCore& core) { return core.SetNamespace(ns, policy, durability); });
 }
 Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOptions& options) {
   return Guarded(core_, [&](StoreCore& core) { return core.Write(batch, options); });
@@ -142,6 +146,12 @@ Result<Draft> Branch::BeginAppend(uint64_t positions) {
 }
 Status Branch::Fill(const KvView& kv, const AppendOptions& options) {
   return Guarded(core_, [&](StoreCore& core) { return core.Fill(id_, kv, options); });
+}
+Result<std::vector<KvHole>> Branch::EvictedKv(uint64_t begin, uint64_t end) const {
+  return Guarded(core_, [&](StoreCore& core) { return core.EvictedKv(id_, begin, end); });
+}
+Status Branch::SetKeep(const Keep& keep, Durability durability) {
+  return Guarded(core_, [&](StoreCore& core) { return core.SetKeep(id_, keep, durability); });
 }
 Result<Branch> Branch::ForkAt(uint64_t position, const BranchOptions& options) const {
   return Guarded(core_, [&](StoreCore& core) { return core.ForkAt(id_, position, options); });

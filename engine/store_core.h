@@ -8,8 +8,8 @@
 // I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
 // The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
-// commit/changes.cc, commit/progress.cc, commit/staging.cc, restore/*.cc, space/*.cc,
-// lookup.cc, verify.cc.
+// commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc, commit/staging.cc,
+// restore/*.cc, space/*.cc, lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -63,7 +63,8 @@ class StoreCore final : public wal::LogObserver,
   Result<Branch> GetBranch(BranchId id);
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor);
-  Result<std::vector<std::string>> Namespaces();
+  Result<std::vector<NamespaceInfo>> Namespaces();
+  Status SetNamespace(const std::string& ns, const NamespacePolicy& policy, Durability durability);
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
   Result<RefreshResult> Refresh();
@@ -92,6 +93,8 @@ class StoreCore final : public wal::LogObserver,
   Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
   Result<Draft> BeginAppend(BranchId id, uint64_t positions);
   Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
+  Result<std::vector<KvHole>> EvictedKv(BranchId id, uint64_t begin, uint64_t end);
+  Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Result<Branch> ForkAt(BranchId id, uint64_t position, const BranchOptions& options);
   Status Rewind(BranchId id, uint64_t length, Durability durability);
   Status Rename(BranchId id, const std::string& name, Durability durability);
@@ -105,6 +108,8 @@ class StoreCore final : public wal::LogObserver,
   engine::StagingPool& staging() { return staging_; }
   // What can be said against a delta without knowing the branch.
   static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
+  static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
+  static Status CheckQuota(const engine::Head& head);
 
   // --- wal::LogObserver
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
@@ -173,7 +178,8 @@ class StoreCore final : public wal::LogObserver,
   };
   // What a delta is checked for before any lock: shapes, emptiness, its model.
   Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
-                                                      const AppendOptions& options, bool fill);
+                                                      const AppendOptions& options, bool fill,
+                                                      bool* keeps_kv);
   // What of a large append was written before the record that makes it count.
   struct Written {
     std::vector<engine::Part> parts;  // In the log...
@@ -191,6 +197,9 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
+  // Whatever its size; waits for room that eviction makes.
+  Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
+                                 const ModelSpec& model, uint64_t deadline_ns);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, const Status& cause);
   Status CheckExpected(const engine::Head& head, const Expected& expected) const;
@@ -226,7 +235,7 @@ class StoreCore final : public wal::LogObserver,
                                  uint64_t* sequence);
   Result<Ticket> AppendBorrowed(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, std::shared_ptr<const ModelSpec> model,
-                                std::shared_ptr<void> keep);
+                                std::shared_ptr<void> keep, bool kv_shed);
   Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
   void EndGathering(BranchId id);
@@ -235,11 +244,17 @@ class StoreCore final : public wal::LogObserver,
   // Nothing when the delta cannot be joined and goes its own way.
   std::optional<Result<Ticket>> AppendJoined(BranchId id, const Delta& delta,
                                              const AppendOptions& options,
-                                             std::shared_ptr<const ModelSpec> model);
+                                             std::shared_ptr<const ModelSpec> model, bool kv_shed);
   Status TryFlushJoined(BranchId id);  // kBusy: not now.
   Status FlushJoined(BranchId id);
   void FlushAllJoined();
   void FlushJoinedLater(BranchId id, uint64_t delay_ns);
+
+  // --- commit/policy.cc, commit/fill.cc
+  void NoteUsed(const engine::Head& head, uint64_t now_ns);
+  Result<uint64_t> FillGap(BranchId id, const Delta& delta, const engine::DeltaWindow& window,
+                           const ModelSpec& model, const AppendOptions& options,
+                           uint64_t deadline_ns);
 
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own
   using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;
@@ -301,6 +316,7 @@ class StoreCore final : public wal::LogObserver,
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);
+  void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
   Status SealPlaces(std::span<const uint64_t> nodes,
@@ -313,6 +329,20 @@ class StoreCore final : public wal::LogObserver,
   void KickSpace();
   void RunSpace();
   void StopSpace();
+
+  // --- space/evict.cc
+  Evict EvictOf(const engine::NamespaceUse& use) const;
+  uint64_t EvictionBegins() const;  // Of used bytes...
+  uint64_t EvictionEnds() const;    // ...and so far down.
+  bool RoomIsShort();
+  Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
+  Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
+                   uint64_t* freed);
+  Status EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool* evicted, bool* made);
+  Status DropExpired();
+  uint64_t NextExpiry();
+  Status MakeRoom(BranchId id, uint64_t bytes, const Status& refusal, uint64_t deadline_ns);
+  Result<uint64_t> AskForRoom(BranchId id, uint64_t bytes, const Status& refusal);
 
   // --- space/checkpoint.cc
   struct CheckpointJob;
@@ -361,6 +391,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t log_start_ = 1;        // What lies below is being given back.
   std::set<BranchId> gathering_;  // Branches with a large append under way.
   std::atomic<uint32_t> gathering_version_{0};
+  std::multiset<BranchId> asking_;  // Branches with an append that waits for room.
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
   // Lengths applied but not known durable, oldest first.
@@ -388,6 +419,8 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
+    std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
+        filled_bytes{0};
   } counters_;
   Histogram save_latency_, restore_latency_;
 
@@ -410,9 +443,14 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
+  uint64_t expiry_seen_ns_ = 0;              // What the space thread waits for; guarded by mutex_.
+  std::atomic<bool> room_is_wanted_{false};  // By an append that was refused.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
-  std::mutex space_mutex_;  // Guards those below.
+  std::mutex space_mutex_;                   // Guards those below.
+  std::map<std::string, uint64_t> room_in_;  // Namespaces with refused appends, of so many bytes.
+  uint64_t room_passes_wanted_ = 0, room_passes_done_ = 0;
+  uint64_t room_made_for_ = 0;  // The last of them for which there was some.
   uint64_t compactions_done_ = 0;
   Status compaction_status_;
   std::atomic<uint32_t> index_holds_{0};    // Who reads tables of the index that may be merged.

@@ -184,6 +184,9 @@ class Log {
   // else does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded.
   // The caller must not hold an unpublished slot up to `sequence`: it could wait for itself.
   virtual Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) = 0;
+  // Room was made: what was refused for want of it is tried again at once. Reserve is kBusy until
+  // then. Never blocks.
+  virtual void SpaceWasFreed() = 0;
   // Blocks until a Reserve that gave kBusy may be worth a retry, or the deadline.
   virtual Status WaitForRoom(uint64_t deadline_ns) = 0;
   // Writes and syncs everything reserved and published so far.

@@ -49,6 +49,7 @@ class LogImpl final : public Log {
   void Publish(Slot& slot, std::span<const uint64_t> strip_hashes) override;
   void Request(uint64_t sequence, bool durable) override;
   Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) override;
+  void SpaceWasFreed() override { pool_.TryAgain(); }
   Status WaitForRoom(uint64_t deadline_ns) override;
   Status Flush(uint64_t deadline_ns) override;
   uint64_t last_reserved_sequence() const override { return last_reserved_.load(); }

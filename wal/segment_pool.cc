@@ -148,6 +148,15 @@ Status SegmentPool::refusal() {
   return refusal_;
 }
 
+void SegmentPool::TryAgain() {
+  {
+    std::lock_guard lock(mutex_);
+    refusal_ = Status::Ok();
+    retry_at_ns_ = 0;
+  }
+  Kick();
+}
+
 void SegmentPool::Kick() {
   {
     std::lock_guard lock(mutex_);

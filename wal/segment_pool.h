@@ -57,6 +57,8 @@ class SegmentPool {
   Ready TakeNext();
   // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
+  // What was refused may be had by now: forgets the refusal and tries at once. Never blocks.
+  void TryAgain();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
   void Kick();
 

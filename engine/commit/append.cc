@@ -19,7 +19,7 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
 
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
                                                                const AppendOptions& options,
-                                                               bool fill) {
+                                                               bool fill, bool* keeps_kv) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (options.overload > Overload::kShedKv) {
     return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
@@ -29,6 +29,7 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     model = tree_.FindModel(head->model);
+    if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
   return model;
@@ -136,6 +137,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
       written == nullptr ? std::span<const engine::Part>() : written->parts;
   engine::Transaction transaction(&tree_);
   CAIRN_RETURN_IF_ERROR(transaction.Apply(op, parts));
+  CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
   fields.Clear();
   EncodeOp(op, &fields);
   const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
@@ -223,12 +225,13 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
                                        const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
-  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false));
+  bool keeps_kv = true;
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false, &keeps_kv));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  const Expected expected{options.expected_length, {}};
-  Result<Applied> applied = FitsRecord(PayloadBytes(*model, delta))
-                                ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
-                                : AppendLarge(id, delta, expected, *model, deadline_ns);
+  Delta kept = delta;
+  if (!keeps_kv) kept.kv = nullptr;
+  const Result<Applied> applied =
+      AppendWithRoom(id, kept, {options.expected_length, {}}, *model, deadline_ns);
   if (!applied.ok()) return applied.status();
   CAIRN_RETURN_IF_ERROR(WaitFor(applied->sequence, options.durability, deadline_ns));
   RecordSave(started_ns);
@@ -239,21 +242,46 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
                                  std::shared_ptr<void> keep, std::optional<uint64_t> version) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   const Expected expected{options.expected_length, version};
-  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false));
+  bool keeps_kv = true;
+  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false, &keeps_kv));
+  Delta kept = delta;
+  if (!keeps_kv) kept.kv = nullptr;
   if (options_.delta_batch_tokens > 1 && !version.has_value()) {
-    if (auto ticket = AppendJoined(id, delta, options, model)) return std::move(*ticket);
+    if (auto ticket = AppendJoined(id, kept, options, model, !keeps_kv)) return std::move(*ticket);
   }
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  const uint64_t bytes = PayloadBytes(*model, delta);
+  const uint64_t bytes = PayloadBytes(*model, kept);
   if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
-    return AppendBorrowed(id, delta, options, expected, std::move(model), std::move(keep));
+    return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
+                          !keeps_kv);
   }
-  auto applied = AppendRecord(id, delta, expected, *model, false, io::kNoDeadline);
-  if (applied.ok()) return MakeTicket(*applied, options, started_ns);
+  auto applied = AppendRecord(id, kept, expected, *model, false, io::kNoDeadline);
+  if (applied.ok()) {
+    applied->kv_shed = !keeps_kv;
+    return MakeTicket(*applied, options, started_ns);
+  }
   if (options.overload == Overload::kShedKv) {
-    return AppendShedding(id, delta, options, expected, applied.status());
+    return AppendShedding(id, kept, options, expected, applied.status());
+  }
+  if (applied.status().code() == StatusCode::kNoSpace) {
+    CAIRN_RETURN_IF_ERROR(AskForRoom(id, bytes, applied.status()).status());
+    return Status(StatusCode::kBusy,
+                  "room is being made: " + std::string(applied.status().message()));
   }
   return applied.status();
+}
+
+Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& delta,
+                                                     const Expected& expected,
+                                                     const ModelSpec& model, uint64_t deadline_ns) {
+  const uint64_t bytes = PayloadBytes(model, delta);
+  while (true) {
+    Result<Applied> applied = FitsRecord(bytes)
+                                  ? AppendRecord(id, delta, expected, model, true, deadline_ns)
+                                  : AppendLarge(id, delta, expected, model, deadline_ns);
+    if (applied.ok() || applied.status().code() != StatusCode::kNoSpace) return applied;
+    CAIRN_RETURN_IF_ERROR(MakeRoom(id, bytes, applied.status(), deadline_ns));
+  }
 }
 
 // Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
@@ -275,7 +303,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   tokens_only.kv = nullptr;
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   std::shared_ptr<const ModelSpec> model;
-  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false));
+  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false, nullptr));
   CAIRN_ASSIGN_OR_RETURN(Applied applied,
                          AppendRecord(id, tokens_only, expected, *model, false, io::kNoDeadline));
   counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
@@ -318,20 +346,6 @@ void StoreCore::CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64
           Status(StatusCode::kUnknownOutcome, "the deadline passed after it was given to the log"));
     }
   });
-}
-
-Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
-  const uint64_t deadline_ns = Deadline(options.timeout_ns);
-  Delta delta;
-  delta.kv = &kv;
-  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true));
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  const Expected expected{options.expected_length, {}};
-  Result<Applied> applied = FitsRecord(PayloadBytes(*model, delta))
-                                ? AppendRecord(id, delta, expected, *model, true, deadline_ns)
-                                : AppendLarge(id, delta, expected, *model, deadline_ns);
-  if (!applied.ok()) return applied.status();
-  return WaitFor(applied->sequence, options.durability, deadline_ns);
 }
 
 }  // namespace cairn

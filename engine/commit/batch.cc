@@ -64,8 +64,8 @@ namespace {
 class BatchBuilder {
  public:
   BatchBuilder(const StoreCore* store, engine::Tree* tree, engine::Transaction* transaction,
-               uint64_t now_ns)
-      : store_(store), tree_(tree), transaction_(transaction), now_ns_(now_ns) {}
+               const AppendOptions& options, uint64_t now_ns)
+      : store_(store), tree_(tree), transaction_(transaction), options_(options), now_ns_(now_ns) {}
 
   Status Add(const WriteBatch::Op& op) {
     CAIRN_ASSIGN_OR_RETURN(engine::Op resolved, ResolveOne(op));
@@ -77,6 +77,14 @@ class BatchBuilder {
     FieldWriter table;
     EncodeOp(resolved, &table);
     fields_.Table(engine::kOpTableField, table);
+    return Status::Ok();
+  }
+
+  Status CheckQuotas() const {
+    for (const uint64_t branch : appended_) {
+      const engine::Head* const head = tree_->FindHead(branch);
+      if (head != nullptr) CAIRN_RETURN_IF_ERROR(StoreCore::CheckQuota(*head));
+    }
     return Status::Ok();
   }
 
@@ -109,12 +117,14 @@ class BatchBuilder {
   Result<engine::Op> ResolveOne(const WriteBatch::Op& op) {
     using Kind = WriteBatch::Op::Kind;
     if (op.kind == Kind::kCreate) {
-      return tree_->ResolveCreate(static_cast<uint64_t>(op.model), op.options.name, op.options.ns);
+      return tree_->ResolveCreate(static_cast<uint64_t>(op.model), op.options.name, op.options.ns,
+                                  op.options.keep);
     }
     CAIRN_ASSIGN_OR_RETURN(const uint64_t branch, Target(op));
     switch (op.kind) {
       case Kind::kFork:
-        return tree_->ResolveFork(branch, op.position, op.options.name, op.options.ns);
+        return tree_->ResolveFork(branch, op.position, op.options.name, op.options.ns,
+                                  op.options.keep);
       case Kind::kRewind: return tree_->ResolveRewind(branch, op.position);
       case Kind::kRename: return tree_->ResolveRename(branch, op.options.name);
       case Kind::kDrop: return tree_->ResolveDrop(branch);
@@ -138,8 +148,10 @@ class BatchBuilder {
     }
     const auto model = tree_->FindModel(head->model);
     CAIRN_RETURN_IF_ERROR(StoreCore::CheckShape(*model, op.delta, false));
-    if (op.delta.kv != nullptr) {
-      for (const GroupView& view : op.delta.kv->groups) {
+    Delta& delta = deltas_.emplace_back(op.delta);
+    if (!StoreCore::KeepsKv(*head, options_)) delta.kv = nullptr;
+    if (delta.kv != nullptr) {
+      for (const GroupView& view : delta.kv->groups) {
         bytes_ += engine::KvLayoutBytes(model->groups[view.group], view.count);
       }
     }
@@ -150,7 +162,8 @@ class BatchBuilder {
                                                       " bytes; append large deltas by themselves");
     }
     auto payload = std::make_unique<engine::DeltaPayload>(
-        *model, op.delta, engine::DeltaWindow::Whole(op.delta), engine::StatesOf(op.delta));
+        *model, delta, engine::DeltaWindow::Whole(delta), engine::StatesOf(delta));
+    appended_.push_back(branch);
     payload->SetLength(length);
     std::vector<engine::LaneRange> lanes = payload->lanes();
     for (engine::LaneRange& lane : lanes) lane.strip += static_cast<uint32_t>(strips_.size());
@@ -165,12 +178,14 @@ class BatchBuilder {
   const StoreCore* const store_;
   engine::Tree* tree_;
   engine::Transaction* transaction_;
+  const AppendOptions& options_;
   const uint64_t now_ns_;
+  std::deque<Delta> deltas_;  // Which payloads refer to.
   FieldWriter fields_;
   std::vector<wal::Strip> strips_;
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads_;
   std::vector<std::shared_ptr<const ModelSpec>> models_;  // Kept while payloads refer to them.
-  std::vector<uint64_t> created_;
+  std::vector<uint64_t> created_, appended_;
   uint64_t bytes_ = 0;
 };
 
@@ -222,7 +237,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     Lock lock(mutex_);
     CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
     engine::Transaction transaction(&tree_);
-    BatchBuilder builder(this, &tree_, &transaction, now_ns);
+    BatchBuilder builder(this, &tree_, &transaction, options, now_ns);
     std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.
     for (size_t i = 0; i < batch.ops().size(); ++i) {
       const engine::Head* head =
@@ -234,6 +249,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       Status status = builder.Add(batch.ops()[i]);
       if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
     }
+    CAIRN_RETURN_IF_ERROR(builder.CheckQuotas());
     auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
                                    .more = false,
                                    .unit = 0,

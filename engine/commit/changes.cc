@@ -106,7 +106,8 @@ Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& optio
   return FinishBranch(Change(
       {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
-        return tree.ResolveCreate(static_cast<uint64_t>(model), options.name, options.ns);
+        return tree.ResolveCreate(static_cast<uint64_t>(model), options.name, options.ns,
+                                  options.keep);
       },
       options.durability, wal::Log::Purpose::kData));
 }
@@ -116,7 +117,8 @@ Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOpt
   auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
-        return tree.ResolveFork(static_cast<uint64_t>(id), position, options.name, options.ns);
+        return tree.ResolveFork(static_cast<uint64_t>(id), position, options.name, options.ns,
+                                options.keep);
       },
       options.durability, wal::Log::Purpose::kData);
   if (op.ok()) counters_.forks.fetch_add(1, std::memory_order_relaxed);

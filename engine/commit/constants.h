@@ -93,6 +93,18 @@ inline constexpr uint64_t kPaceLookAgainNs = 100'000'000;
 inline constexpr uint64_t kIndexTableBytes = 16u << 20;
 inline constexpr uint64_t kIndexLevel1Bytes = 16u << 20;
 
+// Eviction begins when an eighth of a cap is left, so that appends seldom wait for it, and goes on
+// until a quarter is: each pass costs a dump, and dead tables are worth rewriting then.
+inline constexpr uint64_t kEvictionBeginsShare = 8, kEvictionEndsShare = 4;
+// Branches of the order of eviction, or of expiry, that are read ahead: some blocks of the index.
+inline constexpr size_t kEvictAhead = 256;
+// Expired branches are looked for no more often than this: each time costs a dump.
+inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
+// A read is written down for the order of eviction once in so long: it costs records in a dump.
+inline constexpr uint64_t kUsedGranularityNs = 1'000'000'000;
+// When room is short, tables are rewritten for this much: a tenth less, for nine tenths read.
+inline constexpr double kLiveShareMinShort = 0.9;
+
 // Blocks of the index that are kept in memory.
 inline constexpr size_t kBlockCacheBytes = 16u << 20;
 
@@ -129,6 +141,7 @@ inline constexpr uint32_t kDeltaBatchTokensMax = 64;
 // More than any machine has cores; beyond it is a mistake in the unit.
 inline constexpr uint32_t kExecutorThreadsMax = 1024;
 
+static_assert(kEvictionBeginsShare > kEvictionEndsShare);
 static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);

@@ -24,11 +24,13 @@ bool CanJoin(const Delta& delta) {
 
 std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& delta,
                                                       const AppendOptions& options,
-                                                      std::shared_ptr<const ModelSpec> model) {
+                                                      std::shared_ptr<const ModelSpec> model,
+                                                      bool kv_shed) {
   if (!CanJoin(delta)) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
+  state->kv_shed = kv_shed;
   bool first = false;
   bool full = false;
   {

@@ -294,13 +294,14 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
 Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
                                          const AppendOptions& options, const Expected& expected,
                                          std::shared_ptr<const ModelSpec> model,
-                                         std::shared_ptr<void> keep) {
+                                         std::shared_ptr<void> keep, bool kv_shed) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
+  state->kv_shed = kv_shed;
   state->abandoned = [weak = weak_from_this(), id] {
     if (const auto core = weak.lock(); core != nullptr) core->EndGathering(id);
   };

@@ -27,11 +27,35 @@ std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
   return merged;
 }
 
+// What of it was evicted is noted instead.
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
-             RestorePlan* plan) {
+             RestorePlan* plan, std::vector<KvHole>* holes) {
   for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
-    AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
+    if (!piece.extent.place.evicted()) {
+      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
+    } else if (!holes->empty() && holes->back().group == lane - 1 &&
+               holes->back().end == piece.begin) {
+      holes->back().end = piece.end;
+    } else {
+      holes->push_back({lane - 1, piece.begin, piece.end});
+    }
   }
+}
+
+Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes) {
+  constexpr size_t kShown = 4;
+  std::string text = "evicted KV:";
+  uint64_t restorable = UINT64_MAX;
+  for (size_t i = 0; i < holes.size(); ++i) {
+    restorable = std::min(restorable, holes[i].begin);
+    if (i >= kShown) continue;
+    text += (i == 0 ? " group \"" : ", group \"") + model.groups[holes[i].group].name +
+            "\" positions [" + std::to_string(holes[i].begin) + ", " +
+            std::to_string(holes[i].end) + ")";
+  }
+  if (holes.size() > kShown) text += " and " + std::to_string(holes.size() - kShown) + " more";
+  return Status(StatusCode::kEvicted,
+                text + "; restorable up to position " + std::to_string(restorable));
 }
 
 }  // namespace
@@ -68,6 +92,7 @@ uint64_t HashOfPlaces(const RestorePlan& plan) {
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
   RestorePlan plan;
   plan.model = tree.FindModel(head.model);
+  std::vector<KvHole> holes;
   const uint64_t length = head.lengths[kTokenLane];
   plan.begin = request.begin;
   plan.end = request.end == UINT64_MAX ? length : request.end;
@@ -82,17 +107,18 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
                     "room for " + std::to_string(request.tokens.size()) + " token ids, " +
                         std::to_string(plan.end - plan.begin) + " are wanted");
     }
-    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &plan);
+    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &plan, &holes);
   }
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     for (const GroupView& view : request.into->groups) {
       const uint32_t lane = 1 + view.group;
       const uint64_t end = std::min({plan.end, head.lengths[lane], view.position + view.count});
-      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &plan);
+      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &plan, &holes);
       plan.kv_ends.push_back(std::max(end, std::min(plan.begin, head.lengths[lane])));
     }
   }
+  if (!holes.empty()) return Evicted(*plan.model, holes);
   plan.jobs = MergeJobs(std::move(plan.jobs));
   return plan;
 }

@@ -192,11 +192,13 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     hits = {};
     RestorePlan plan;
     std::unique_ptr<engine::Pins::Pin> pin;
+    const uint64_t now_ns = world_.scheduler->WallNs();
     {
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
       CAIRN_ASSIGN_OR_RETURN(plan, engine::PlanRestore(tree_, *head, request));
       pin = pins_.Take(plan);
+      NoteUsed(*head, now_ns);
     }
     CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
     *places = engine::HashOfPlaces(plan);

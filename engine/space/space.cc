@@ -306,7 +306,7 @@ Status StoreCore::DeleteDeadTables() {
 Status StoreCore::RewriteEmptiest(bool* rewritten) {
   *rewritten = false;
   uint64_t emptiest = 0, live_before = 0;
-  double share = engine::kLiveShareMin;
+  double share = RoomIsShort() ? engine::kLiveShareMinShort : engine::kLiveShareMin;
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, use] : tree_.tables()) {
@@ -438,10 +438,20 @@ void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
     KickSpace();
   }
-  if (DumpIsDue(slot.sequence, options_.replay_records_max) && !dump_wanted_.exchange(true)) {
+  KickIfDumpIsDue(slot.sequence);
+  if (tree_.seal_due_bytes() >= engine::kSealDueBytes && !seal_wanted_.exchange(true)) KickSpace();
+  // A time to live that ends before what the thread waits for.
+  const uint64_t expires_ns = tree_.expires_from_ns();
+  if (expires_ns != 0 && (expiry_seen_ns_ == 0 || expires_ns < expiry_seen_ns_)) {
+    expiry_seen_ns_ = expires_ns;
     KickSpace();
   }
-  if (tree_.seal_due_bytes() >= engine::kSealDueBytes && !seal_wanted_.exchange(true)) KickSpace();
+}
+
+void StoreCore::KickIfDumpIsDue(uint64_t sequence) {
+  if (DumpIsDue(sequence, options_.replay_records_max) && !dump_wanted_.exchange(true)) {
+    KickSpace();
+  }
 }
 
 // Whether a replay up to `sequence` would be more than `records_max` are. Under the commit lock.
@@ -483,22 +493,33 @@ void StoreCore::RunSpace() {
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
+    std::map<std::string, uint64_t> room_in;
+    uint64_t room_wanted = 0;
+    {
+      std::lock_guard lock(space_mutex_);
+      room_in.swap(room_in_);
+      room_wanted = room_passes_wanted_;
+    }
+    bool evicted = false, made_room = false;
     Status status;
     try {
       {
         Lock lock(mutex_);
         status = engine::DecideAll(&tree_, &lock);
       }
+      if (status.ok()) status = DropExpired();
       if (status.ok()) status = DeleteDeadTables();
       const bool all = wanted > compactions_done_;
       if (status.ok()) status = all ? SealUpTo(UINT64_MAX) : SealDue();
       if (status.ok() && (all || dump_wanted_)) status = DumpTree();
       bool retired = true;
-      while (status.ok() && retired && (all || LogIsLong())) {
+      while (status.ok() && retired && (all || LogIsLong() || RoomIsShort())) {
         status = RetireOldest(&retired);
         RunCheckpoints(Status::Ok());  // While others write this may go on for long.
         if (status.ok()) status = pacer_.GoOn();
       }
+      if (status.ok()) status = EvictAsNeeded(std::move(room_in), &evicted, &made_room);
+      if (status.ok() && evicted) status = DeleteDeadTables();
       // Last: a damaged table must not keep the log from being given back.
       bool rewritten = true;
       while (status.ok() && rewritten) {
@@ -515,11 +536,16 @@ void StoreCore::RunSpace() {
       std::lock_guard lock(space_mutex_);
       compactions_done_ = wanted;
       compaction_status_ = status;
+      room_passes_done_ = room_wanted;
+      if (made_room) room_made_for_ = room_wanted;
+      if (room_passes_wanted_ == room_wanted) room_is_wanted_.store(false);
     }
+    if (evicted) log_->SpaceWasFreed();
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
-    world_.scheduler->Wait(space_word_, seen, io::kNoDeadline);
+    if (evicted && status.ok()) continue;  // Until it is enough, or nothing is left to take.
+    world_.scheduler->Wait(space_word_, seen, NextExpiry());
   }
   {
     std::lock_guard lock(space_mutex_);

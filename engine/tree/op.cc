@@ -20,9 +20,10 @@ enum OpField : uint16_t {
   kSpan = 6,
   kSealed = 7,
   kTable = 8,
+  kPolicy = 9,
 };
-constexpr std::array<uint16_t, 8> kKnownOpFields = {kCore, kName, kNamespace, kSpec,
-                                                    kLane, kSpan, kSealed,    kTable};
+constexpr std::array<uint16_t, 9> kKnownOpFields = {kCore, kName,   kNamespace, kSpec,  kLane,
+                                                    kSpan, kSealed, kTable,     kPolicy};
 
 struct CoreBytes {
   uint16_t kind;
@@ -56,7 +57,8 @@ Status Damaged(const std::string& what) {
 bool KindExists(uint16_t kind) {
   return (kind >= static_cast<uint16_t>(OpKind::kModel) &&
           kind <= static_cast<uint16_t>(OpKind::kPart)) ||
-         kind == static_cast<uint16_t>(OpKind::kSeal);
+         (kind >= static_cast<uint16_t>(OpKind::kSeal) &&
+          kind <= static_cast<uint16_t>(OpKind::kNamespace));
 }
 
 }  // namespace
@@ -73,6 +75,10 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kPart: return "part";
     case OpKind::kBatch: return "batch";
     case OpKind::kSeal: return "seal";
+    case OpKind::kEvict: return "evict";
+    case OpKind::kFill: return "fill";
+    case OpKind::kKeep: return "keep";
+    case OpKind::kNamespace: return "namespace";
   }
   return "unknown";
 }
@@ -98,6 +104,7 @@ void EncodeOp(const Op& op, FieldWriter* into) {
   }
   for (const SealedRange& range : op.sealed) into->Bytes(kSealed, AsBytes(range));
   if (op.table.number != 0) into->Bytes(kTable, AsBytes(op.table));
+  if (op.policy.has_value()) into->Bytes(kPolicy, AsBytes(*op.policy));
 }
 
 Result<Op> DecodeOp(std::span<const std::byte> fields) {
@@ -153,6 +160,12 @@ Result<Op> DecodeOp(std::span<const std::byte> fields) {
       case kTable:
         if (!FromBytes(field.value, &op.table) || op.table.number == 0) return Damaged("bad table");
         break;
+      case kPolicy: {
+        OpPolicy policy;
+        if (!FromBytes(field.value, &policy)) return Damaged("bad policy");
+        op.policy = policy;
+        break;
+      }
       default: break;  // Not critical: made by a newer version for its own use.
     }
   }

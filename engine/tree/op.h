@@ -8,7 +8,7 @@
 //   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
 //   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
 //                      lane ranges (24 bytes each), content spans (40 bytes each), sealed ranges
-//                      (32 bytes each), table (16 bytes)
+//                      (32 bytes each), table (16 bytes), policy (24 bytes)
 //   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
 //                      record of the same unit, which alone changes the tree
 //   ingested append:   one kAppend record. Its lane ranges are what its payload carries (ids,
@@ -18,11 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/codec/fields.h"
 #include "cairn/branch.h"
+#include "cairn/keep.h"
 #include "wal/record.h"
 
 namespace cairn::engine {
@@ -40,6 +42,11 @@ enum class OpKind : uint16_t {
   kPart = 8,    // Carries payload of a later kAppend of its unit.
   kBatch = 9,
   kSeal = 10,  // other: snapshot table, position: its bytes; what it holds from now on.
+  kEvict =
+      11,      // branch that was chosen; sealed: what of its nodes loses its KV, to the lane's end.
+  kFill = 12,  // branch; lanes: KV of positions that had lost it, each range on one node.
+  kKeep = 13,  // branch; policy: pinned, priority, ttl.
+  kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
 };
 const char* OpKindName(uint16_t kind);
 
@@ -52,6 +59,8 @@ inline constexpr uint32_t kTokenLane = 0;  // Lane 1 + g: KV of group g.
 // States set at a position (`begin`); `count` is 1.
 inline constexpr uint32_t kSamplerLane = 0xFFFE;
 inline constexpr uint32_t kMetadataLane = 0xFFFF;
+// kEvict: of this node nothing needs KV any more (Node::kv_gone); `begin` 0, `count` 1.
+inline constexpr uint32_t kWholeNodeLane = 0xFFFC;
 
 // Which positions of a lane a record's payload carries, and the first strip that holds them.
 struct LaneRange {
@@ -79,6 +88,39 @@ struct OpTable {
 };
 static_assert(sizeof(OpTable) == 16);
 
+// How long something is kept; of a branch (kKeep, also with kCreate and kFork) or of a namespace.
+struct OpPolicy {
+  uint64_t max_bytes = UINT64_MAX;  // Namespace.
+  uint64_t ttl_ns = 0;
+  uint8_t priority = 0;  // Branch.
+  uint8_t pinned = 0;    // Branch.
+  uint8_t evict = 0;     // Namespace: 1 + Evict, or 0: as the store's options say.
+  uint8_t persist = 0;   // Namespace.
+  uint32_t zero = 0;
+  bool operator==(const OpPolicy&) const = default;
+  static OpPolicy Of(const NamespacePolicy& policy) {
+    return {.max_bytes = policy.max_bytes,
+            .ttl_ns = policy.ttl_ns,
+            .evict = static_cast<uint8_t>(policy.evict ? 1 + static_cast<int>(*policy.evict) : 0),
+            .persist = static_cast<uint8_t>(policy.persist)};
+  }
+  static OpPolicy Of(const Keep& keep) {
+    return {.ttl_ns = keep.ttl_ns,
+            .priority = keep.priority,
+            .pinned = static_cast<uint8_t>(keep.pinned ? 1 : 0)};
+  }
+  NamespacePolicy ns_policy() const {
+    NamespacePolicy policy{.max_bytes = max_bytes,
+                           .evict = {},
+                           .persist = static_cast<Persist>(persist),
+                           .ttl_ns = ttl_ns};
+    if (evict != 0) policy.evict = static_cast<Evict>(evict - 1);
+    return policy;
+  }
+  Keep keep() const { return {.pinned = pinned != 0, .priority = priority, .ttl_ns = ttl_ns}; }
+};
+static_assert(sizeof(OpPolicy) == 24);
+
 struct Op {
   OpKind kind{};
   uint16_t flags = 0;
@@ -93,6 +135,7 @@ struct Op {
   std::vector<ContentSpan> spans;
   std::vector<SealedRange> sealed;
   OpTable table;
+  std::optional<OpPolicy> policy{};
 };
 
 void EncodeOp(const Op& op, FieldWriter* into);

@@ -20,9 +20,10 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
   // a change and the note of how to undo it.
   undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
-  touched_.reserve(touched_.size() + 1);
+  touched_.reserve(touched_.size() + 1 + op.lanes.size());
+  filled_.reserve(filled_.size() + op.lanes.size());
   std::vector<std::pair<uint64_t, uint64_t>>& logged = tree_->logged_;
-  const size_t entries = logged.size() + touched_.size() + 1 + parts.size();
+  const size_t entries = logged.size() + touched_.size() + 1 + parts.size() + op.lanes.size();
   if (logged.capacity() < entries) logged.reserve(2 * entries);
   left_.reserve(left_.size() + 2);
   // Each of them may end in a node that cannot be decided about.
@@ -38,6 +39,10 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kRename: status = ApplyRename(op); break;
     case OpKind::kDrop: status = ApplyDrop(op); break;
     case OpKind::kSeal: status = ApplySeal(op); break;
+    case OpKind::kEvict: status = ApplyEvict(op); break;
+    case OpKind::kFill: status = ApplyFill(op); break;
+    case OpKind::kKeep: status = ApplyKeep(op); break;
+    case OpKind::kNamespace: status = ApplyNamespace(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
   }
@@ -66,8 +71,16 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     settle_marks(node.metadata);
     NoteLogged(location.segment, id);
   }
+  for (const Filled& filled : filled_) {
+    std::vector<Extent>& extents = tree_->MutableNode(filled.node)->lanes[filled.lane].extents;
+    const auto at = std::partition_point(extents.begin(), extents.end(),
+                                         [&](const Extent& e) { return e.begin < filled.begin; });
+    at->place.log = location;
+    at->prefix_bytes = location.bytes;
+  }
   undo_.clear();
   for (const uint64_t node : left_) tree_->CollectDead(node);
+  filled_.clear();
   touched_.clear();
   left_.clear();
 }
@@ -83,6 +96,7 @@ void Transaction::Rollback() {
     undo_.back()();
     undo_.pop_back();
   }
+  filled_.clear();
   touched_.clear();
   left_.clear();
 }
@@ -112,6 +126,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
   if (head->node != 0) left_.push_back(head->node);
   tree_->Touch(head);
   link(to == nullptr ? 0 : to->id, std::move(lengths));
+  if (!head->kv_evicted) NeedKv(to);
 }
 
 Status Transaction::ApplyModel(const Op& op) {
@@ -135,17 +150,25 @@ Status Transaction::ApplyCreate(const Op& op) {
   head.name = op.name;
   head.ns = op.ns;
   head.lengths.assign(1 + model->groups.size(), 0);
-  head.created_at_ns = head.updated_at_ns = op.time_ns;
-  undo_.push_back([tree = tree_, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
-    tree->names_.erase(key);
-    const auto made = tree->heads_.find(id);
-    if (made == tree->heads_.end()) return;
-    tree->memory_bytes_ -= made->second.charge;
-    tree->heads_.erase(made);
-    --tree->counts_.branches;
-  });
+  head.created_at_ns = head.updated_at_ns = head.used_at_ns = op.time_ns;
+  if (op.policy.has_value()) head.keep = op.policy->keep();
+  NamespaceUse* const use = &tree_->namespaces_.try_emplace(op.ns).first->second;
+  undo_.push_back(
+      [tree = tree_, use, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
+        tree->names_.erase(key);
+        const auto made = tree->heads_.find(id);
+        if (made == tree->heads_.end()) return;
+        tree->memory_bytes_ -= made->second.charge;
+        tree->heads_.erase(made);
+        --tree->counts_.branches;
+        --use->branches;
+      });
+  head.use = use;
   Head& made = tree_->heads_.emplace(op.branch, std::move(head)).first->second;
   ++tree_->counts_.branches;
+  ++use->branches;
+  use->dirty = true;
+  tree_->NoteExpiry(made);
   tree_->Charge(&made);
   tree_->Touch(&made);
   tree_->names_.emplace(op.ns, op.name, op.branch);
@@ -154,7 +177,7 @@ Status Transaction::ApplyCreate(const Op& op) {
 }
 
 Status Transaction::ApplyFork(const Op& op) {
-  const Head* source = tree_->FindHead(op.other);
+  Head* const source = tree_->MutableHead(op.other);
   if (source == nullptr) return Unfit(op, "no source branch #" + std::to_string(op.other));
   if (op.position > source->lengths[kTokenLane]) return Unfit(op, "position beyond the source");
   std::vector<uint64_t> lengths = source->lengths;
@@ -167,8 +190,13 @@ Status Transaction::ApplyFork(const Op& op) {
   create.name = op.name;
   create.ns = op.ns;
   create.time_ns = op.time_ns;
+  create.policy = op.policy;
+  tree_->Touch(source);
+  source->reused = true;  // Also when it is undone: somebody wanted to.
+  source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
   Head& head = tree_->heads_.at(op.branch);
+  head.reused = true;
   MoveHead(&head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
   return Status::Ok();
 }
@@ -183,6 +211,8 @@ Node* Transaction::MakeNode(const Op& op, const Head& head) {
   node->model = head.model;
   node->parent = op.other;
   node->owner = op.branch;
+  node->ns = head.ns;
+  node->use = &tree_->namespaces_.find(head.ns)->second;
   node->lanes.resize(head.lengths.size());
   for (size_t lane = 0; lane < head.lengths.size(); ++lane) {
     node->lanes[lane].start = node->lanes[lane].end = head.lengths[lane];
@@ -196,14 +226,17 @@ Node* Transaction::MakeNode(const Op& op, const Head& head) {
       --left->users;
     }
     tree->memory_bytes_ -= undone->second->charge;
+    --undone->second->use->nodes;
     tree->nodes_.erase(undone);
     --tree->counts_.nodes;
   });
   tree_->nodes_.emplace(op.node, std::move(made));
   ++tree_->counts_.nodes;
+  ++node->use->nodes;
   if (Node* const left = tree_->MutableNode(op.other); left != nullptr) {
     ++left->users;
     left->refs.insert({leave, Ref::kEdge, op.node});
+    NeedKv(left);
   }
   tree_->Charge(node);
   tree_->Touch(node);
@@ -230,10 +263,14 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
       if (node->lanes[lane].end != head->lengths[lane]) return Unfit(op, "not at the node's end");
     }
   }
-  undo_.push_back([tree = tree_, id = op.branch, before = head->updated_at_ns] {
-    tree->heads_.at(id).updated_at_ns = before;
-  });
+  undo_.push_back(
+      [tree = tree_, id = op.branch, before = head->updated_at_ns, evicted = head->kv_evicted] {
+        tree->heads_.at(id).updated_at_ns = before;
+        tree->heads_.at(id).kv_evicted = evicted;
+      });
   head->updated_at_ns = op.time_ns;
+  head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
+  head->kv_evicted = false;
   tree_->Touch(head);
   touched_.push_back(node->id);
   if (op.table.number != 0 || !op.sealed.empty()) {
@@ -272,7 +309,7 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
       while (!extents.empty() && extents.back().begin >= ends[lane]) {
-        tree->UseTable(extents.back().place, extents.back().count, -1);
+        tree->UseExtent(node, lane, extents.back(), -1);
         extents.pop_back();
       }
       node->lanes[lane].end = ends[lane];
@@ -340,7 +377,7 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, con
                           .op_index = op_index_,
                           .place = place,
                           .prefix_bytes = prefix_bytes});
-  tree_->UseTable(place, range.count, 1);
+  tree_->UseExtent(node, range.lane, lane.extents.back(), 1);
   if (place.known()) lane.extents.back().op_index = 0;  // A part is a record of one op.
   if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
   lane.end = range.begin + range.count;
@@ -389,12 +426,12 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     Lane& lane = node->lanes[i];
     lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
     lane.end = std::max(lane.start, std::min(lane.end, length));
-    for (const Extent& extent : cuts[i].extents) tree_->UseTable(extent.place, extent.count, -1);
+    for (const Extent& extent : cuts[i].extents) tree_->UseExtent(node, i, extent, -1);
     if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
       Extent head_part = cuts[i].extents.front();
       head_part.count = static_cast<uint32_t>(length - head_part.begin);
       lane.extents.push_back(head_part);
-      tree_->UseTable(head_part.place, head_part.count, 1);
+      tree_->UseExtent(node, i, head_part, 1);
     }
   }
   undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
@@ -403,10 +440,10 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
       if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
-        tree_->UseTable(lane.extents.back().place, lane.extents.back().count, -1);
+        tree_->UseExtent(node, i, lane.extents.back(), -1);
         lane.extents.pop_back();
       }
-      for (const Extent& extent : cuts[i].extents) tree_->UseTable(extent.place, extent.count, 1);
+      for (const Extent& extent : cuts[i].extents) tree_->UseExtent(node, i, extent, 1);
       lane.extents.insert(lane.extents.end(), cuts[i].extents.begin(), cuts[i].extents.end());
       lane.end = cuts[i].end;
     }
@@ -472,6 +509,7 @@ Status Transaction::ApplyDrop(const Op& op) {
     tree->names_.insert(name);
     undone.gone = false;
     ++tree->counts_.branches;
+    ++tree->namespaces_.find(undone.ns)->second.branches;
   });
   if (Node* const node = tree_->MutableNode(head->node); node != nullptr) {
     node->refs.erase(ref);
@@ -481,6 +519,9 @@ Status Transaction::ApplyDrop(const Op& op) {
   tree_->names_.erase(name);
   head->gone = true;
   --tree_->counts_.branches;
+  NamespaceUse& use = tree_->namespaces_.find(head->ns)->second;
+  --use.branches;
+  use.dirty = true;
   return Status::Ok();
 }
 
@@ -527,23 +568,33 @@ Status Transaction::SealLane(Node* node, const SealedRange& range, const Place& 
                       std::to_string(range.lane) + ": [" + std::to_string(range.begin) + ", " +
                       std::to_string(range.begin + range.count) + ") are not whole extents");
   }
-  const Tree::Recount recount(tree_, *node);
-  std::vector<Extent> before(first, last);
-  for (const Extent& extent : before) tree_->UseTable(extent.place, extent.count, -1);
-  tree_->UseTable(place, range.count, 1);
-  const auto at = static_cast<size_t>(first - extents.begin());
-  tree_->Touch(node);
-  node->dumped.LaneChanged(range.lane, at);
-  *first = {.begin = range.begin, .count = range.count, .place = place};
-  extents.erase(first + 1, last);
-  undo_.push_back([this, tree = tree_, node, &extents, at, before = std::move(before)] {
-    const Tree::Recount undone(tree, *node);
-    tree_->UseTable(extents[at].place, extents[at].count, -1);
-    for (const Extent& extent : before) tree_->UseTable(extent.place, extent.count, 1);
-    extents.erase(extents.begin() + static_cast<ptrdiff_t>(at));
-    extents.insert(extents.begin() + static_cast<ptrdiff_t>(at), before.begin(), before.end());
-  });
+  ReplaceExtents(node, range.lane, static_cast<size_t>(first - extents.begin()),
+                 static_cast<size_t>(last - extents.begin()),
+                 {{.begin = range.begin, .count = range.count, .place = place}});
   return Status::Ok();
+}
+
+// Extents [first, last) of a lane give way to others of the same positions.
+void Transaction::ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
+                                 std::vector<Extent> now) {
+  std::vector<Extent>& extents = node->lanes[lane].extents;
+  extents.reserve(extents.size() + now.size());
+  std::vector<Extent> before(extents.begin() + static_cast<ptrdiff_t>(first),
+                             extents.begin() + static_cast<ptrdiff_t>(last));
+  const auto swap = [tree = tree_, node, lane, &extents, first](size_t count,
+                                                                const std::vector<Extent>& into) {
+    const Tree::Recount recount(tree, *node);
+    const auto at = extents.begin() + static_cast<ptrdiff_t>(first);
+    const auto end = at + static_cast<ptrdiff_t>(count);
+    for (auto extent = at; extent != end; ++extent) tree->UseExtent(node, lane, *extent, -1);
+    extents.erase(at, end);
+    extents.insert(extents.begin() + static_cast<ptrdiff_t>(first), into.begin(), into.end());
+    for (const Extent& extent : into) tree->UseExtent(node, lane, extent, 1);
+  };
+  tree_->Touch(node);
+  node->dumped.LaneChanged(lane, first);
+  undo_.push_back([swap, count = now.size(), before = std::move(before)] { swap(count, before); });
+  swap(last - first, now);
 }
 
 Status Transaction::SealMark(Node* node, const SealedRange& range, const Place& place) {

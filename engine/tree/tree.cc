@@ -123,19 +123,27 @@ std::vector<ContentSpan> Tree::Spans(const Head& head, uint64_t begin, uint64_t 
 
 void Tree::Count(const Node& node, int sign) {
   const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
-  const std::vector<LayerGroup>& groups = models_.at(node.model)->groups;
+  uint64_t raw_bytes = 0;
   for (size_t i = 0; i < node.lanes.size(); ++i) {
     const Lane& lane = node.lanes[i];
-    const uint64_t positions = lane.end - lane.start;
+    const uint64_t position_bytes = PositionBytes(node, i);
+    raw_bytes += (lane.end - lane.start - lane.evicted) * position_bytes;
     if (i == kTokenLane) {
-      counts_.tokens += factor * positions;
-      counts_.raw_bytes += factor * positions * sizeof(TokenId);
+      counts_.tokens += factor * (lane.end - lane.start);
       continue;
     }
     counts_.kv_lanes += factor * (lane.extents.empty() ? 0 : 1);
     counts_.kv_extents += factor * lane.extents.size();
-    counts_.raw_bytes += factor * positions * groups[i - 1].token_bytes();
+    counts_.evicted_bytes += factor * lane.evicted * position_bytes;
   }
+  counts_.raw_bytes += factor * raw_bytes;
+  node.use->bytes += factor * raw_bytes;
+  node.use->dirty = true;
+}
+
+uint64_t Tree::PositionBytes(const Node& node, size_t lane) const {
+  return lane == kTokenLane ? sizeof(TokenId)
+                            : models_.at(node.model)->groups[lane - 1].token_bytes();
 }
 
 const Node* Tree::NodeAt(const Node* node, uint64_t position,
@@ -192,8 +200,14 @@ Result<Op> Tree::ResolveModel(const ModelSpec& spec) const {
   return op;
 }
 
-Result<Op> Tree::ResolveCreate(uint64_t model, const std::string& name,
-                               const std::string& ns) const {
+void Tree::SetKeep(Keep keep, Op* op) const {
+  const NamespaceUse* const use = FindNamespace(op->ns);
+  if (keep.ttl_ns == 0 && use != nullptr) keep.ttl_ns = use->policy.ttl_ns;
+  if (keep != Keep()) op->policy = OpPolicy::Of(keep);
+}
+
+Result<Op> Tree::ResolveCreate(uint64_t model, const std::string& name, const std::string& ns,
+                               Keep keep) const {
   if (FindModel(model) == nullptr) {
     return Status(StatusCode::kNotFound, "model " + std::to_string(model) + " is not registered");
   }
@@ -204,11 +218,12 @@ Result<Op> Tree::ResolveCreate(uint64_t model, const std::string& name,
   op.other = model;
   op.name = name;
   op.ns = ns;
+  SetKeep(keep, &op);
   return op;
 }
 
 Result<Op> Tree::ResolveFork(uint64_t branch, uint64_t position, const std::string& name,
-                             const std::string& ns) const {
+                             const std::string& ns, Keep keep) const {
   const Head* head = FindHead(branch);
   if (head == nullptr) return NoBranch(branch);
   CAIRN_RETURN_IF_ERROR(CheckName(name, ns));
@@ -223,6 +238,7 @@ Result<Op> Tree::ResolveFork(uint64_t branch, uint64_t position, const std::stri
   op.node = node == nullptr ? 0 : node->id;
   op.name = name;
   op.ns = ns;
+  SetKeep(keep, &op);
   return op;
 }
 

@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "cairn/keep.h"
 #include "engine/tree/op.h"
 
 namespace cairn::sstable {
@@ -43,14 +44,19 @@ class LsmIndex;
 
 namespace cairn::engine {
 
+// Instead of a table's number: nothing holds it any more. On disk.
+inline constexpr uint64_t kEvictedTable = UINT64_MAX;
+
 // Where content lies: in a record of the log, or, sealed, in a fragment of a snapshot table.
 struct Place {
   wal::Location log;          // Segment 0: not in the log, or not yet known (see Transaction).
-  uint64_t table = 0;         // Snapshot table, else 0.
+  uint64_t table = 0;         // Snapshot table, or kEvictedTable, else 0.
   uint32_t positions = 0;     // Of the fragment.
   uint64_t stored_bytes = 0;  // Of the fragment.
 
   bool known() const { return log.segment != 0 || table != 0; }
+  bool evicted() const { return table == kEvictedTable; }
+  bool in_table() const { return table != 0 && !evicted(); }
   // What `count` positions of the fragment take up; never nothing, since a table of which nothing
   // is needed is deleted.
   uint64_t Share(uint64_t count) const {
@@ -73,6 +79,7 @@ struct Lane {
   uint64_t start = 0;  // What lies below is on the parent.
   uint64_t end = 0;
   std::vector<Extent> extents;  // Contiguous from start to end.
+  uint64_t evicted = 0;         // Positions that lie nowhere any more.
 };
 
 // A state (sampler, metadata) that belongs after `position` tokens.
@@ -95,9 +102,24 @@ struct Ref {
 // many, and they are a block or two of the index.
 inline constexpr size_t kRefsKept = 64;
 
+// What the branches of a namespace hold. Whatever holds something, or has a policy, is in memory:
+// namespaces are tenants, not conversations.
+struct NamespaceUse {
+  NamespacePolicy policy;
+  uint64_t branches = 0, nodes = 0;
+  uint64_t bytes = 0;  // See NamespacePolicy::max_bytes.
+  bool dirty = false;  // The index does not have it so.
+  bool empty() const { return branches == 0 && nodes == 0 && policy == NamespacePolicy(); }
+};
+
 struct Node {
   uint64_t id = 0, model = 0, parent = 0;
-  uint64_t owner = 0;  // The one branch that may extend it.
+  uint64_t owner = 0;           // The one branch that may extend it.
+  std::string ns;               // Of the branch that made it...
+  NamespaceUse* use = nullptr;  // ...and what that has; set once it is in the tree.
+  // Of this node, and of all that leave it, nothing needs KV any more: what ends here or leaves is
+  // evicted itself. So its parent may lose the KV that only this one needed.
+  bool kv_gone = false;
   std::vector<Lane> lanes;
   std::vector<Mark> samplers, metadata;  // By position, one at each.
   std::vector<ContentSpan> spans;        // By begin.
@@ -140,17 +162,29 @@ struct Head {
   uint64_t id = 0, model = 0;
   uint64_t node = 0;  // 0: empty.
   std::string name, ns;
-  std::vector<uint64_t> lengths;  // One a lane.
+  const NamespaceUse* use = nullptr;  // Set once it is in the tree.
+  std::vector<uint64_t> lengths;      // One a lane.
   // Grows with every change of the branch's content. Two equal lengths may have different tokens
   // below them, two equal versions cannot.
   uint64_t version = 0;
   uint64_t created_at_ns = 0, updated_at_ns = 0;
+  Keep keep;
+  // Appended to, forked or read. Reading is not logged: after a crash that may be forgotten.
+  uint64_t used_at_ns = 0;
+  bool reused = false;      // Forked, a fork, or read.
+  bool kv_evicted = false;  // As far as other branches let it, since it was last written to.
+  uint64_t expires_at_ns() const {
+    return keep.pinned || keep.ttl_ns == 0 ? 0 : used_at_ns + keep.ttl_ns;
+  }
 
   // What the index has of it.
   struct Dumped {
     bool there = false;
     std::string name;
     uint64_t node = 0, length = 0;
+    Keep keep{};
+    uint64_t used_at_ns = 0;
+    bool kv_evicted = false;
   };
   Dumped dumped;
   bool dirty = false;         // In Tree::Dirty.
@@ -179,7 +213,8 @@ struct TreeCounts {
   uint64_t branches = 0, nodes = 0;
   uint64_t kv_lanes = 0, kv_extents = 0;
   uint64_t tokens = 0;
-  uint64_t raw_bytes = 0;  // KV of all lanes' positions, and the token ids.
+  uint64_t raw_bytes = 0;      // KV of all lanes' positions that have it, and the token ids.
+  uint64_t evicted_bytes = 0;  // KV that positions had.
   bool operator==(const TreeCounts&) const = default;
 };
 
@@ -210,6 +245,17 @@ class Tree {
   std::span<const std::pair<uint64_t, uint64_t>> logged() const { return logged_; }
   uint64_t next_id() const { return next_id_; }
   const TreeCounts& counts() const { return counts_; }
+  // What nodes held that died, as NamespaceUse::bytes counts; since this tree was opened.
+  uint64_t died_bytes() const { return died_bytes_; }
+  using Namespaces = std::map<std::string, NamespaceUse, std::less<>>;
+  const Namespaces& namespaces() const { return namespaces_; }
+  const NamespaceUse* FindNamespace(std::string_view ns) const {
+    const auto it = namespaces_.find(ns);
+    return it == namespaces_.end() ? nullptr : &it->second;
+  }
+  // The first branch to expire does so no earlier; 0: none does.
+  uint64_t expires_from_ns() const { return expires_from_ns_; }
+  void SetExpiresFrom(uint64_t ns) { expires_from_ns_ = ns; }
 
   std::vector<LanePiece> CollectLane(const Head& head, uint32_t lane, uint64_t begin,
                                      uint64_t end) const;
@@ -219,17 +265,39 @@ class Tree {
                        uint64_t* node = nullptr) const;
   std::vector<ContentSpan> Spans(const Head& head, uint64_t begin, uint64_t end) const;
 
+  // The positions of a lane of the path that have lost their KV, in order, joined.
+  struct Hole {
+    uint64_t node = 0;
+    uint64_t begin = 0, end = 0;
+  };
+  std::vector<Hole> Holes(const Head& head, uint32_t lane, uint64_t begin, uint64_t end) const;
+
   // --- Deciding. Every failure is an operating error of the caller.
   Result<Op> ResolveModel(const ModelSpec& spec) const;
-  Result<Op> ResolveCreate(uint64_t model, const std::string& name, const std::string& ns) const;
+  // A branch without a ttl gets that of its namespace.
+  Result<Op> ResolveCreate(uint64_t model, const std::string& name, const std::string& ns,
+                           Keep keep = {}) const;
   Result<Op> ResolveFork(uint64_t branch, uint64_t position, const std::string& name,
-                         const std::string& ns) const;
+                         const std::string& ns, Keep keep = {}) const;
   // `lanes` in any order with begin and count set; each must begin at the branch's lane length.
   Result<Op> ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
                            std::vector<ContentSpan> spans) const;
   Result<Op> ResolveRewind(uint64_t branch, uint64_t length) const;
   Result<Op> ResolveRename(uint64_t branch, const std::string& name) const;
   Result<Op> ResolveDrop(uint64_t branch) const;
+  Result<Op> ResolveKeep(uint64_t branch, const Keep& keep) const;
+  Result<Op> ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const;
+  // What only this branch needs loses its KV (evict.cc). What must be known of others and is not in
+  // memory is added to `missing`: then it is to be decided again with that.
+  struct Missing {
+    std::vector<uint64_t> branches, nodes;
+    bool any() const { return !branches.empty() || !nodes.empty(); }
+  };
+  Result<Op> ResolveEvict(uint64_t branch, Missing* missing) const;
+  // What the ranges of such an op hold, as NamespaceUse::bytes counts it.
+  uint64_t EvictedBytes(const Op& op) const;
+  // `lanes` with strips set, each within one Hole.
+  Result<Op> ResolveFill(uint64_t branch, std::vector<LaneRange> lanes) const;
   // The op that makes `table` the place of what was read from the `sources`: of each the part that
   // lies where it lay then. Without ranges nothing is left to seal.
   struct SealSource {
@@ -290,6 +358,9 @@ class Tree {
   // Of the first of them enough is known now: it dies or is left alone.
   void DecideFirst();
 
+  // The branch was read, or forked. Logged nowhere; may throw.
+  void NoteUsed(uint64_t branch, uint64_t now_ns);
+
   // Branches and nodes that changed since the last dump.
   size_t dirty_count() const { return dirty_.heads.size() + dirty_.nodes.size(); }
 
@@ -308,6 +379,10 @@ class Tree {
   void NoteUnsealed(Node* node, uint64_t tokens);  // May throw.
   void TrimRefs(uint64_t node);                    // REQUIRES: the index has all of them.
   void UseTable(const Place& place, uint64_t count, int sign);
+  // The same of positions of a lane, within a Recount of the node.
+  void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
+  uint64_t PositionBytes(const Node& node, size_t lane) const;
+  void NoteExpiry(const Head& head);
   void Charge(Node* node);
   void Charge(Head* head);
   void Remember(bool head, uint64_t id);  // For Trim. May throw.
@@ -333,6 +408,7 @@ class Tree {
   // The node of the head's path on which `position` tokens end; cuts `lengths` to what is on it.
   const Node* NodeAt(const Node* node, uint64_t position, std::vector<uint64_t>* lengths) const;
   Status CheckName(const std::string& name, const std::string& ns) const;
+  void SetKeep(Keep keep, Op* op) const;  // As ResolveCreate says.
   Status CheckCut(const Head& head, uint64_t position, const char* what) const;
 
   std::shared_ptr<sstable::LsmIndex> index_;
@@ -342,6 +418,9 @@ class Tree {
   std::unordered_map<uint64_t, Head> heads_;
   std::set<NameKey> names_;  // Of the heads in memory.
   std::map<uint64_t, TableUse> tables_;
+  Namespaces namespaces_;
+  uint64_t expires_from_ns_ = 0;
+  uint64_t died_bytes_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> logged_;
   TreeCounts counts_;
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
@@ -379,6 +458,14 @@ class Transaction {
   Status ApplyRename(const Op& op);
   Status ApplyDrop(const Op& op);
   Status ApplySeal(const Op& op);
+  Status ApplyEvict(const Op& op);
+  Status ApplyFill(const Op& op);
+  Status ApplyKeep(const Op& op);
+  Status ApplyNamespace(const Op& op);
+  void EvictRange(Node* node, uint32_t lane, uint64_t begin);
+  void NeedKv(Node* node);
+  void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
+                      std::vector<Extent> extents);
   void NameTable(const OpTable& table, uint64_t stored_bytes);
   Status SealLane(Node* node, const SealedRange& range, const Place& place);
   Status SealMark(Node* node, const SealedRange& range, const Place& place);
@@ -396,7 +483,13 @@ class Transaction {
   uint32_t op_index_ = 0;
   std::vector<std::function<void()>> undo_;
   std::vector<uint64_t> touched_;  // Nodes with new extents or marks.
-  std::vector<uint64_t> left_;     // Nodes that lost a head or an edge.
+  struct Filled {
+    uint64_t node = 0;
+    uint32_t lane = 0;
+    uint64_t begin = 0;
+  };
+  std::vector<Filled> filled_;  // Extents between others, whose place is not known yet.
+  std::vector<uint64_t> left_;  // Nodes that lost a head or an edge.
 };
 
 }  // namespace cairn::engine

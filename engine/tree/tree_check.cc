@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +38,10 @@ class RecordCheck {
       CheckModel(key, node.model, node.lanes);
       if (node.parent != 0 && !nodes_.contains(node.parent)) Bad(key, "its parent is missing");
       if (node.parent != 0 && !node.referred) Bad(key, "its parent does not know of it");
+      const auto parent = nodes_.find(node.parent);
+      if (parent != nodes_.end() && parent->second.kv_gone && !node.kv_gone) {
+        Bad(key, "it needs KV of its parent, where nothing is needed");
+      }
     }
     for (const auto& [id, head] : heads_) {
       const std::string key = Key('H', id);
@@ -44,6 +49,19 @@ class RecordCheck {
       if (!head.named) Bad(key, "it is missing, and the branch cannot be found by number");
       if (head.node != 0 && !nodes_.contains(head.node)) Bad(key, "its node is missing");
       if (head.node != 0 && !head.referred) Bad(key, "its node does not know of it");
+      const auto node = nodes_.find(head.node);
+      if (node != nodes_.end() && node->second.kv_gone && !head.kv_evicted) {
+        Bad(key, "it needs KV of its node, where nothing is needed");
+      }
+      if (!head.order.empty()) Bad(head.order, "it is missing");
+      if (!head.expiry.empty()) Bad(head.expiry, "it is missing");
+    }
+    for (const auto& [name, held] : namespaces_) {
+      if (held.branches != held.branches_said || held.nodes != held.nodes_said) {
+        Bad('P' + name, "it says " + std::to_string(held.branches_said) + " branches and " +
+                            std::to_string(held.nodes_said) + " nodes, there are " +
+                            std::to_string(held.branches) + " and " + std::to_string(held.nodes));
+      }
     }
     for (const auto& [table, node] : used_tables_) {
       if (tables_.contains(table)) continue;
@@ -55,12 +73,19 @@ class RecordCheck {
   struct SeenNode {
     uint64_t model, parent, start;
     size_t lanes;
+    bool kv_gone = false;
     bool referred = false;
   };
   struct SeenHead {
     uint64_t model, node, length;
     size_t lanes;
+    bool kv_evicted = false;
+    std::string order, expiry;  // Keys that are still to come.
     bool named = false, referred = false;
+  };
+  struct Held {
+    uint64_t branches = 0, nodes = 0;
+    uint64_t branches_said = 0, nodes_said = 0;
   };
 
   void Bad(std::string_view key, const std::string& what) { damaged_(Damaged(key, what)); }
@@ -73,7 +98,14 @@ class RecordCheck {
     switch (key[0]) {
       case 'B': {
         CAIRN_ASSIGN_OR_RETURN(const Head head, GetHead(key, value));
-        heads_[head.id] = {head.model, head.node, head.lengths[kTokenLane], head.lengths.size()};
+        heads_[head.id] = {head.model,
+                           head.node,
+                           head.lengths[kTokenLane],
+                           head.lengths.size(),
+                           head.kv_evicted,
+                           OrderKey(head, head.keep, head.used_at_ns, head.kv_evicted),
+                           ExpiryKey(head, head.keep, head.used_at_ns)};
+        ++namespaces_[head.ns].branches;
         return Status::Ok();
       }
       case 'C': return key == kCountsKey ? Status::Ok() : wrong_size();
@@ -85,13 +117,35 @@ class RecordCheck {
         return Status::Ok();
       }
       case 'N': return NodeOrChunk(key, value);
+      case 'P': {
+        NamespaceBytes bytes;
+        if (value.size() != sizeof(bytes)) return wrong_size();
+        std::memcpy(&bytes, value.data(), sizeof(bytes));
+        Held& held = namespaces_[std::string(key.substr(1))];
+        held.branches_said = bytes.branches;
+        held.nodes_said = bytes.nodes;
+        return Status::Ok();
+      }
       case 'R': return key.size() == kRefKeyBytes ? CheckRef(key) : wrong_size();
       case 'T':
         if (key.size() != kIdKeyBytes || value.size() != sizeof(TableBytes)) return wrong_size();
         tables_.insert(GetBig(key.substr(1)));
         return Status::Ok();
+      case 'U':
+        return key.size() > kEvictableSuffixBytes ? Tick(key, &SeenHead::order) : wrong_size();
+      case 'X': return key.size() == kExpiryKeyBytes ? Tick(key, &SeenHead::expiry) : wrong_size();
       default: return wrong_size();
     }
+  }
+
+  // What a branch should have there; the key ends with its id.
+  Status Tick(std::string_view key, std::string SeenHead::* expected) {
+    const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
+    if (head == heads_.end() || head->second.*expected != key) {
+      return Damaged(key, "its branch is missing or stands elsewhere");
+    }
+    (head->second.*expected).clear();
+    return Status::Ok();
   }
 
   Status CheckNumber(std::string_view key, std::string_view name) {
@@ -120,8 +174,9 @@ class RecordCheck {
     const Node::Dumped said = node->dumped;
     NoteDumped(node.get());
     if (whole_ && !node->dumped.SameChunks(said)) Bad(key, "chunks are missing");
+    ++namespaces_[node->ns].nodes;
     nodes_[node->id] = {node->model, node->parent, node->lanes[kTokenLane].start,
-                        node->lanes.size()};
+                        node->lanes.size(), node->kv_gone};
     for (size_t i = 0; i < node->lanes.size(); ++i) {
       uint64_t position = node->lanes[i].start;
       for (const Extent& extent : node->lanes[i].extents) {
@@ -142,7 +197,7 @@ class RecordCheck {
   }
 
   void Use(const Node& node, uint32_t lane, const Place& place, uint64_t begin, uint32_t count) {
-    if (place.table == 0) return;
+    if (!place.in_table()) return;
     used_tables_.emplace(place.table, node.id);
     sealed_(place.table, {.node = node.id, .begin = begin, .lane = lane, .count = count});
   }
@@ -181,6 +236,7 @@ class RecordCheck {
   bool whole_ = true;           // So far.
   std::unordered_map<uint64_t, SeenNode> nodes_;
   std::unordered_map<uint64_t, SeenHead> heads_;
+  std::map<std::string, Held, std::less<>> namespaces_;
   std::map<uint64_t, size_t> lanes_of_model_;
   std::set<uint64_t> tables_;
   std::map<uint64_t, uint64_t> used_tables_;  // And by which node first.

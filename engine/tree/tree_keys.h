@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
 
@@ -55,6 +55,30 @@ inline std::string LoggedKey(uint64_t segment, uint64_t node) {
   PutBig(&key, node, 8);
   return key;
 }
+inline std::string EvictableKey(std::string_view ns, const TreeRecords::Evictable& branch) {
+  std::string key = "U" + std::string(ns) + '\0';
+  PutBig(&key, branch.stage, 1);
+  PutBig(&key, branch.priority, 1);
+  PutBig(&key, branch.used_at_ns, 8);
+  PutBig(&key, branch.branch, 8);
+  return key;
+}
+// Where a branch stands in the order of eviction, and of expiry; empty: nowhere.
+inline std::string OrderKey(const Head& head, const Keep& keep, uint64_t used_at_ns,
+                            bool kv_evicted) {
+  if (keep.pinned) return "";
+  return EvictableKey(head.ns, {.stage = static_cast<uint8_t>(kv_evicted ? 1 : 0),
+                                .priority = keep.priority,
+                                .used_at_ns = used_at_ns,
+                                .branch = head.id});
+}
+inline std::string ExpiryKey(const Head& head, const Keep& keep, uint64_t used_at_ns) {
+  if (keep.pinned || keep.ttl_ns == 0) return "";
+  std::string key = Key('X', used_at_ns + keep.ttl_ns);
+  PutBig(&key, head.id, 8);
+  return key;
+}
+inline constexpr size_t kEvictableSuffixBytes = 18, kExpiryKeyBytes = 17;
 inline constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15, kRefKeyBytes = 26,
                         kLoggedKeyBytes = 17;
 inline constexpr char kCountsKey[] = "C";
@@ -88,12 +112,20 @@ struct TableBytes {
 };
 static_assert(sizeof(TableBytes) == 24);
 
+// And of a P record.
+struct NamespaceBytes {
+  OpPolicy policy;
+  uint64_t branches, nodes, bytes;
+};
+static_assert(sizeof(NamespaceBytes) == 48);
+
 // --- In tree_records.cc; what cannot be read is kCorruption naming the record.
 Result<Head> GetHead(std::string_view key, std::string_view value);
 // Without its chunks, which follow it; `dumped` says how many.
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
 Status AddChunk(std::string_view key, std::string_view value, Node* node);
-// The index has the node as it is.
+// The index has it as it is.
+void NoteDumped(Head* head);
 void NoteDumped(Node* node);
 
 }  // namespace cairn::engine

@@ -143,12 +143,16 @@ TreeNeeds NeedsOf(const Op& op) {
     case OpKind::kAppend:
     case OpKind::kRewind:
     case OpKind::kRename:
+    case OpKind::kEvict:
+    case OpKind::kFill:
+    case OpKind::kKeep:
     case OpKind::kDrop: needs.branches = {op.branch}; break;
     case OpKind::kSeal:
       for (const SealedRange& range : op.sealed) needs.nodes.push_back(range.node);
       break;
     case OpKind::kModel:
     case OpKind::kCreate:
+    case OpKind::kNamespace:
     case OpKind::kPart:
     case OpKind::kBatch: break;
   }

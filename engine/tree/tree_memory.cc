@@ -77,7 +77,7 @@ Status Tree::CheckFits(const Node& node) const {
     return Unfit(node.id, "its model is missing or has other groups");
   }
   const auto has_place = [&](const Place& place) {
-    return place.table == 0 || tables_.contains(place.table);
+    return !place.in_table() || tables_.contains(place.table);
   };
   for (const Lane& lane : node.lanes) {
     uint64_t position = lane.start;
@@ -101,6 +101,14 @@ Status Tree::Insert(std::unique_ptr<Node> node) {
   CAIRN_RETURN_IF_ERROR(CheckFits(*node));
   Node* const parent = MutableNode(node->parent);
   if (node->parent != 0 && parent == nullptr) return Unfit(node->id, "its parent is missing");
+  const auto use = namespaces_.find(node->ns);
+  if (use == namespaces_.end()) return Unfit(node->id, "its namespace is missing");
+  node->use = &use->second;
+  for (Lane& lane : node->lanes) {
+    for (const Extent& extent : lane.extents) {
+      if (extent.place.evicted()) lane.evicted += extent.count;
+    }
+  }
   std::erase_if(node->refs, [&](const Ref& ref) { return IsStale(node->id, ref); });
   const size_t dying = dirty_.nodes.size() + nodes_.size() + 1;
   if (dirty_.nodes.capacity() < dying) dirty_.nodes.reserve(2 * dying);
@@ -121,6 +129,11 @@ Status Tree::Insert(Head head) {
     return Status(StatusCode::kCorruption,
                   "the index: branch #" + std::to_string(head.id) +
                       ": its model or its node is missing, or it has other groups");
+  }
+  head.use = FindNamespace(head.ns);
+  if (head.use == nullptr) {
+    return Status(StatusCode::kCorruption,
+                  "the index: branch #" + std::to_string(head.id) + ": its namespace is missing");
   }
   Remember(/*head=*/true, head.id);
   names_.emplace(head.ns, head.name, head.id);
@@ -149,12 +162,22 @@ void Tree::InsertRefs(uint64_t id, std::span<const Ref> refs, const Ref& from) {
 
 // `count` positions that lie at `place` are needed (1) or not any more (-1).
 void Tree::UseTable(const Place& place, uint64_t count, int sign) {
-  if (place.table == 0) return;
+  if (!place.in_table()) return;
   TableUse& use = tables_.at(place.table);
   const uint64_t bytes = place.Share(count);
   CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
   use.live_bytes += sign > 0 ? bytes : -bytes;
   use.dirty = true;
+}
+
+void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
+  const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
+  if (extent.place.evicted()) node->lanes[lane].evicted += factor * extent.count;
+  if (!extent.place.in_table()) return;
+  UseTable(extent.place, extent.count, sign);
+  // Count takes it for raw.
+  node->use->bytes +=
+      factor * (extent.place.Share(extent.count) - extent.count * PositionBytes(*node, lane));
 }
 
 // Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
@@ -168,17 +191,20 @@ void Tree::CollectDead(uint64_t id) {
       return;
     }
     Touch(node);
+    const uint64_t held = node->use->bytes;
     Count(*node, -1);
     --counts_.nodes;
-    for (Lane& lane : node->lanes) {
-      for (const Extent& extent : lane.extents) UseTable(extent.place, extent.count, -1);
-      lane.extents = {};
+    --node->use->nodes;
+    for (size_t i = 0; i < node->lanes.size(); ++i) {
+      for (const Extent& extent : node->lanes[i].extents) UseExtent(node, i, extent, -1);
+      node->lanes[i].extents = {};
     }
     for (std::vector<Mark>* marks : {&node->samplers, &node->metadata}) {
       for (const Mark& mark : *marks) UseTable(mark.place, 1, -1);
       *marks = {};
     }
     node->spans = {};
+    died_bytes_ += held - node->use->bytes;
     node->gone = true;
     Charge(node);
     id = node->parent;

@@ -26,21 +26,32 @@ enum HeadField : uint16_t {
   kHeadCreated = 5,
   kHeadUpdated = 6,
   kHeadVersion = 7,
+  kHeadUsed = 8,
+  kHeadKeep = 9,  // KeepBytes; without: all zero.
 };
-constexpr std::array<uint16_t, 7> kHeadFields = {1, 2, 3, 4, 5, 6, 7};
+constexpr std::array<uint16_t, 9> kHeadFields = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 enum NodeField : uint16_t {
   kNodeModel = 1,
   kNodeParent = 2,
   kNodeOwner = 3,
   kNodeLanes = 4,   // LaneBytes each.
   kNodeStates = 5,  // Chunks of samplers, metadata, spans: u32 each.
+  kNodeNamespace = 6,
+  kNodeKvGone = 7,  // 1, or absent.
 };
-constexpr std::array<uint16_t, 5> kNodeFields = {1, 2, 3, 4, 5};
+constexpr std::array<uint16_t, 7> kNodeFields = {1, 2, 3, 4, 5, 6, 7};
+
+struct KeepBytes {
+  uint64_t ttl_ns;
+  uint8_t priority, pinned, kv_evicted, reused;
+  uint32_t zero;
+};
+static_assert(sizeof(KeepBytes) == 16);
 
 struct CountBytes {
-  uint64_t branches, nodes, kv_lanes, kv_extents, tokens, raw_bytes, next_id;
+  uint64_t branches, nodes, kv_lanes, kv_extents, tokens, raw_bytes, evicted_bytes, next_id;
 };
-static_assert(sizeof(CountBytes) == 56);
+static_assert(sizeof(CountBytes) == 64);
 struct LaneBytes {
   uint64_t start, end;
   uint32_t chunks, zero;
@@ -150,6 +161,28 @@ Status DeleteName(const Head& head, sstable::WriteBatch* batch) {
   return batch->Delete('B' + NameBytes(head.ns, head.dumped.name, head.id));
 }
 
+Status Move(const std::string& from, const std::string& to, sstable::WriteBatch* batch) {
+  if (from == to) return Status::Ok();
+  if (!from.empty()) CAIRN_RETURN_IF_ERROR(batch->Delete(from));
+  return to.empty() ? Status::Ok() : batch->Put(to, "");
+}
+
+// The records of the orders in which branches go.
+Status PutOrders(const Head& head, sstable::WriteBatch* batch) {
+  const Head::Dumped& was = head.dumped;
+  std::string order, expiry, order_was, expiry_was;
+  if (!head.gone) {
+    order = OrderKey(head, head.keep, head.used_at_ns, head.kv_evicted);
+    expiry = ExpiryKey(head, head.keep, head.used_at_ns);
+  }
+  if (was.there) {
+    order_was = OrderKey(head, was.keep, was.used_at_ns, was.kv_evicted);
+    expiry_was = ExpiryKey(head, was.keep, was.used_at_ns);
+  }
+  CAIRN_RETURN_IF_ERROR(Move(order_was, order, batch));
+  return Move(expiry_was, expiry, batch);
+}
+
 Status PutHead(const Head& head, sstable::WriteBatch* batch) {
   const Head::Dumped& dumped = head.dumped;
   const std::string name = NameBytes(head.ns, head.name, head.id);
@@ -161,6 +194,11 @@ Status PutHead(const Head& head, sstable::WriteBatch* batch) {
   fields.U64(kHeadCreated, head.created_at_ns);
   fields.U64(kHeadUpdated, head.updated_at_ns);
   fields.U64(kHeadVersion, head.version);
+  fields.U64(kHeadUsed, head.used_at_ns);
+  const KeepBytes keep{head.keep.ttl_ns, head.keep.priority, head.keep.pinned,
+                       head.kv_evicted,  head.reused,        0};
+  fields.Bytes(kHeadKeep, std::as_bytes(std::span(&keep, 1)));
+  CAIRN_RETURN_IF_ERROR(PutOrders(head, batch));
   CAIRN_RETURN_IF_ERROR(batch->Put('B' + name, Text(fields.bytes())));
   if (!dumped.there || IsRenamed(head)) CAIRN_RETURN_IF_ERROR(batch->Put(Key('H', head.id), name));
   const uint64_t length = head.lengths[kTokenLane];
@@ -176,6 +214,7 @@ Status DeleteHead(const Head& head, sstable::WriteBatch* batch) {
   const Head::Dumped& dumped = head.dumped;
   if (!dumped.there) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(DeleteName(head, batch));
+  CAIRN_RETURN_IF_ERROR(PutOrders(head, batch));
   CAIRN_RETURN_IF_ERROR(batch->Delete(Key('H', head.id)));
   if (dumped.node == 0) return Status::Ok();
   return batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id}));
@@ -205,6 +244,8 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.U64(kNodeOwner, node.owner);
   fields.Bytes(kNodeLanes, std::as_bytes(std::span<const LaneBytes>(lanes)));
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
+  if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
+  if (node.kv_gone) fields.U64(kNodeKvGone, 1);
   if (!node.in_index && node.parent != 0) {
     const Ref edge{node.lanes[kTokenLane].start, Ref::kEdge, node.id};
     CAIRN_RETURN_IF_ERROR(batch->Put(RefKey(node.parent, edge), ""));
@@ -257,7 +298,17 @@ Result<Head> GetHead(std::string_view key, std::string_view value) {
   }
   head.lengths.resize(lengths.size() / sizeof(uint64_t));
   std::memcpy(head.lengths.data(), lengths.data(), lengths.size());
-  head.dumped = {true, head.name, head.node, head.lengths[kTokenLane]};
+  head.used_at_ns = fields.U64Or(kHeadUsed, 0);
+  KeepBytes keep{};
+  if (const auto bytes = fields.BytesOr(kHeadKeep, {}); bytes.size() == sizeof(keep)) {
+    std::memcpy(&keep, bytes.data(), sizeof(keep));
+  } else {
+    return Damaged(key, "bad policy");
+  }
+  head.keep = {.pinned = keep.pinned != 0, .priority = keep.priority, .ttl_ns = keep.ttl_ns};
+  head.kv_evicted = keep.kv_evicted != 0;
+  head.reused = keep.reused != 0;
+  NoteDumped(&head);
   return head;
 }
 
@@ -269,6 +320,8 @@ Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view val
   node->model = fields.U64Or(kNodeModel, 0);
   node->parent = fields.U64Or(kNodeParent, 0);
   node->owner = fields.U64Or(kNodeOwner, 0);
+  node->ns = fields.TextOr(kNodeNamespace, "");
+  node->kv_gone = fields.U64Or(kNodeKvGone, 0) != 0;
   const auto lanes = fields.BytesOr(kNodeLanes, {});
   if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
   for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
@@ -295,6 +348,17 @@ Status AddChunk(std::string_view key, std::string_view value, Node* node) {
   if (lane == kSpanLane) return GetChunk(key, value, &node->spans);
   if (lane >= node->lanes.size()) return Damaged(key, "no such lane");
   return GetChunk(key, value, &node->lanes[lane].extents);
+}
+
+// Of a head that is dumped the room for its name was reserved.
+void NoteDumped(Head* head) {
+  head->dumped.there = true;
+  head->dumped.name = head->name;
+  head->dumped.node = head->node;
+  head->dumped.length = head->lengths[kTokenLane];
+  head->dumped.keep = head->keep;
+  head->dumped.used_at_ns = head->used_at_ns;
+  head->dumped.kv_evicted = head->kv_evicted;
 }
 
 void NoteDumped(Node* node) {
@@ -351,6 +415,13 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
     const TableBytes bytes{table.bytes, table.sealed_bytes, table.live_bytes};
     CAIRN_RETURN_IF_ERROR(batch->Put(Key('T', id), Text(std::as_bytes(std::span(&bytes, 1)))));
   }
+  for (const auto& [name, use] : tree->namespaces_) {
+    if (!use.dirty) continue;
+    const NamespaceBytes bytes{OpPolicy::Of(use.policy), use.branches, use.nodes, use.bytes};
+    CAIRN_RETURN_IF_ERROR(use.empty()
+                              ? batch->Delete('P' + name)
+                              : batch->Put('P' + name, Text(std::as_bytes(std::span(&bytes, 1)))));
+  }
   std::sort(tree->logged_.begin(), tree->logged_.end());
   for (size_t i = 0; i < tree->logged_.size(); ++i) {
     const auto& [segment, node] = tree->logged_[i];
@@ -358,8 +429,8 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
     CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
   const TreeCounts& sums = tree->counts_;
-  const CountBytes counts{sums.branches, sums.nodes,     sums.kv_lanes, sums.kv_extents,
-                          sums.tokens,   sums.raw_bytes, tree->next_id_};
+  const CountBytes counts{sums.branches, sums.nodes,     sums.kv_lanes,      sums.kv_extents,
+                          sums.tokens,   sums.raw_bytes, sums.evicted_bytes, tree->next_id_};
   CAIRN_RETURN_IF_ERROR(batch->Put(kCountsKey, Text(std::as_bytes(std::span(&counts, 1)))));
   NoteAllDumped(tree);
   return Status::Ok();
@@ -382,6 +453,10 @@ void TreeRecords::NoteAllDumped(Tree* tree) {
     tree->TrimRefs(node.parent);
     tree->Charge(&node);
   }
+  for (auto it = tree->namespaces_.begin(); it != tree->namespaces_.end();) {
+    it->second.dirty = false;
+    it = it->second.empty() ? tree->namespaces_.erase(it) : std::next(it);
+  }
   for (const uint64_t id : dirty.heads) {
     const auto found = tree->heads_.find(id);
     if (found == tree->heads_.end()) continue;
@@ -391,10 +466,7 @@ void TreeRecords::NoteAllDumped(Tree* tree) {
       tree->heads_.erase(found);
       continue;
     }
-    head.dumped.there = true;
-    head.dumped.name = head.name;
-    head.dumped.node = head.node;
-    head.dumped.length = head.lengths[kTokenLane];
+    NoteDumped(&head);
     head.dirty = false;
     tree->TrimRefs(head.node);
     tree->Charge(&head);
@@ -415,8 +487,8 @@ Status TreeRecords::LoadRoots(Tree* tree) {
     CountBytes bytes;
     if (counts->size() != sizeof(bytes)) return Damaged(kCountsKey, "bad sums");
     std::memcpy(&bytes, counts->data(), sizeof(bytes));
-    tree->counts_ = {bytes.branches,   bytes.nodes,  bytes.kv_lanes,
-                     bytes.kv_extents, bytes.tokens, bytes.raw_bytes};
+    tree->counts_ = {bytes.branches, bytes.nodes,     bytes.kv_lanes,     bytes.kv_extents,
+                     bytes.tokens,   bytes.raw_bytes, bytes.evicted_bytes};
     tree->next_id_ = bytes.next_id;
   }
   const auto models = index.NewScan({.end = "N", .read = {}});
@@ -427,6 +499,23 @@ Status TreeRecords::LoadRoots(Tree* tree) {
     tree->models_[GetBig(key.substr(1))] = std::make_shared<const ModelSpec>(std::move(spec));
   }
   CAIRN_RETURN_IF_ERROR(models->status());
+  const auto namespaces = index.NewScan({.end = "Q", .read = {}});
+  for (namespaces->Seek("P"); namespaces->valid(); namespaces->Next()) {
+    NamespaceBytes bytes;
+    if (namespaces->value()->size() != sizeof(bytes)) {
+      return Damaged(namespaces->key(), "bad namespace");
+    }
+    std::memcpy(&bytes, namespaces->value()->data(), sizeof(bytes));
+    tree->namespaces_[std::string(namespaces->key().substr(1))] = {
+        bytes.policy.ns_policy(), bytes.branches, bytes.nodes, bytes.bytes, false};
+  }
+  CAIRN_RETURN_IF_ERROR(namespaces->status());
+  const auto expiring = index.NewScan({.end = "Y", .read = {}});
+  if (expiring->Seek("X"); expiring->valid()) {
+    if (expiring->key().size() != kExpiryKeyBytes) return Damaged(expiring->key(), "no such kind");
+    tree->expires_from_ns_ = GetBig(expiring->key().substr(1, 8));
+  }
+  CAIRN_RETURN_IF_ERROR(expiring->status());
   const auto tables = index.NewScan({.end = "U", .read = {}});
   for (tables->Seek("T"); tables->valid(); tables->Next()) {
     TableBytes bytes;
@@ -509,6 +598,45 @@ Result<Ref> TreeRecords::ReadRefs(sstable::LsmIndex& index, uint64_t node, const
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
   return Ref();
+}
+
+Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadEvictable(sstable::LsmIndex& index,
+                                                                       std::string_view ns,
+                                                                       const Evictable& from,
+                                                                       size_t limit) {
+  std::vector<Evictable> found;
+  const std::string prefix = "U" + std::string(ns) + '\0';
+  const auto scan = index.NewScan({.end = "V", .read = {}});
+  for (scan->Seek(EvictableKey(ns, from));
+       scan->valid() && scan->key().starts_with(prefix) && found.size() < limit; scan->Next()) {
+    const std::string_view key = scan->key();
+    if (key.size() != prefix.size() + kEvictableSuffixBytes) return Damaged(key, "no such kind");
+    const std::string_view order = key.substr(prefix.size());
+    found.push_back({.stage = static_cast<uint8_t>(order[0]),
+                     .priority = static_cast<uint8_t>(order[1]),
+                     .used_at_ns = GetBig(order.substr(2, 8)),
+                     .branch = GetBig(order.substr(10, 8))});
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return found;
+}
+
+Result<std::vector<uint64_t>> TreeRecords::ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
+                                                       size_t limit, uint64_t* next_ns) {
+  std::vector<uint64_t> expired;
+  *next_ns = 0;
+  const auto scan = index.NewScan({.end = "Y", .read = {}});
+  for (scan->Seek("X"); scan->valid(); scan->Next()) {
+    if (scan->key().size() != kExpiryKeyBytes) return Damaged(scan->key(), "no such kind");
+    const uint64_t at_ns = GetBig(scan->key().substr(1, 8));
+    if (at_ns > now_ns || expired.size() == limit) {
+      *next_ns = at_ns;
+      break;
+    }
+    expired.push_back(GetBig(scan->key().substr(9, 8)));
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return expired;
 }
 
 Status TreeRecords::ReadLogged(sstable::LsmIndex& index, uint64_t segment,

@@ -9,13 +9,18 @@
 //   M <model>                             a registered model
 //   N <node>                              a node: parent, owner, lanes; how many chunks it has
 //   N <node> <lane> <chunk>               up to kChunkEntries extents, states or spans, in order
+//   P <namespace>                         a namespace: its policy, and what it holds
 //   R <node> ~<position> ~<kind> ~<id>    a branch that ends on the node or a node that leaves it;
 //                                         complements, so that the farthest comes first
 //   T <table>                             a snapshot table
+//   U <namespace> 0 <stage> <priority> <used at> <branch>
+//                                         a branch that may be evicted, in the order in which that
+//                                         happens; stage 0: its KV is still to go, 1: it is gone
+//   X <expires at> <branch>               a branch with a time to live
 //
-// Keys are the letter and big-endian numbers (u64; lane u16, chunk u32, kind u8), so that a node's
-// records lie together. Nothing is counted: whether a node is needed is whether it has a first R
-// record, and up to where, what that one says.
+// Keys are the letter and big-endian numbers (u64; lane u16, chunk u32, kind, stage and priority
+// u8), so that a node's records lie together. Nothing is counted: whether a node is needed is
+// whether it has a first R record, and up to where, what that one says.
 //
 // What changed since the last dump is known to the tree (Tree::Dirty); a dump writes that and
 // nothing else, and of a long lane only the chunks from the first change on. All of it are blind
@@ -61,6 +66,20 @@ class TreeRecords {
                            std::vector<uint64_t>* nodes);
   static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
                              sstable::WriteBatch* batch);
+
+  // At most `limit` branches of a namespace in the order in which they are evicted, from `from` on:
+  // as they were at the last dump.
+  struct Evictable {
+    uint8_t stage = 0, priority = 0;
+    uint64_t used_at_ns = 0, branch = 0;
+    auto operator<=>(const Evictable&) const = default;
+  };
+  static Result<std::vector<Evictable>> ReadEvictable(sstable::LsmIndex& index, std::string_view ns,
+                                                      const Evictable& from, size_t limit);
+  // Branches that expire by then, at most `limit`; `next_ns`: when the next one after them does, 0:
+  // none. As they were at the last dump.
+  static Result<std::vector<uint64_t>> ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
+                                                   size_t limit, uint64_t* next_ns);
 
   // Every record against the others, for verification: what a record names exists and names it
   // back, lanes have no gaps. Tells of each damage and goes on; of every stretch that lies in a

@@ -143,7 +143,9 @@ TEST_P(AppendTest, FillIsChecked) {
   EXPECT_FAILS(chat_.Fill(*kv.View(0, 8), options), StatusCode::kConflict, "8 tokens");
   ASSERT_OK(chat_.Fill(*kv.View(0, 5)));
   ASSERT_OK(chat_.Fill(*kv.View(5, 3)));
-  EXPECT_FAILS(chat_.Fill(*kv.View(5, 3)), StatusCode::kInvalidArgument) << "written once";
+  KvSet other(model_, Layout::kNhd, 0, 8);
+  EXPECT_OK(chat_.Fill(*other.View(0, 8))) << "written once";
+  EXPECT_FAILS(chat_.Fill(*kv.View(5, 4)), StatusCode::kInvalidArgument, "beyond the 8 tokens");
   EXPECT_TRUE(HasKv(chat_, model_, 0, 8));
 }
 

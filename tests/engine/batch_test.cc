@@ -24,9 +24,7 @@ class BatchTest : public WorldTest {
   // Everything that can be seen.
   std::string Picture() {
     std::string picture;
-    const auto namespaces = store_.Namespaces();
-    EXPECT_OK(namespaces);
-    for (const std::string& ns : *namespaces) {
+    for (const std::string& ns : NamesOf(store_)) {
       auto page = store_.ListBranches(ns, "", 1000);
       EXPECT_OK(page);
       for (const BranchInfo& info : page->branches) {

@@ -210,10 +210,10 @@ TEST_P(BranchTest, NamesAreUniqueInTheirNamespace) {
   ASSERT_OK(again.Rename("chat")) << "its own name";
   ASSERT_OK(again.Drop());
   ASSERT_OK(create("chat", ""));
-  EXPECT_EQ((std::vector<std::string>{"", "a", std::string(256, 's')}), *store_.Namespaces());
+  EXPECT_EQ((std::vector<std::string>{"", "a", std::string(256, 's')}), NamesOf(store_));
   Reopen();
   EXPECT_EQ(chat_.id(), Find("renamed").id());
-  EXPECT_EQ((std::vector<std::string>{"", "a", std::string(256, 's')}), *store_.Namespaces());
+  EXPECT_EQ((std::vector<std::string>{"", "a", std::string(256, 's')}), NamesOf(store_));
 }
 
 TEST_P(BranchTest, ListingByPrefixInPages) {

@@ -58,6 +58,14 @@ class WorldTest : public ::testing::TestWithParam<std::string> {
   Store store_;
 };
 
+inline std::vector<std::string> NamesOf(const Store& store) {
+  const auto namespaces = store.Namespaces();
+  EXPECT_OK(namespaces);
+  std::vector<std::string> names;
+  for (const NamespaceInfo& one : *namespaces) names.push_back(one.name);
+  return names;
+}
+
 inline Delta MakeDelta(std::span<const TokenId> tokens, const KvView* kv = nullptr) {
   Delta delta;
   delta.tokens = tokens;

@@ -102,9 +102,7 @@ TEST_P(TreeMemoryTest, ListingsAreWholeWhateverIsInMemory) {
         ASSERT_EQ(id, static_cast<uint64_t>(branch->id()));
       }
     }
-    auto listed = store_.Namespaces();
-    ASSERT_OK(listed);
-    ASSERT_EQ(with_branches, *listed);
+    ASSERT_EQ(with_branches, NamesOf(store_));
   }
   EXPECT_GT(loads, 0u);
 }
@@ -225,7 +223,6 @@ TEST(TreeMemory, ADamagedIndexRecordCostsItsBranch) {
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   EXPECT_FAILS(store.FindBranch("n1000"), StatusCode::kCorruption, "offset 0");
   EXPECT_FAILS(store.ListBranches("", "", 10), StatusCode::kCorruption, "offset 0");
-  EXPECT_FAILS(store.Namespaces(), StatusCode::kCorruption, "offset 0");
   EXPECT_FAILS(store.CreateBranch(ModelId{1}, {.name = "n1000"}), StatusCode::kCorruption);
   ASSERT_OK_ASSIGN(const Branch last, store.FindBranch("n2999"));
   EXPECT_EQ(2u, *last.length());

@@ -51,7 +51,8 @@ Result<std::vector<BranchInfo>> ListAll(const Store& store, const std::optional<
   if (ns.has_value()) {
     names.push_back(*ns);
   } else {
-    CAIRN_ASSIGN_OR_RETURN(names, store.Namespaces());
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
+    for (const NamespaceInfo& one : all) names.push_back(one.name);
   }
   for (const std::string& name : names) {
     std::string cursor;

@@ -65,9 +65,9 @@ Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   }
   std::vector<std::string> names{ns};
   if (!arguments.one_namespace) {
-    CAIRN_ASSIGN_OR_RETURN(std::vector<std::string> namespaces, store.Namespaces());
-    for (std::string& name : namespaces) {
-      if (name > ns) names.push_back(std::move(name));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> namespaces, store.Namespaces());
+    for (const NamespaceInfo& one : namespaces) {
+      if (one.name > ns) names.push_back(one.name);
     }
   }
   for (const std::string& name : names) {

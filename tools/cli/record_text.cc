@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli/record_text.h"
 
+#include <algorithm>
+
 #include "base/codec/fields.h"
 #include "engine/commit/kv_layout.h"
 #include "wal/format.h"
@@ -103,6 +105,19 @@ Json TokensOf(const wal::RecordView& view, const StoreId& store) {
 
 std::string Id(const char* what, uint64_t id) { return std::string(what) + std::to_string(id); }
 
+// Of a branch or a namespace, what is not as by default.
+std::string PolicyText(const engine::Op& op) {
+  const engine::OpPolicy policy = op.policy.value_or(engine::OpPolicy{});
+  std::string text;
+  if (policy.pinned != 0) text += " pinned";
+  if (policy.priority != 0) text += Id(" priority ", policy.priority);
+  if (policy.ttl_ns != 0) text += " ttl " + std::to_string(policy.ttl_ns / 1'000'000'000) + " s";
+  if (policy.max_bytes != UINT64_MAX) text += Id(" max_bytes ", policy.max_bytes);
+  if (policy.evict != 0) text += Id(" evict ", policy.evict - 1u);
+  if (policy.persist != 0) text += Id(" persist ", policy.persist);
+  return text;
+}
+
 }  // namespace
 
 std::string OpText(const engine::Op& op) {
@@ -127,6 +142,16 @@ std::string OpText(const engine::Op& op) {
     case engine::OpKind::kDrop: return text + Id(" branch ", op.branch);
     case engine::OpKind::kSeal:
       return text + Id(" into table ", op.other) + ": " + Plural(op.sealed.size(), "fragment");
+    case engine::OpKind::kEvict: {
+      const auto lanes = std::count_if(op.sealed.begin(), op.sealed.end(), [](const auto& range) {
+        return range.lane != engine::kWholeNodeLane;
+      });
+      return text + Id(" branch ", op.branch) + ": KV of " +
+             Plural(static_cast<uint64_t>(lanes), "node lane");
+    }
+    case engine::OpKind::kFill: text += Id(" branch ", op.branch); break;
+    case engine::OpKind::kKeep: return text + Id(" branch ", op.branch) + PolicyText(op);
+    case engine::OpKind::kNamespace: return text + " \"" + Printable(op.ns) + "\"" + PolicyText(op);
     case engine::OpKind::kAppend:
       text += Id(" branch ", op.branch) + Id(" node ", op.node);
       if ((op.flags & engine::kOpNewNode) != 0) {

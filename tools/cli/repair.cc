@@ -70,11 +70,11 @@ class CutFinder final : public LogVisitor {
 
 Result<std::vector<BranchInfo>> AllBranches(const Store& store) {
   std::vector<BranchInfo> branches;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> namespaces, store.Namespaces());
-  for (const std::string& ns : namespaces) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> namespaces, store.Namespaces());
+  for (const NamespaceInfo& ns : namespaces) {
     std::string cursor;
     do {
-      CAIRN_ASSIGN_OR_RETURN(const BranchPage page, store.ListBranches(ns, "", 1000, cursor));
+      CAIRN_ASSIGN_OR_RETURN(const BranchPage page, store.ListBranches(ns.name, "", 1000, cursor));
       branches.insert(branches.end(), page.branches.begin(), page.branches.end());
       cursor = page.cursor;
     } while (!cursor.empty());

@@ -85,6 +85,8 @@ struct AppendOptions {
   // kConflict, naming the real length, when the branch is not this long: makes a retry after an
   // unknown outcome harmless.
   std::optional<uint64_t> expected_length{};
+  // The last append of a turn: with Persist::kTurnEnd the one whose KV is kept.
+  bool ends_turn = false;
   uint64_t timeout_ns = UINT64_MAX;     // From the call; then kDeadlineExceeded or kUnknownOutcome.
   Overload overload = Overload::kFail;  // Append only.
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
@@ -94,6 +96,7 @@ struct AppendOptions {
 struct BranchOptions {
   std::string name{};  // Unique in its namespace; at most 256 bytes; empty: unnamed.
   std::string ns{};    // Namespace; at most 256 bytes.
+  Keep keep{};
   Durability durability = Durability::kProcess;
 };
 
@@ -105,6 +108,15 @@ struct BranchInfo {
   uint64_t length = 0;                            // Tokens.
   std::vector<uint64_t> kv_lengths{};             // One a layer group.
   uint64_t created_at_ns = 0, updated_at_ns = 0;  // Since 1970, written down only.
+  uint64_t used_at_ns = 0;  // Appended to, forked or restored; the latter is lost in a crash.
+  Keep keep{};
+};
+
+// Positions of a layer group that lost their KV (cairn/keep.h).
+struct KvHole {
+  uint32_t group = 0;
+  uint64_t begin = 0, end = 0;
+  bool operator==(const KvHole&) const = default;
 };
 
 // One stretch of the path from the root to the head.
@@ -190,8 +202,16 @@ class Branch {
   // Staging for positions [length, length + positions). kBusy when staging memory is used up,
   // kInvalidArgument when it could never hold so many.
   Result<Draft> BeginAppend(uint64_t positions);
-  // Attaches recomputed KV to positions that have none: each group from its kv_length on.
+  // Attaches recomputed KV to positions that have none: from a group's kv_length on, and those that
+  // were evicted (EvictedKv). Of the view what lies below kv_length and is there already is left
+  // alone, so that the KV of a whole prefix may be given; up to kv_length the bytes must be those
+  // of the branch's own tokens, which nobody can check. What goes beyond kv_length is one delta;
+  // evicted positions come back in steps, each of them atomic: when one fails, or in a crash, those
+  // before it are there. Branches that share the positions get them as well.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
+  // What of [begin, end) was evicted, by group and position.
+  Result<std::vector<KvHole>> EvictedKv(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
+  Status SetKeep(const Keep& keep, Durability durability = Durability::kProcess);
 
   // A new branch with this one's first `position` tokens. Constant time; no data is copied. It
   // shares the KV that lies on the same nodes as those tokens: KV that lags behind `position`, or
@@ -205,7 +225,8 @@ class Branch {
   Status Drop(Durability durability = Durability::kProcess);
 
   // Blocking. On failure the target's contents are undefined and nothing was reported good beyond
-  // `progress`. kCorruption names file, offset and the longest restorable prefix.
+  // `progress`. kCorruption names file, offset and the longest restorable prefix; kEvicted the
+  // positions that are missing (EvictedKv) and that prefix, before anything was read.
   Result<RestoreResult> Restore(const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
   // The request's spans and views are borrowed until the ticket is done.

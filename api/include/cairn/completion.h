@@ -30,7 +30,7 @@ class Ticket {
   Status status() const;  // kBusy until done.
   // Branch length right after this call was applied (appends).
   uint64_t length() const;
-  bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv).
+  bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv, Persist).
 
   // Waits until done and returns status(). May lead a group commit on the calling thread.
   // `timeout_ns` UINT64_MAX: for ever. A time-out of the wait is kDeadlineExceeded and leaves the

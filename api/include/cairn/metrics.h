@@ -70,6 +70,10 @@ struct StoreMetrics {
   uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
   // Appends that went into a table of their own, and what of them, before it was packed.
   uint64_t ingests = 0, ingested_bytes = 0;
+  // KV that was evicted, as it was stored; branches that were evicted whole, and that expired; KV
+  // that Fill brought back, raw.
+  uint64_t evicted_bytes = 0, evicted_branches = 0, expired_branches = 0, filled_bytes = 0;
+  uint64_t missing_kv_bytes = 0;     // Raw KV that branches had and lack now.
   uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
   // What background_bytes_per_second limits: read and written to seal, rewrite and merge.
   uint64_t background_read_bytes = 0, background_written_bytes = 0;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cairn/allocator.h"
+#include "cairn/keep.h"
 #include "cairn/status.h"
 
 namespace [[gnu::visibility("default")]] cairn {
@@ -60,7 +61,12 @@ struct Options {
   bool salvage = false;
 
   // --- Space
-  uint64_t max_bytes = UINT64_MAX;       // Hard cap on the blocks of all files, spares included.
+  uint64_t max_bytes = UINT64_MAX;  // Hard cap on the blocks of all files, spares included.
+  // What may go when room runs out under max_bytes or on the disk, unless a namespace says
+  // otherwise (cairn/keep.h): in the background from seven eighths of max_bytes on. An append that
+  // comes too early for that waits, or is kBusy if it is asynchronous; kNoSpace when nothing is
+  // left that may go.
+  Evict evict = Evict::kNever;
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
   // The live log is to stay below this, so that it and the time to open stay bounded: from three
   // quarters on the oldest part is sealed into tables in the background. At least four segments.

@@ -136,7 +136,12 @@ class Store {
   // have the name "" and come first, in order of id.
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor = {}) const;
-  Result<std::vector<std::string>> Namespaces() const;
+  // Those that have branches or a policy, in order of name. All of them are in memory: a namespace
+  // is for a tenant, not for every conversation.
+  Result<std::vector<NamespaceInfo>> Namespaces() const;
+  // Also of one that has no branch yet. NamespacePolicy() is as if none had been set.
+  Status SetNamespace(const std::string& ns, const NamespacePolicy& policy,
+                      Durability durability = Durability::kPower);
 
   // The branches that Create and Fork made, by their index. A failure applies nothing.
   struct WriteResult {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes when room is needed, and what is kept at all. Nothing is ever evicted unless
+// Options::evict, or the policy of a namespace, allows it.
+//
+// Eviction takes the branch that was not used for longest (appended to, restored, forked), of the
+// lowest priority first. First its KV goes, from the leaf up to where a branch that still has its
+// KV needs it, and its tokens stay: reading them works as before, restoring KV is kEvicted, and
+// Branch::Fill brings it back. When no KV is left to take and whole branches may go, they are
+// dropped, in the same order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cairn/status.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+// How long a branch is kept.
+struct Keep {
+  bool pinned = false;   // Neither evicted nor expired.
+  uint8_t priority = 0;  // Of two branches that may be evicted the lower goes first, however new.
+  // Dropped when it was not used for so long; 0: never for that reason. The drop is logged, some
+  // seconds later at most; a store that is closed meanwhile drops it when it is open again.
+  uint64_t ttl_ns = 0;
+  bool operator==(const Keep&) const = default;
+};
+
+// What may go when room is needed.
+enum class Evict : uint8_t {
+  kNever,     // Appends are kNoSpace then.
+  kKv,        // KV; tokens, states and branches stay.
+  kBranches,  // KV first, then whole branches.
+};
+
+// Which KV of appends is kept. What is not kept is as if it had been shed (Ticket::kv_shed): the
+// tokens are appended, kv_length stays, and Fill, or a later append, may bring it.
+enum class Persist : uint8_t {
+  kAlways,
+  // Of appends with AppendOptions::ends_turn, which bring KV from kv_length on: so while a turn
+  // goes on only its tokens are written.
+  kTurnEnd,
+  // Of branches that were used before: that are forks, were forked or restored (tokens or KV).
+  kReused,
+  kTokensOnly,  // None; Fill still attaches it.
+};
+
+struct NamespacePolicy {
+  // What its branches hold, at most: stored bytes of what is in tables, raw bytes of KV and tokens
+  // of what is still in the log. Content belongs to the namespace of the branch that wrote it,
+  // until nothing needs it any more. Appends beyond are kNoSpace, or wait for eviction in the
+  // namespace.
+  uint64_t max_bytes = UINT64_MAX;
+  std::optional<Evict> evict{};  // Nothing: as Options::evict says.
+  Persist persist = Persist::kAlways;
+  uint64_t ttl_ns = 0;  // Of branches that are made in it without one of their own.
+  bool operator==(const NamespacePolicy&) const = default;
+};
+
+struct NamespaceInfo {
+  std::string name{};
+  NamespacePolicy policy{};
+  uint64_t branches = 0;
+  uint64_t bytes = 0;  // As max_bytes counts them.
+};
+
+}  // namespace cairn

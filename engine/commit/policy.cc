@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What branches and namespaces were told to keep (cairn/keep.h), as appends meet it.
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::Op;
+using engine::Tree;
+
+Status StoreCore::SetKeep(BranchId id, const Keep& keep, Durability durability) {
+  return Change(
+             {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
+             [&](const Tree& tree) { return tree.ResolveKeep(static_cast<uint64_t>(id), keep); },
+             durability, wal::Log::Purpose::kRelease)
+      .status();
+}
+
+Status StoreCore::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
+                               Durability durability) {
+  return Change(
+             {}, [&](const Tree& tree) { return tree.ResolveNamespace(ns, policy); }, durability,
+             wal::Log::Purpose::kRelease)
+      .status();
+}
+
+// Whether the KV of an append to the branch is wanted.
+bool StoreCore::KeepsKv(const engine::Head& head, const AppendOptions& options) {
+  switch (head.use->policy.persist) {
+    case Persist::kAlways: return true;
+    case Persist::kTurnEnd: return options.ends_turn;
+    case Persist::kReused: return head.reused;
+    case Persist::kTokensOnly: return false;
+  }
+  return true;
+}
+
+// After an append was applied: whether it may stay.
+Status StoreCore::CheckQuota(const engine::Head& head) {
+  const engine::NamespaceUse& use = *head.use;
+  if (use.bytes <= use.policy.max_bytes) return Status::Ok();
+  return Status(StatusCode::kNoSpace, "max_bytes " + std::to_string(use.policy.max_bytes) +
+                                          " of namespace \"" + head.ns + "\": it would hold " +
+                                          std::to_string(use.bytes));
+}
+
+// The branch was read. For whoever will have to choose; nobody does in most stores.
+void StoreCore::NoteUsed(const engine::Head& head, uint64_t now_ns) {
+  const bool matters = options_.evict != Evict::kNever || head.keep != Keep() ||
+                       head.use->policy != NamespacePolicy();
+  if (options_.read_only || !matters) return;
+  if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
+  tree_.NoteUsed(head.id, now_ns);
+  KickIfDumpIsDue(log_->last_reserved_sequence());
+}
+
+}  // namespace cairn

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Eviction and expiry, on the space thread. Who goes is read from the index, in order
+// (tree/tree_records.h, U and X), after a dump: so it costs no memory, however many branches there
+// are. What happened to a branch since is seen when it is loaded.
+//
+// Eviction changes the tree by log records and nothing else; the space comes back as it always
+// does, when tables die or are rewritten and log segments retire.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::NamespaceUse;
+using engine::Op;
+using engine::Tree;
+using engine::TreeRecords;
+
+Evict StoreCore::EvictOf(const NamespaceUse& use) const {
+  return use.policy.evict.value_or(options_.evict);
+}
+
+// ---------------------------------------------------------------- how much
+
+uint64_t StoreCore::EvictionBegins() const {
+  return options_.max_bytes - options_.max_bytes / engine::kEvictionBeginsShare;
+}
+uint64_t StoreCore::EvictionEnds() const {
+  return options_.max_bytes - options_.max_bytes / engine::kEvictionEndsShare;
+}
+
+// What is used, as far as giving back what is dead already would not help.
+bool StoreCore::RoomIsShort() {
+  if (options_.max_bytes == UINT64_MAX && !room_is_wanted_.load()) return false;
+  std::lock_guard lock(mutex_);
+  const auto may = [this](const auto& entry) { return EvictOf(entry.second) != Evict::kNever; };
+  const Tree::Namespaces& all = tree_.namespaces();
+  if (std::none_of(all.begin(), all.end(), may)) return false;
+  return room_is_wanted_.load() || ledger_.used_bytes() > EvictionBegins();
+}
+
+// ---------------------------------------------------------------- who
+
+// One branch loses the KV that nobody else needs, or goes. `freed`: bytes, as namespaces count.
+Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
+  engine::TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
+  while (true) {
+    Tree::Missing missing;
+    uint64_t bytes = 0, died_before = 0;
+    const auto op = Change(
+        needs,
+        [&](const Tree& tree) -> Result<Op> {
+          const engine::Head* const head = tree.FindHead(branch);
+          const bool busy = head == nullptr || head->keep.pinned ||
+                            gathering_.contains(BranchId{branch}) ||
+                            asking_.contains(BranchId{branch});
+          if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
+          died_before = tree.died_bytes();
+          CAIRN_ASSIGN_OR_RETURN(Op evict, tree.ResolveEvict(branch, &missing));
+          if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
+          bytes = tree.EvictedBytes(evict);
+          if (whole && bytes == 0) return tree.ResolveDrop(branch);
+          if (evict.sealed.empty() && head->kv_evicted) {
+            return Status(StatusCode::kNotFound, "nothing is left to take");
+          }
+          return evict;
+        },
+        Durability::kMemory, wal::Log::Purpose::kRelease);
+    if (missing.any()) {
+      needs.branches.insert(needs.branches.end(), missing.branches.begin(), missing.branches.end());
+      needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
+      continue;
+    }
+    if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
+    counters_.evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    if (op->kind == engine::OpKind::kDrop) {
+      counters_.evicted_branches.fetch_add(1, std::memory_order_relaxed);
+      std::lock_guard lock(mutex_);
+      bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
+    }
+    *freed += bytes;
+    return Status::Ok();
+  }
+}
+
+// Branches of these namespaces go, in order, until so many bytes are free.
+Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
+                            uint64_t* freed) {
+  using Evictable = TreeRecords::Evictable;
+  // The order of one namespace, read ahead.
+  struct Line {
+    std::string ns;
+    std::vector<Evictable> ahead{};
+    size_t next = 0;
+    bool ended = false;
+  };
+  for (const uint8_t stage : {uint8_t{0}, uint8_t{1}}) {
+    if (stage == 1) CAIRN_RETURN_IF_ERROR(DumpTree());  // Who came there just now is in the order.
+    std::vector<Line> lines;
+    {
+      std::lock_guard lock(mutex_);
+      for (const std::string& ns : namespaces) {
+        const NamespaceUse* const use = tree_.FindNamespace(ns);
+        if (use == nullptr || EvictOf(*use) == Evict::kNever) continue;
+        lines.push_back({ns});
+      }
+    }
+    while (*freed < goal_bytes) {
+      Line* first = nullptr;
+      for (Line& line : lines) {
+        if (line.next == line.ahead.size() && !line.ended) {
+          Evictable from{.stage = stage};
+          if (!line.ahead.empty()) {
+            from = line.ahead.back();
+            ++from.branch;
+          }
+          CAIRN_ASSIGN_OR_RETURN(
+              line.ahead, TreeRecords::ReadEvictable(*index_, line.ns, from, engine::kEvictAhead));
+          line.next = 0;
+          line.ended = line.ahead.size() < engine::kEvictAhead;
+        }
+        if (line.next == line.ahead.size() || line.ahead[line.next].stage != stage) continue;
+        if (first == nullptr || line.ahead[line.next] < first->ahead[first->next]) first = &line;
+      }
+      if (first == nullptr) break;
+      const uint64_t branch = first->ahead[first->next++].branch;
+      bool whole = false;
+      {
+        std::lock_guard lock(mutex_);
+        const NamespaceUse* const use = tree_.FindNamespace(first->ns);
+        whole = stage == 1 && use != nullptr && EvictOf(*use) == Evict::kBranches;
+      }
+      CAIRN_RETURN_IF_ERROR(EvictBranch(branch, whole, freed));
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+    }
+    if (*freed >= goal_bytes) return Status::Ok();
+  }
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- when
+
+// What is wanted of this pass: by namespaces beyond their cap, and by the store.
+// `made`: there is room now for what was refused. `evicted`: something went.
+Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool* evicted, bool* made) {
+  std::vector<std::string> all;
+  uint64_t goal_bytes = 0;
+  const bool short_of_room = RoomIsShort();
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, use] : tree_.namespaces()) {
+      if (EvictOf(use) == Evict::kNever) continue;
+      all.push_back(name);
+      const uint64_t cap = use.policy.max_bytes;
+      if (cap == UINT64_MAX) continue;
+      const uint64_t begins = cap - cap / engine::kEvictionBeginsShare;
+      const uint64_t ends = cap - cap / engine::kEvictionEndsShare;
+      const auto asked = wanted.find(name);
+      if (use.bytes <= begins && asked == wanted.end()) continue;
+      uint64_t goal = use.bytes > begins ? use.bytes - ends : 0;
+      if (asked != wanted.end()) {
+        const uint64_t needed = use.bytes + asked->second;
+        if (needed > cap) goal = std::max(goal, needed - cap);
+        *made |= needed <= cap;  // Since it was asked for.
+      }
+      wanted[name] = goal;
+    }
+    const uint64_t used = ledger_.used_bytes();
+    uint64_t dead = 0;  // Will be given back anyway.
+    for (const auto& [number, use] : tree_.tables()) {
+      dead += use.sealed_bytes - std::min(use.sealed_bytes, use.live_bytes);
+    }
+    if (short_of_room) {
+      goal_bytes = options_.max_bytes == UINT64_MAX ? 0 : used - std::min(used, EvictionEnds());
+      if (room_is_wanted_.load()) {
+        goal_bytes = std::max(goal_bytes, used / engine::kEvictionBeginsShare);
+      }
+      goal_bytes -= std::min(goal_bytes, dead);
+    }
+  }
+  if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(DumpTree());  // The index knows the order then.
+  uint64_t freed = 0;
+  for (const auto& [name, bytes] : wanted) {
+    uint64_t freed_there = 0;
+    CAIRN_RETURN_IF_ERROR(EvictFrom({name}, bytes, &freed_there));
+    freed += freed_there;
+  }
+  if (freed < goal_bytes) CAIRN_RETURN_IF_ERROR(EvictFrom(all, goal_bytes, &freed));
+  *evicted = freed > 0;
+  *made |= *evicted;
+  return Status::Ok();
+}
+
+Status StoreCore::DropExpired() {
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t from_ns = tree_.expires_from_ns();
+    if (from_ns == 0 || now_ns < from_ns) return Status::Ok();
+    tree_.SetExpiresFrom(0);  // What comes from here on tells of itself.
+  }
+  uint64_t next_ns = now_ns;  // If anything fails.
+  const auto run = [&]() -> Status {
+    size_t dropped = 1;
+    while (dropped > 0) {
+      dropped = 0;
+      CAIRN_RETURN_IF_ERROR(DumpTree());
+      CAIRN_ASSIGN_OR_RETURN(
+          const std::vector<uint64_t> expired,
+          TreeRecords::ReadExpired(*index_, now_ns, engine::kEvictAhead, &next_ns));
+      for (const uint64_t branch : expired) {
+        const auto op = Change(
+            {.branches = {branch}, .nodes = {}, .names = {}},
+            [&](const Tree& tree) -> Result<Op> {
+              const engine::Head* const head = tree.FindHead(branch);
+              const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
+              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch})) {
+                return Status(StatusCode::kNotFound, "dropped, or used by now");
+              }
+              return tree.ResolveDrop(branch);
+            },
+            Durability::kMemory, wal::Log::Purpose::kRelease);
+        if (op.ok()) {
+          ++dropped;
+        } else if (op.status().code() != StatusCode::kNotFound) {
+          return op.status();
+        }
+      }
+      counters_.expired_branches.fetch_add(dropped, std::memory_order_relaxed);
+      if (expired.size() < engine::kEvictAhead) break;
+    }
+    return Status::Ok();
+  };
+  const Status status = run();
+  std::lock_guard lock(mutex_);
+  const uint64_t known_ns = tree_.expires_from_ns();
+  // Whoever could not go now is looked at again soon.
+  if (next_ns != 0 && (known_ns == 0 || next_ns < known_ns)) tree_.SetExpiresFrom(next_ns);
+  return status;
+}
+
+// When the space thread is to look again though nobody kicks it; on the monotonic clock.
+uint64_t StoreCore::NextExpiry() {
+  uint64_t at_ns = 0;
+  {
+    std::lock_guard lock(mutex_);
+    at_ns = tree_.expires_from_ns();
+    expiry_seen_ns_ = at_ns;
+  }
+  if (at_ns == 0) return io::kNoDeadline;
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t wait_ns = std::max(at_ns - std::min(at_ns, now_ns), engine::kExpiryStepNs);
+  return world_.scheduler->MonotonicNs() + wait_ns;
+}
+
+// ---------------------------------------------------------------- who waits for it
+
+// An append of `bytes` was refused. Ok: room was made, or may have been; try again.
+Status StoreCore::MakeRoom(BranchId id, uint64_t bytes, const Status& refusal,
+                           uint64_t deadline_ns) {
+  // Whoever waits here does not pay with what it is about to continue.
+  struct Asking {
+    StoreCore* core;
+    BranchId id;
+    Asking(StoreCore* core_in, BranchId id_in) : core(core_in), id(id_in) {
+      std::lock_guard lock(core->mutex_);
+      core->asking_.insert(id);
+    }
+    ~Asking() {
+      std::lock_guard lock(core->mutex_);
+      core->asking_.erase(core->asking_.find(id));
+    }
+  } asking{this, id};
+  const uint64_t used_before = ledger_.used_bytes();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t wanted, AskForRoom(id, bytes, refusal));
+  while (true) {
+    const uint32_t seen = compactions_word_.load();
+    {
+      std::lock_guard lock(space_mutex_);
+      if (room_passes_done_ >= wanted) {
+        if (room_made_for_ < wanted && ledger_.used_bytes() >= used_before) return refusal;
+        break;
+      }
+    }
+    CAIRN_RETURN_IF_ERROR(CheckWritable());
+    if (!world_.scheduler->Wait(compactions_word_, seen, deadline_ns)) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    "room was not made in time: " + std::string(refusal.message()));
+    }
+  }
+  log_->SpaceWasFreed();
+  return Status::Ok();
+}
+
+// Tells the space thread what is wanted; the refusal when nothing may go. Does not wait. The number
+// of the pass that will have seen to it.
+Result<uint64_t> StoreCore::AskForRoom(BranchId id, uint64_t bytes, const Status& refusal) {
+  std::string ns;
+  bool by_quota = false;
+  {
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    const NamespaceUse& use = *head->use;
+    by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
+    const auto may = [this](const auto& entry) { return EvictOf(entry.second) != Evict::kNever; };
+    const Tree::Namespaces& all = tree_.namespaces();
+    const bool allowed = by_quota ? EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes
+                                  : std::any_of(all.begin(), all.end(), may);
+    if (!allowed) return refusal;
+    ns = head->ns;
+  }
+  uint64_t wanted = 0;
+  {
+    std::lock_guard lock(space_mutex_);
+    if (by_quota) {
+      uint64_t& in = room_in_[ns];
+      in = std::max(in, bytes);
+    } else {
+      room_is_wanted_.store(true);
+    }
+    wanted = ++room_passes_wanted_;
+  }
+  KickSpace();
+  return wanted;
+}
+
+}  // namespace cairn

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes when room is needed, and how it comes back.
+//
+// The KV of a position is needed by every branch whose path holds it, unless that branch was
+// evicted itself. A node knows what ends on it or leaves it (Node::refs), farthest first, so up to
+// where something is needed is the first of them that is not evicted. Nothing is counted.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status Unfit(const Op& op, const std::string& what) {
+  return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
+                                             " of branch #" + std::to_string(op.branch) +
+                                             " does not fit the tree: " + what);
+}
+
+Status NoBranch(uint64_t branch) {
+  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+}
+
+// The first extent that reaches beyond `position`.
+size_t ExtentAt(const Lane& lane, uint64_t position) {
+  return static_cast<size_t>(std::partition_point(lane.extents.begin(), lane.extents.end(),
+                                                  [&](const Extent& extent) {
+                                                    return extent.begin + extent.count <= position;
+                                                  }) -
+                             lane.extents.begin());
+}
+
+Extent HoleOf(uint64_t begin, uint64_t end) {
+  CAIRN_CHECK(end - begin <= UINT32_MAX);
+  Extent hole{.begin = begin, .count = static_cast<uint32_t>(end - begin), .place = {}};
+  hole.place.table = kEvictedTable;
+  return hole;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- looking
+
+std::vector<Tree::Hole> Tree::Holes(const Head& head, uint32_t lane, uint64_t begin,
+                                    uint64_t end) const {
+  std::vector<Hole> holes;
+  for (const LanePiece& piece : CollectLane(head, lane, begin, end)) {
+    if (!piece.extent.place.evicted()) continue;
+    if (!holes.empty() && holes.back().node == piece.node && holes.back().end == piece.begin) {
+      holes.back().end = piece.end;
+    } else {
+      holes.push_back({piece.node, piece.begin, piece.end});
+    }
+  }
+  return holes;
+}
+
+void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
+  Head* const head = MutableHead(branch);
+  if (head == nullptr) return;
+  Touch(head);
+  head->used_at_ns = std::max(head->used_at_ns, now_ns);
+  head->reused = true;
+}
+
+void Tree::NoteExpiry(const Head& head) {
+  const uint64_t at = head.expires_at_ns();
+  if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
+}
+
+// ---------------------------------------------------------------- deciding
+
+Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
+  if (FindHead(branch) == nullptr) return NoBranch(branch);
+  Op op;
+  op.kind = OpKind::kKeep;
+  op.branch = branch;
+  op.policy = OpPolicy::Of(keep);
+  return op;
+}
+
+Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
+  if (ns.size() > 256 || ns.find('\0') != std::string::npos) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a namespace has at most 256 bytes, none of them NUL");
+  }
+  if (policy.persist > Persist::kTokensOnly ||
+      (policy.evict.has_value() && *policy.evict > Evict::kBranches)) {
+    return Status(StatusCode::kInvalidArgument, "policy.persist or policy.evict does not exist");
+  }
+  Op op;
+  op.kind = OpKind::kNamespace;
+  op.ns = ns;
+  op.policy = OpPolicy::Of(policy);
+  return op;
+}
+
+Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
+  const Head* const head = FindHead(branch);
+  if (head == nullptr) return NoBranch(branch);
+  Op op;
+  op.kind = OpKind::kEvict;
+  op.branch = branch;
+  Ref own{head->lengths[kTokenLane], Ref::kHead, branch};
+  for (const Node* node = FindNode(head->node); node != nullptr;) {
+    // Up to where something else needs it.
+    uint64_t needed = 0;
+    bool is_needed = false;
+    for (auto ref = node->refs.rbegin(); ref != node->refs.rend() && !is_needed; ++ref) {
+      if (*ref == own) continue;
+      if (ref->kind == Ref::kHead) {
+        const Head* const other = FindHead(ref->id);
+        if (other == nullptr && !KnowsHead(ref->id)) missing->branches.push_back(ref->id);
+        is_needed = other != nullptr && !other->kv_evicted;
+      } else {
+        const Node* const child = FindNode(ref->id);
+        if (child == nullptr && !KnowsNode(ref->id)) missing->nodes.push_back(ref->id);
+        is_needed = child != nullptr && !child->kv_gone;
+      }
+      if (missing->any()) return op;
+      if (is_needed) needed = ref->position;
+    }
+    // Of those before it nothing is known.
+    if (!is_needed && !node->knows_all_refs()) {
+      needed = node->refs_from.position;
+      is_needed = true;
+    }
+    for (uint32_t lane = 1; lane < node->lanes.size(); ++lane) {
+      const Lane& kv = node->lanes[lane];
+      const uint64_t begin = std::max(needed, kv.start);
+      const size_t first = ExtentAt(kv, begin);
+      if (std::all_of(kv.extents.begin() + static_cast<ptrdiff_t>(first), kv.extents.end(),
+                      [](const Extent& extent) { return extent.place.evicted(); })) {
+        continue;
+      }
+      op.sealed.push_back({.node = node->id,
+                           .begin = begin,
+                           .lane = lane,
+                           .count = static_cast<uint32_t>(kv.end - begin),
+                           .stored_bytes = 0});
+    }
+    if (is_needed) break;
+    if (!node->kv_gone) op.sealed.push_back({node->id, 0, kWholeNodeLane, 1, 0});
+    own = {node->lanes[kTokenLane].start, Ref::kEdge, node->id};
+    node = FindNode(node->parent);
+  }
+  return op;
+}
+
+uint64_t Tree::EvictedBytes(const Op& op) const {
+  uint64_t bytes = 0;
+  for (const SealedRange& range : op.sealed) {
+    if (range.lane == kWholeNodeLane) continue;
+    const Node& node = *FindNode(range.node);
+    const Lane& lane = node.lanes[range.lane];
+    for (size_t i = ExtentAt(lane, range.begin); i < lane.extents.size(); ++i) {
+      const Extent& extent = lane.extents[i];
+      if (extent.place.evicted()) continue;
+      const uint64_t count = extent.begin + extent.count - std::max(extent.begin, range.begin);
+      bytes += extent.place.in_table() ? extent.place.Share(count)
+                                       : count * PositionBytes(node, range.lane);
+    }
+  }
+  return bytes;
+}
+
+Result<Op> Tree::ResolveFill(uint64_t branch, std::vector<LaneRange> lanes) const {
+  if (FindHead(branch) == nullptr) return NoBranch(branch);
+  Op op;
+  op.kind = OpKind::kFill;
+  op.branch = branch;
+  op.lanes = std::move(lanes);
+  return op;
+}
+
+// ---------------------------------------------------------------- applying
+
+// Whoever ends on this node, or leaves it, needs its KV and that of what is above.
+void Transaction::NeedKv(Node* node) {
+  std::vector<Node*> needed;
+  for (; node != nullptr && node->kv_gone; node = tree_->MutableNode(node->parent)) {
+    needed.push_back(node);
+  }
+  if (needed.empty()) return;
+  undo_.reserve(undo_.size() + 8);
+  for (Node* const one : needed) {
+    tree_->Touch(one);
+    one->kv_gone = false;
+  }
+  undo_.push_back([needed = std::move(needed)] {
+    for (Node* const one : needed) one->kv_gone = true;
+  });
+}
+
+Status Transaction::ApplyEvict(const Op& op) {
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr) return Unfit(op, "no such branch");
+  undo_.reserve(undo_.size() + 2 + op.sealed.size());
+  for (const SealedRange& range : op.sealed) {
+    Node* const node = tree_->MutableNode(range.node);
+    if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
+    if (range.lane == kWholeNodeLane) {
+      undo_.push_back([node] { node->kv_gone = false; });
+      tree_->Touch(node);
+      node->kv_gone = true;
+      continue;
+    }
+    if (range.lane == kTokenLane || range.lane >= node->lanes.size()) {
+      return Unfit(op, "no such lane");
+    }
+    const Lane& lane = node->lanes[range.lane];
+    if (range.begin < lane.start || range.begin + range.count != lane.end) {
+      return Unfit(op, "not up to the end of the lane");
+    }
+    EvictRange(node, range.lane, range.begin);
+  }
+  undo_.push_back([tree = tree_, id = op.branch, before = head->kv_evicted] {
+    tree->heads_.at(id).kv_evicted = before;
+  });
+  tree_->Touch(head);
+  head->kv_evicted = true;
+  return Status::Ok();
+}
+
+void Transaction::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
+  const Lane& lane = node->lanes[lane_index];
+  size_t first = ExtentAt(lane, begin);
+  std::vector<Extent> left;
+  if (first < lane.extents.size() && lane.extents[first].begin < begin) {
+    left.push_back(lane.extents[first]);
+    left.back().count = static_cast<uint32_t>(begin - left.back().begin);
+  } else if (first > 0 && lane.extents[first - 1].place.evicted()) {
+    begin = lane.extents[--first].begin;
+  }
+  left.push_back(HoleOf(begin, lane.end));
+  ReplaceExtents(node, lane_index, first, lane.extents.size(), std::move(left));
+}
+
+Status Transaction::ApplyFill(const Op& op) {
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr) return Unfit(op, "no such branch");
+  for (const LaneRange& range : op.lanes) {
+    if (range.lane == kTokenLane || range.lane >= head->lengths.size() || range.count == 0 ||
+        range.begin + range.count > head->lengths[range.lane]) {
+      return Unfit(op, "no such lane, or beyond its end");
+    }
+    Node* node = tree_->MutableNode(head->node);
+    while (node != nullptr && range.begin < node->lanes[range.lane].start) {
+      node = tree_->MutableNode(node->parent);
+    }
+    if (node == nullptr) return Unfit(op, "no node holds these positions");
+    const std::vector<Extent>& extents = node->lanes[range.lane].extents;
+    const size_t at = ExtentAt(node->lanes[range.lane], range.begin);
+    if (at == extents.size() || !extents[at].place.evicted() || extents[at].begin > range.begin ||
+        extents[at].begin + extents[at].count < range.begin + range.count) {
+      return Unfit(op, "positions that have KV");
+    }
+    const Extent& hole = extents[at];
+    const uint64_t end = range.begin + range.count, hole_end = hole.begin + hole.count;
+    std::vector<Extent> filled;
+    if (hole.begin < range.begin) filled.push_back(HoleOf(hole.begin, range.begin));
+    filled.push_back({.begin = range.begin,
+                      .count = static_cast<uint32_t>(range.count),
+                      .op_index = op_index_,
+                      .place = {}});
+    if (end < hole_end) filled.push_back(HoleOf(end, hole_end));
+    ReplaceExtents(node, range.lane, at, at + 1, std::move(filled));
+    tree_->NoteUnsealed(node, range.count);
+    touched_.push_back(node->id);
+    filled_.push_back({node->id, range.lane, range.begin});
+  }
+  undo_.push_back([tree = tree_, id = op.branch, before = head->kv_evicted] {
+    tree->heads_.at(id).kv_evicted = before;
+  });
+  tree_->Touch(head);
+  head->kv_evicted = false;
+  head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
+  NeedKv(tree_->MutableNode(head->node));
+  return Status::Ok();
+}
+
+Status Transaction::ApplyKeep(const Op& op) {
+  Head* const head = tree_->MutableHead(op.branch);
+  if (head == nullptr || !op.policy.has_value()) return Unfit(op, "no such branch, or no policy");
+  undo_.push_back(
+      [tree = tree_, id = op.branch, before = head->keep] { tree->heads_.at(id).keep = before; });
+  tree_->Touch(head);
+  head->keep = op.policy->keep();
+  head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
+  tree_->NoteExpiry(*head);
+  return Status::Ok();
+}
+
+Status Transaction::ApplyNamespace(const Op& op) {
+  if (!op.policy.has_value()) return Unfit(op, "no policy");
+  NamespaceUse& use = tree_->namespaces_.try_emplace(op.ns).first->second;
+  undo_.push_back([&use, before = use.policy] { use.policy = before; });
+  use.policy = op.policy->ns_policy();
+  use.dirty = true;
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine
