@@ -149,18 +149,12 @@ Result<uint64_t> StoreCore::Length(BranchId id) {
 // A length is durable with the sequence that brought it; a rewind makes the longer ones before it
 // history, so the newest durable one counts.
 Result<uint64_t> StoreCore::DurableLength(BranchId id) {
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
-  const uint64_t durable = log_->durable_sequence();
-  std::lock_guard lock(mutex_);
-  const auto found = lengths_.find(id);
-  if (found == lengths_.end()) return head.lengths[engine::kTokenLane];  // Recovered: durable.
-  auto& pending = found->second;
-  while (!pending.empty() && pending.front().first <= durable) {
-    durable_lengths_[id] = pending.front().second;
-    pending.pop_front();
-  }
-  const auto known = durable_lengths_.find(id);
-  return known == durable_lengths_.end() ? uint64_t{0} : known->second;
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  const uint64_t length = head->lengths[engine::kTokenLane];
+  return lengths_.Of(id, log_->durable_sequence()).value_or(length);
 }
 
 Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {

@@ -26,6 +26,7 @@
 #include "base/io/executor.h"
 #include "cairn/store.h"
 #include "engine/commit/constants.h"
+#include "engine/commit/durable_lengths.h"
 #include "engine/commit/joined_append.h"
 #include "engine/commit/kv_layout.h"
 #include "engine/commit/ledger.h"
@@ -394,9 +395,7 @@ class StoreCore final : public wal::LogObserver,
   std::multiset<BranchId> asking_;  // Branches with an append that waits for room.
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
-  // Lengths applied but not known durable, oldest first.
-  std::map<BranchId, std::deque<std::pair<uint64_t, uint64_t>>> lengths_;
-  std::map<BranchId, uint64_t> durable_lengths_;
+  engine::DurableLengths lengths_;
 
   std::mutex tickets_mutex_;
   struct Pending {

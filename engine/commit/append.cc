@@ -77,18 +77,9 @@ Status StoreCore::CheckExpected(const engine::Head& head, const Expected& expect
   return Status::Ok();
 }
 
-// `before`: what a branch without pending lengths had, all of it durable.
+// `before`: what it had until now.
 void StoreCore::NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence) {
-  const auto [found, first] = lengths_.try_emplace(id);
-  if (first) durable_lengths_[id] = before;
-  std::deque<std::pair<uint64_t, uint64_t>>& pending = found->second;
-  const uint64_t durable = log_->durable_sequence();
-  while (!pending.empty() && pending.front().first <= durable) {
-    durable_lengths_[id] = pending.front().second;
-    pending.pop_front();
-  }
-  if (pending.size() >= engine::kLengthsTrackedMax) pending.pop_back();
-  pending.emplace_back(sequence, length);
+  lengths_.Note(id, before, length, sequence, log_->durable_sequence());
 }
 
 uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {

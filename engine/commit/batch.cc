@@ -285,8 +285,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       if (head != nullptr) {
         NoteLength(id, before[i], head->lengths[engine::kTokenLane], applied.sequence);
       } else {
-        lengths_.erase(id);
-        durable_lengths_.erase(id);
+        lengths_.Forget(id);
       }
     }
     for (const uint64_t id : builder.created()) {

@@ -46,8 +46,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
           NoteLength(BranchId{op.branch}, before, op.position, sequence);
         }
         if (op.kind == engine::OpKind::kDrop) {
-          lengths_.erase(BranchId{op.branch});
-          durable_lengths_.erase(BranchId{op.branch});
+          lengths_.Forget(BranchId{op.branch});
         }
       } else if (slot.status().code() != StatusCode::kBusy) {
         return slot.status();

@@ -132,6 +132,9 @@ inline constexpr uint64_t kStagingShare = 4;
 // Applied lengths remembered per branch until they are durable; older ones are merged, so that
 // durable_length() may lag on a branch that never syncs, and memory stays bounded.
 inline constexpr uint32_t kLengthsTrackedMax = 64;
+// Branches whose lengths may all be durable that one append looks at: it adds one at most.
+inline constexpr uint32_t kLengthsSwept = 2;
+static_assert(kLengthsSwept > 1 && kLengthsTrackedMax > 1);
 
 // A batch is one record, and a record must fit a group.
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/durable_lengths.h"
+
+#include "engine/commit/constants.h"
+
+namespace cairn::engine {
+
+// What is durable up to `sequence` waits no more; but for the newest length, which says so.
+void DurableLengths::Lengths::Advance(uint64_t sequence) {
+  size_t passed = 0;
+  while (passed + 1 < pending.size() && pending[passed].first <= sequence) {
+    durable = pending[passed++].second;
+  }
+  pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(passed));
+}
+
+void DurableLengths::Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
+                          uint64_t durable) {
+  Sweep(durable);
+  const auto [found, first] = branches_.try_emplace(branch);
+  Lengths& lengths = found->second;
+  if (first) {
+    to_look_at_.emplace_back(sequence, branch);
+    lengths.durable = before;
+  } else {
+    lengths.Advance(durable);
+    if (const auto& [newest, reached] = lengths.pending.back(); newest <= durable) {
+      lengths.durable = reached;
+      lengths.pending.pop_back();
+    }
+  }
+  if (lengths.pending.size() >= kLengthsTrackedMax) lengths.pending.pop_back();
+  lengths.pending.emplace_back(sequence, length);
+}
+
+std::optional<uint64_t> DurableLengths::Of(BranchId branch, uint64_t durable) const {
+  const auto found = branches_.find(branch);
+  if (found == branches_.end() || found->second.pending.back().first <= durable) {
+    return std::nullopt;
+  }
+  uint64_t length = found->second.durable;
+  for (const auto& [sequence, reached] : found->second.pending) {
+    if (sequence <= durable) length = reached;
+  }
+  return length;
+}
+
+// Some at a time, and more than come in.
+void DurableLengths::Sweep(uint64_t durable) {
+  for (uint32_t step = 0; step < kLengthsSwept; ++step) {
+    if (to_look_at_.empty() || to_look_at_.front().first > durable) return;
+    const BranchId branch = to_look_at_.front().second;
+    to_look_at_.pop_front();
+    const auto found = branches_.find(branch);
+    if (found == branches_.end()) continue;
+    const uint64_t newest = found->second.pending.back().first;
+    if (newest <= durable) {
+      branches_.erase(found);
+    } else {
+      to_look_at_.emplace_back(newest, branch);
+    }
+  }
+}
+
+}  // namespace cairn::engine
