@@ -60,9 +60,9 @@ inline constexpr size_t kSealedRangesAtOnce = 2048;
 // 64 when it is open, and its node stays in memory.
 inline constexpr size_t kTableSourcesMax = 32768;
 
-// Entries of the tree that one load looks at to make room for what it brings: a few. When all are
-// new or in use, looking at each every time would cost more than the load.
-inline constexpr size_t kTrimSteps = 256;
+// Entries of the tree that one load looks at to make room for what it brings: a few. When most are
+// in use, looking at each every time would cost more than the load.
+inline constexpr size_t kTrimSteps = 64;
 // The tree is also dumped when a quarter as many branches and nodes changed as records may be
 // replayed: each costs a read in a replay, and a microsecond under the commit lock in the dump.
 inline constexpr uint64_t kReplayRecordsPerDirty = 4;

@@ -149,8 +149,9 @@ struct Node {
   };
   Dumped dumped;
   bool in_index = false;
-  bool dirty = false;  // In Tree::Dirty.
-  bool gone = false;   // Nothing needs it. Stays until the index knows.
+  bool dirty = false;      // In Tree::Dirty.
+  bool off_clock = false;  // Trim met it changed; the next dump puts it back.
+  bool gone = false;       // Nothing needs it. Stays until the index knows.
   // Since it was last sealed, or came into memory.
   uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
   bool seal_due = false;  // In Tree::seal_due.
@@ -188,6 +189,7 @@ struct Head {
   };
   Dumped dumped;
   bool dirty = false;         // In Tree::Dirty.
+  bool off_clock = false;     // As of a node.
   bool gone = false;          // Dropped. Stays until the index knows.
   mutable bool used = false;  // Since Tree::Trim passed.
   size_t charge = 0;
@@ -386,6 +388,7 @@ class Tree {
   void Charge(Node* node);
   void Charge(Head* head);
   void Remember(bool head, uint64_t id);  // For Trim. May throw.
+  void RememberDirty();                   // The same of all that is off the clock.
   void Touch(Node* node) {
     if (!std::exchange(node->dirty, true)) dirty_.nodes.push_back(node->id);
   }

@@ -57,6 +57,21 @@ void Tree::Charge(Head* head) {
 
 void Tree::Remember(bool head, uint64_t id) { clock_.emplace_back(head, id); }
 
+void Tree::RememberDirty() {
+  for (const uint64_t id : dirty_.heads) {
+    Head* const head = MutableHead(id);
+    if (head == nullptr || !head->off_clock) continue;
+    Remember(/*head=*/true, id);
+    head->off_clock = false;
+  }
+  for (const uint64_t id : dirty_.nodes) {
+    Node* const node = MutableNode(id);
+    if (node == nullptr || !node->off_clock) continue;
+    Remember(/*head=*/false, id);
+    node->off_clock = false;
+  }
+}
+
 // ---------------------------------------------------------------- coming in
 
 // Memory is newer than the index: a branch that it has, or knows to be dropped, stands where memory
@@ -237,7 +252,8 @@ void Tree::TrimRefs(uint64_t id) {
 }
 
 // A clock: what was used since the hand passed last gets another round. A node goes after the last
-// that uses it.
+// that uses it. What changed leaves the clock until it was dumped, so that the hand does not pass
+// over it again and again while most has changed.
 void Tree::Trim(size_t max_bytes, size_t steps) {
   steps = std::min(steps, 2 * clock_.size());
   // Entries of what is gone are dropped on the way; without pressure, when they are the most.
@@ -250,7 +266,11 @@ void Tree::Trim(size_t max_bytes, size_t steps) {
       const auto found = heads_.find(id);
       if (found == heads_.end()) continue;
       Head& head = found->second;
-      if (head.dirty || std::exchange(head.used, false) || memory_bytes_ <= max_bytes) {
+      if (head.dirty) {
+        head.off_clock = true;
+        continue;
+      }
+      if (std::exchange(head.used, false) || memory_bytes_ <= max_bytes) {
         clock_.push_back(entry);
         continue;
       }
@@ -262,7 +282,11 @@ void Tree::Trim(size_t max_bytes, size_t steps) {
       const auto found = nodes_.find(id);
       if (found == nodes_.end()) continue;
       Node& node = *found->second;
-      if (node.dirty || node.users > 0 || memory_bytes_ <= max_bytes) {
+      if (node.dirty) {
+        node.off_clock = true;
+        continue;
+      }
+      if (node.users > 0 || memory_bytes_ <= max_bytes) {
         clock_.push_back(entry);
         continue;
       }

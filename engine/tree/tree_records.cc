@@ -432,6 +432,7 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   const CountBytes counts{sums.branches, sums.nodes,     sums.kv_lanes,      sums.kv_extents,
                           sums.tokens,   sums.raw_bytes, sums.evicted_bytes, tree->next_id_};
   CAIRN_RETURN_IF_ERROR(batch->Put(kCountsKey, Text(std::as_bytes(std::span(&counts, 1)))));
+  tree->RememberDirty();
   NoteAllDumped(tree);
   return Status::Ok();
 }
