@@ -38,6 +38,7 @@
 #include "engine/restore/pins.h"
 #include "engine/restore/tables.h"
 #include "engine/space/pacer.h"
+#include "engine/space/record_stage.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
 #include "engine/tree/tree_loader.h"
@@ -45,6 +46,8 @@
 #include "wal/log.h"
 
 namespace cairn {
+
+class StoreSealReader;
 
 class StoreCore final : public wal::LogObserver,
                         public sstable::TableHost,
@@ -124,6 +127,7 @@ class StoreCore final : public wal::LogObserver,
 
  private:
   friend class RestoreRun;
+  friend class StageRun;
   friend class StoreSealReader;
 
   // --- commit/open.cc
@@ -270,14 +274,16 @@ class StoreCore final : public wal::LogObserver,
     uint64_t hot_records = 0, log_records = 0;
     uint64_t frames = 0, frame_bytes = 0;  // KV restored out of tables.
   };
-  // The space thread reads in smaller bites, at its rate, helped by threads of its own.
+  // The space thread reads in smaller bites, at its rate, helped by threads of its own; some
+  // records are in its stage already (else null).
   enum class Reader { kCaller, kSpace };
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
-                                Reader reader, LayerProgress* progress, const TicketState* ticket,
-                                Hits* hits);
+                                Reader reader, const engine::RecordStage* stage,
+                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
   Status FindFrames(const engine::RestorePlan& plan, const RestoreRequest& request,
                     std::vector<engine::OpenPiece>* open, std::vector<engine::FrameJob>* frames);
-  Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark);
+  Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
+                                           const engine::RecordStage* stage);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
   AlignedBuffer TakeReadBuffer(uint64_t bytes);
   void ReturnReadBuffer(AlignedBuffer buffer);
@@ -324,7 +330,7 @@ class StoreCore final : public wal::LogObserver,
                     const std::function<bool(const engine::Place&)>& wanted);
   Status RewriteEmptiest(bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
-  Status SealInto(std::span<engine::Tree::SealSource> sources, engine::SealReader* reader);
+  Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
   void KickSpace();

@@ -76,6 +76,10 @@ inline constexpr size_t kNamesAtOnce = 256;
 // 40 us. (With 512 KiB in flight the p95 of one-token appends was 3 times that of an idle store.)
 inline constexpr uint64_t kSpacePieceBytes = 128u << 10;
 inline constexpr uint64_t kSpaceInFlightBytes = 2 * kSpacePieceBytes;
+// What is to be sealed is read so much at a time, where it is many sources: each alone would cost
+// 100 us. That no longer matters to a source of more than the second.
+inline constexpr uint64_t kStageBytes = 8u << 20;
+inline constexpr uint64_t kStagedSourceBytesMax = 256u << 10;
 // Frames that are packed, or proven, side by side. Enough that handing them out costs nothing (a
 // core packs a MiB in 0.3 ms), and two such batches hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;

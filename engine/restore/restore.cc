@@ -203,7 +203,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
     *places = engine::HashOfPlaces(plan);
     planned = true;
-    return RunPlan(std::move(plan), request, Reader::kCaller, progress, ticket, &hits);
+    return RunPlan(std::move(plan), request, Reader::kCaller, nullptr, progress, ticket, &hits);
   });
   if (!result.ok()) {
     if (planned) CountFailedRestore(result.status().code());
@@ -244,16 +244,32 @@ Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& requ
   return Status::Ok();
 }
 
+namespace {
+
+std::span<const std::byte> FindStaged(const engine::RecordStage* stage,
+                                      const wal::Location& location, uint32_t bytes) {
+  return stage == nullptr ? std::span<const std::byte>() : stage->Find(location, bytes);
+}
+
+}  // namespace
+
 // The plan must stay pinned.
 Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
-                                         Reader reader, LayerProgress* progress,
-                                         const TicketState* ticket, Hits* hits) {
+                                         Reader reader, const engine::RecordStage* stage,
+                                         LayerProgress* progress, const TicketState* ticket,
+                                         Hits* hits) {
   std::vector<OpenPiece> open;
   std::vector<FrameJob> frames;
   CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
   engine::Scatterer scatterer(plan, request, store_id(), progress, open, frames);
   RestoreRun run(this, reader, &scatterer, open, frames);
   for (const RecordJob& job : plan.jobs) {
+    const std::span<const std::byte> staged = FindStaged(stage, job.location, job.read_bytes);
+    if (!staged.empty()) {
+      CAIRN_RETURN_IF_ERROR(scatterer.Scatter(job, staged, true));
+      ++hits->log_records;
+      continue;
+    }
     const wal::Pinned hot = FindHot(job.location, job.read_bytes);
     if (hot.owner == nullptr) {
       run.Add(job);
@@ -338,7 +354,7 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
     }
     *places = engine::HashOfPlace(mark.place);
     found.position = mark.position;
-    CAIRN_ASSIGN_OR_RETURN(found.bytes, ReadState(node, sampler, mark));
+    CAIRN_ASSIGN_OR_RETURN(found.bytes, ReadState(node, sampler, mark, nullptr));
     return found;
   });
   if (!state.ok()) return state.status();
@@ -354,7 +370,8 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
 
 // The encoded state of a mark, whose place must stay pinned.
 Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
-                                                    const engine::Mark& mark) {
+                                                    const engine::Mark& mark,
+                                                    const engine::RecordStage* stage) {
   if (mark.place.table != 0) {
     const engine::SealedPiece piece{mark.place.table, node,
                                     sampler ? engine::kSamplerLane : engine::kMetadataLane,
@@ -377,10 +394,12 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     return state;
   }
   const wal::Location& at = mark.place.log;
-  const wal::Pinned hot = FindHot(at, at.bytes);
+  std::span<const std::byte> bytes = FindStaged(stage, at, at.bytes);
+  const wal::Pinned hot = bytes.empty() ? FindHot(at, at.bytes) : wal::Pinned();
   AlignedBuffer buffer;
-  std::span<const std::byte> bytes = hot.bytes;
-  if (hot.owner == nullptr) {
+  if (hot.owner != nullptr) {
+    bytes = hot.bytes;
+  } else if (bytes.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, log_->OpenSegment(at.segment));
     const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end =

@@ -10,60 +10,13 @@
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
+#include "engine/space/seal_reader.h"
 #include "engine/space/seal_table.h"
 #include "engine/store_core.h"
 
 namespace cairn {
 
-using engine::SealReader;
 using engine::Tree;
-
-// Reads the positions of a source from where its extents say that they are. What they name stays:
-// only this thread recycles log segments and deletes tables.
-class StoreSealReader final : public SealReader {
- public:
-  explicit StoreSealReader(StoreCore* core) : core_(core) {}
-
-  Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) override {
-    RestoreRequest request;
-    request.tokens = into;
-    return Read(source, request);
-  }
-
-  Status ReadKv(const Tree::SealSource& source, const GroupView& into) override {
-    const KvView view{.groups = {&into, 1}};
-    RestoreRequest request;
-    request.into = &view;
-    return Read(source, request);
-  }
-
-  Result<std::vector<std::byte>> ReadState(const Tree::SealSource& source) override {
-    return core_->ReadState(source.node, source.lane == engine::kSamplerLane, source.mark);
-  }
-
-  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
-    CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(read_bytes, written_bytes));
-    return core_->log_->poisoned();
-  }
-
- private:
-  Status Read(const Tree::SealSource& source, const RestoreRequest& request) {
-    engine::RestorePlan plan;
-    plan.model = source.model;
-    plan.begin = source.begin;
-    plan.end = source.begin + source.count;
-    for (const engine::Extent& extent : source.extents) {
-      engine::AddExtent(source.node, source.lane, extent, extent.begin, extent.begin + extent.count,
-                        &plan);
-    }
-    StoreCore::Hits hits;
-    return core_
-        ->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace, nullptr, nullptr, &hits)
-        .status();
-  }
-
-  StoreCore* const core_;
-};
 
 namespace {
 
@@ -247,7 +200,8 @@ Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
 }
 
 // One table, and the log records that make the tree use it.
-Status StoreCore::SealInto(std::span<Tree::SealSource> sources, SealReader* reader) {
+Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader* reader) {
+  reader->Expect(sources);
   CAIRN_ASSIGN_OR_RETURN(
       const sstable::SnapshotInfo info,
       engine::WriteSealTable(&tables_, options_.allocator, sources, reader, crew_.get()));
