@@ -160,6 +160,7 @@ Status RunAppendGroup(const Config&, const std::string&, Report*);
 Status RunSubmit(const Config&, const std::string&, Report*);
 Status RunRestoreCold(const Config&, const std::string&, Report*);
 Status RunRestoreWarm(const Config&, const std::string&, Report*);
+Status RunRestoreSmall(const Config&, const std::string&, Report*);
 Status RunFork(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunOpenMany(const Config&, const std::string&, Report*);
