@@ -36,6 +36,7 @@
 #include "engine/commit/timer.h"
 #include "engine/follow/hint.h"
 #include "engine/restore/pins.h"
+#include "engine/restore/read_pool.h"
 #include "engine/restore/tables.h"
 #include "engine/space/pacer.h"
 #include "engine/space/record_stage.h"
@@ -285,8 +286,6 @@ class StoreCore final : public wal::LogObserver,
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
                                            const engine::RecordStage* stage);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
-  AlignedBuffer TakeReadBuffer(uint64_t bytes);
-  void ReturnReadBuffer(AlignedBuffer buffer);
   void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- follow/follow.cc: reading beside a writer
@@ -436,8 +435,7 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<sstable::TableHost> paced_host_;  // Of the index.
   std::shared_ptr<sstable::LsmIndex> index_;        // Null in a store that is read only.
 
-  std::mutex read_buffers_mutex_;
-  std::vector<AlignedBuffer> read_buffers_;  // Windows kept for the next restore.
+  engine::ReadPool read_pool_{world_.files, options_.allocator};
 
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;

@@ -137,7 +137,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
     const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end =
         (at.offset + at.bytes + io::kBlockBytes - 1) / io::kBlockBytes * io::kBlockBytes;
-    if (buffer.size() < end - begin) buffer = TakeReadBuffer(end - begin);
+    if (buffer.size() < end - begin) buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "verify");
     const auto damage = [&](const Status& status) {
       report.damages.push_back(

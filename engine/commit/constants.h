@@ -26,6 +26,12 @@ inline constexpr uint64_t kDirectIngestBytesMin = 4096;
 inline constexpr uint64_t kReadPieceBytes = 512u << 10;
 inline constexpr uint64_t kReadWindowBytes = 2u << 20;
 inline constexpr uint32_t kReadWindows = 8;
+// Requests of one restore. Windows that hold a large record have more pieces, which then wait.
+inline constexpr size_t kReadsInFlightMax = 64;
+// A restore of less is over before another thread has woken up: decoding it takes 0.1 ms.
+inline constexpr uint64_t kReadHelpBytes = 256u << 10;
+// Queues kept for the next restores, each a file handle: as many as run at once on most machines.
+inline constexpr size_t kReadQueuesKept = 4;
 // Records closer than this are read together: the gap costs less than another request.
 inline constexpr uint64_t kReadGapBytes = 64u << 10;
 
@@ -152,5 +158,6 @@ static_assert(kEvictionBeginsShare > kEvictionEndsShare);
 static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
+static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
 
 }  // namespace cairn::engine

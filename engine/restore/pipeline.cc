@@ -9,10 +9,12 @@
 namespace cairn::engine {
 
 ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads,
-                           PipelineHost* host, const TicketState* ticket, uint64_t deadline_ns)
+                           ReadPool* pool, PipelineHost* host, const TicketState* ticket,
+                           uint64_t deadline_ns)
     : world_(std::move(world)),
       executor_(executor),
       executor_threads_(executor_threads),
+      pool_(pool),
       host_(host),
       limits_(host->Limits()),
       ticket_(ticket),
@@ -22,9 +24,12 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
   jobs_ = std::move(jobs);
   windows_ = PlanWindows(jobs_);
   if (windows_.empty()) return Status::Ok();
+  uint64_t bytes = 0;
+  for (const ReadWindow& window : windows_) bytes += window.bytes;
+  worth_help_ = bytes >= kReadHelpBytes;
   Status status = TakeBuffers();
   if (status.ok()) status = ReadAll();
-  for (AlignedBuffer& buffer : buffers_) host_->ReturnBuffer(std::move(buffer));
+  for (AlignedBuffer& buffer : buffers_) pool_->ReturnBuffer(std::move(buffer));
   return status;
 }
 
@@ -33,7 +38,7 @@ Status ReadPipeline::TakeBuffers() {
   for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
   for (size_t i = 0; i < wanted; ++i) {
-    AlignedBuffer buffer = host_->TakeBuffer(largest);
+    AlignedBuffer buffer = pool_->TakeBuffer(largest);
     if (buffer.empty()) break;
     buffers_.push_back(std::move(buffer));
     free_.push_back(buffers_.size() - 1);
@@ -47,12 +52,10 @@ Status ReadPipeline::TakeBuffers() {
 
 Status ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
-  const size_t pieces = buffers_.size() * (buffers_[0].size() / limits_.piece_bytes + 1);
-  const std::unique_ptr<io::Queue> queue = world_.files->NewQueue(pieces);
-  requests_.resize(pieces);
+  std::unique_ptr<io::Queue> queue = pool_->TakeQueue();
+  for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
-  for (size_t i = 0; i < pieces; ++i) free_requests_.push_back(&requests_[i]);
   size_t next = 0;
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
@@ -81,6 +84,7 @@ Status ReadPipeline::ReadAll() {
     finished_ = true;
   }
   while (queue->in_flight() != 0) Collect(queue->Reap());
+  pool_->ReturnQueue(std::move(queue));
   while (helpers_.load(std::memory_order_acquire) != 0) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (helpers_.load(std::memory_order_acquire) == 0) break;
@@ -119,10 +123,10 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   left_[buffer] = (window.bytes + piece_bytes - 1) / piece_bytes;
   for (uint64_t done = 0; done < window.bytes; done += piece_bytes) {
     const uint64_t bytes = std::min(piece_bytes, window.bytes - done);
-    while (in_flight_bytes_ != 0 && in_flight_bytes_ + bytes > limits_.in_flight_bytes) {
+    while (free_requests_.empty() ||
+           (in_flight_bytes_ != 0 && in_flight_bytes_ + bytes > limits_.in_flight_bytes)) {
       Collect(queue->Reap());
     }
-    CAIRN_CHECK(!free_requests_.empty());
     io::Request* request = free_requests_.back();
     free_requests_.pop_back();
     *request = io::Request{};
@@ -151,7 +155,7 @@ void ReadPipeline::Collect(io::Request* request) {
   {
     std::lock_guard lock(mutex_);
     ready_.push_back({of_buffer_[buffer], buffer});
-    help = !stopped_ && !finished_ && posted_ + helpers_.load() < executor_threads_;
+    help = worth_help_ && !stopped_ && !finished_ && posted_ + helpers_.load() < executor_threads_;
     if (help) ++posted_;
   }
   if (help) {

@@ -5,6 +5,7 @@
 // on with the next.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -14,8 +15,10 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/io/executor.h"
+#include "engine/commit/constants.h"
 #include "engine/commit/ticket.h"
 #include "engine/restore/plan.h"
+#include "engine/restore/read_pool.h"
 
 namespace cairn::engine {
 
@@ -33,9 +36,6 @@ class PipelineHost {
   virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) = 0;
   // From several threads at once. `bytes` are those of the job, as they came from the device.
   virtual Status Work(const ReadJob& job, std::span<const std::byte> bytes) = 0;
-  // `bytes` or more, aligned to blocks; empty when memory is short.
-  virtual AlignedBuffer TakeBuffer(uint64_t bytes) = 0;
-  virtual void ReturnBuffer(AlignedBuffer buffer) = 0;
   // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
   // window.
   virtual Status BeforeRead(uint64_t bytes) = 0;
@@ -47,7 +47,8 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
  public:
   // `ticket` may be null. The host outlives Run.
   ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads,
-               PipelineHost* host, const TicketState* ticket, uint64_t deadline_ns);
+               ReadPool* pool, PipelineHost* host, const TicketState* ticket,
+               uint64_t deadline_ns);
 
   // Returns when every job was worked on, or one failed and nothing is touched any more. Jobs that
   // are next to each other should be neighbours on the device. Of several damages that at the
@@ -77,16 +78,18 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   const io::World world_;
   io::Executor* const executor_;
   const uint32_t executor_threads_;
+  ReadPool* const pool_;
   PipelineHost* const host_;
   const ReadLimits limits_;
   const TicketState* const ticket_;
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
+  bool worth_help_ = false;  // By threads of the executor.
   std::vector<AlignedBuffer> buffers_;
 
   // The calling thread's.
-  std::vector<io::Request> requests_;
+  std::array<io::Request, kReadsInFlightMax> requests_;
   std::vector<io::Request*> free_requests_;
   uint64_t in_flight_bytes_ = 0;
   std::vector<size_t> left_;                      // Reads in flight, by buffer.

@@ -64,8 +64,6 @@ class RestoreRun final : public engine::PipelineHost {
     return job.in_table ? scatterer_->ScatterFrame(frames_[job.index], bytes)
                         : scatterer_->Scatter(*records_[job.index], bytes, true);
   }
-  AlignedBuffer TakeBuffer(uint64_t bytes) override { return core_->TakeReadBuffer(bytes); }
-  void ReturnBuffer(AlignedBuffer buffer) override { core_->ReturnReadBuffer(std::move(buffer)); }
   Status BeforeRead(uint64_t bytes) override {
     return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
   }
@@ -92,26 +90,6 @@ class RestoreRun final : public engine::PipelineHost {
   std::vector<const RecordJob*> records_;
   std::vector<ReadJob> jobs_;
 };
-
-AlignedBuffer StoreCore::TakeReadBuffer(uint64_t bytes) {
-  const uint64_t wanted = std::max(bytes, engine::kReadWindowBytes);
-  {
-    std::lock_guard lock(read_buffers_mutex_);
-    for (auto it = read_buffers_.begin(); it != read_buffers_.end(); ++it) {
-      if (it->size() < wanted) continue;
-      AlignedBuffer buffer = std::move(*it);
-      read_buffers_.erase(it);
-      return buffer;
-    }
-  }
-  return AlignedBuffer::TryAllocate(options_.allocator, wanted, io::kBlockBytes);
-}
-
-void StoreCore::ReturnReadBuffer(AlignedBuffer buffer) {
-  if (buffer.size() > 2 * engine::kReadWindowBytes) return;
-  std::lock_guard lock(read_buffers_mutex_);
-  if (read_buffers_.size() < engine::kReadWindows) read_buffers_.push_back(std::move(buffer));
-}
 
 // The tree knows a record from its reservation on; another thread may still be copying its payload.
 wal::Pinned StoreCore::FindHot(const wal::Location& location, uint32_t bytes) {
@@ -285,7 +263,7 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   run.AddFrames();
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
       world_, reader == Reader::kSpace ? background_executor_.get() : executor_.get(),
-      executor_threads_, &run, ticket, Deadline(request.timeout_ns));
+      executor_threads_, &read_pool_, &run, ticket, Deadline(request.timeout_ns));
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;
@@ -383,14 +361,14 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     const sstable::FrameEntry& entry = frames.front().entry;
     const uint64_t begin = entry.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end = AlignUp(entry.offset + entry.stored_bytes, io::kBlockBytes);
-    AlignedBuffer buffer = TakeReadBuffer(end - begin);
+    AlignedBuffer buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
     CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
     const std::span<const std::byte> stored =
         buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
     CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
     std::vector<std::byte> state(stored.begin(), stored.end());
-    ReturnReadBuffer(std::move(buffer));
+    read_pool_.ReturnBuffer(std::move(buffer));
     return state;
   }
   const wal::Location& at = mark.place.log;
@@ -404,7 +382,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end =
         (at.offset + at.bytes + io::kBlockBytes - 1) / io::kBlockBytes * io::kBlockBytes;
-    buffer = TakeReadBuffer(end - begin);
+    buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a sampler state");
     CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer.span().first(end - begin)));
     bytes = buffer.span().subspan(at.offset - begin, at.bytes);
@@ -419,7 +397,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
   const std::span<const std::byte> strip =
       bytes.subspan(record.strip_offset(mark.strip), record.strip(mark.strip).bytes);
   std::vector<std::byte> state(strip.begin(), strip.end());
-  if (!buffer.empty()) ReturnReadBuffer(std::move(buffer));
+  if (!buffer.empty()) read_pool_.ReturnBuffer(std::move(buffer));
   return state;
 }
 
