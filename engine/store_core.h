@@ -281,8 +281,8 @@ class StoreCore final : public wal::LogObserver,
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
                                 Reader reader, const engine::RecordStage* stage,
                                 LayerProgress* progress, const TicketState* ticket, Hits* hits);
-  Status FindFrames(const engine::RestorePlan& plan, const RestoreRequest& request,
-                    std::vector<engine::OpenPiece>* open, std::vector<engine::FrameJob>* frames);
+  Status FindFragments(const engine::RestorePlan& plan, const RestoreRequest& request,
+                       std::vector<engine::OpenPiece>* open);
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
                                            const engine::RecordStage* stage);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);

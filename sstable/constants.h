@@ -70,7 +70,8 @@ static_assert(kQuietWriteBytes % kTableAlignment == 0);
 inline constexpr size_t kMaxStoredBytes = 16 << 20;
 
 // The end of a table that Open reads at once. It holds the root of all but the largest tables: one
-// entry of some 30 bytes for about 700 KiB of data, so 32 KiB are enough for 700 MiB.
+// entry of some 30 bytes for about 700 KiB of data, so 32 KiB are enough for 700 MiB. Of a snapshot
+// table it holds the list of up to 448 fragments.
 inline constexpr size_t kOpenReadBytes = 32 << 10;
 static_assert(kOpenReadBytes % kTableAlignment == 0 && kOpenReadBytes >= 2 * kTableAlignment);
 

@@ -17,24 +17,25 @@ bool IsPossible(const ParsedSnapshotFooter& footer) {
   if (info.fragments == 0 || info.frames < info.fragments || info.bytes % kTableAlignment != 0 ||
       info.frames > info.bytes / sizeof(FrameEntry) ||
       info.fragments > info.bytes / sizeof(FragmentEntry) || info.stored_bytes > info.bytes ||
-      footer.fragments_offset > info.bytes || footer.frames_offset > footer.fragments_offset) {
+      footer.fragments_offset > info.bytes) {
     return false;
   }
   const uint64_t directory_end = footer.fragments_offset + info.fragments * sizeof(FragmentEntry);
   return (info.kind == SnapshotKind::kPages || info.kind == SnapshotKind::kDerived) &&
-         info.stored_bytes <= footer.frames_offset && footer.frames_offset % kFrameAlignment == 0 &&
-         footer.fragments_offset ==
-             footer.frames_offset + AlignUp(info.frames * sizeof(FrameEntry), kFrameAlignment) &&
+         footer.fragments_offset % kFrameAlignment == 0 &&
+         info.stored_bytes + info.frames * sizeof(FrameEntry) <= footer.fragments_offset &&
          AlignUp(directory_end, kTableAlignment) + kTableAlignment == info.bytes;
 }
 
 }  // namespace
 
-bool IsPossible(const FragmentEntry& entry, uint64_t frame_count) {
+bool IsPossible(const FragmentEntry& entry, uint64_t fragments_offset) {
   return entry.node != 0 && entry.count > 0 && entry.page_rows > 0 && entry.slices > 0 &&
          entry.pages == (uint64_t{entry.count} + entry.page_rows - 1) / entry.page_rows &&
-         entry.flags == 0 && entry.reserved == 0 && entry.begin <= UINT64_MAX - entry.count &&
-         entry.first_frame <= frame_count && entry.frames() <= frame_count - entry.first_frame;
+         entry.flags == 0 && entry.begin <= UINT64_MAX - entry.count &&
+         entry.offset % kFrameAlignment == 0 && entry.entries_offset % kFrameAlignment == 0 &&
+         entry.offset < entry.entries_offset && entry.entries_offset <= fragments_offset &&
+         entry.frames() <= (fragments_offset - entry.entries_offset) / sizeof(FrameEntry);
 }
 
 uint64_t PlacedHash(std::span<const std::byte> bytes, const StoreId& store, uint64_t table,
@@ -50,7 +51,6 @@ std::string EncodeSnapshotFooter(const StoreId& store, const ParsedSnapshotFoote
   block.kind = static_cast<uint32_t>(footer.info.kind);
   block.store = store;
   block.table = footer.info.number;
-  block.frames_offset = footer.frames_offset;
   block.fragments_offset = footer.fragments_offset;
   block.fragment_count = footer.info.fragments;
   block.frame_count = footer.info.frames;
@@ -87,7 +87,6 @@ Result<ParsedSnapshotFooter> ParseSnapshotFooter(std::span<const std::byte> bloc
                  .frames = footer.frame_count,
                  .raw_bytes = footer.raw_bytes,
                  .stored_bytes = footer.stored_bytes};
-  parsed.frames_offset = footer.frames_offset;
   parsed.fragments_offset = footer.fragments_offset;
   parsed.fragments_hash = footer.fragments_hash;
   if (footer.store != store || footer.table != table || !IsPossible(parsed)) {

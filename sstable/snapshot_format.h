@@ -26,7 +26,8 @@ enum class SnapshotKind : uint32_t { kPages = 1, kDerived = 2 };
 // A frame begins on it: a cache line, so that copies out of a read window are aligned.
 inline constexpr uint32_t kFrameAlignment = 64;
 
-// Where one frame lies. In the order of its fragment: slice by slice, in each page by page.
+// Where one frame lies. In the order of its fragment: slice by slice, in each page by page. The
+// entries of a fragment stand right behind its frames, so that a small one is read at once.
 struct FrameEntry {
   uint64_t hash;  // Of the stored bytes, sealed with their offset.
   uint64_t offset;
@@ -41,18 +42,21 @@ static_assert(sizeof(FrameEntry) == 24);
 struct FragmentEntry {
   uint64_t node;
   uint64_t begin;
-  uint64_t first_frame;  // Index over all frames of the table.
+  uint64_t offset;       // Of its first frame; the others follow in order...
   uint64_t frames_hash;  // Over its FrameEntries, sealed with their offset.
   uint32_t lane;
   uint32_t count;
   uint32_t page_rows;
   uint32_t slices;
   uint32_t pages;
-  uint32_t flags;     // 0
-  uint64_t reserved;  // 0
+  uint32_t flags;           // 0
+  uint64_t entries_offset;  // ...and their FrameEntries behind the last.
 
   uint64_t end() const { return begin + count; }
   uint64_t frames() const { return uint64_t{slices} * pages; }
+  uint64_t entries_bytes() const { return frames() * sizeof(FrameEntry); }
+  // Frames and entries, from `offset` on.
+  uint64_t bytes() const { return entries_offset + entries_bytes() - offset; }
   // Rows of a page; the last may be short.
   uint32_t rows(uint32_t page) const {
     return page + 1 < pages ? page_rows : count - (pages - 1) * page_rows;
@@ -69,15 +73,14 @@ struct SnapshotFooter {
   uint32_t kind;
   StoreId store;
   uint64_t table;
-  uint64_t frames_offset;     // FrameEntries of all fragments.
-  uint64_t fragments_offset;  // FragmentEntries, right behind them; both end at the footer's block.
+  uint64_t fragments_offset;  // FragmentEntries, behind the last fragment.
   uint64_t fragment_count;
   uint64_t frame_count;
   uint64_t fragments_hash;  // Over the FragmentEntries, sealed with their offset.
   uint64_t raw_bytes;       // Of all frames, before and after they were packed.
   uint64_t stored_bytes;
 };
-static_assert(sizeof(SnapshotFooter) == 104);
+static_assert(sizeof(SnapshotFooter) == 96);
 static_assert(offsetof(SnapshotFooter, store) == 24 && offsetof(SnapshotFooter, table) == 40);
 
 // What a footer says of its table.
@@ -92,7 +95,7 @@ struct SnapshotInfo {
 
 struct ParsedSnapshotFooter {
   SnapshotInfo info;
-  uint64_t frames_offset = 0, fragments_offset = 0;
+  uint64_t fragments_offset = 0;
   uint64_t fragments_hash = 0;
 };
 
@@ -107,8 +110,9 @@ inline FragmentKey KeyOf(const FragmentEntry& entry) {
   return {entry.node, entry.lane, entry.begin};
 }
 
-// What holds for every fragment, checked before it is written and after it is read.
-bool IsPossible(const FragmentEntry& entry, uint64_t frame_count);
+// What holds for every fragment of a table whose directory is at `fragments_offset`, checked before
+// it is written and after it is read.
+bool IsPossible(const FragmentEntry& entry, uint64_t fragments_offset);
 
 // The checksum of bytes that stand at `offset`.
 uint64_t PlacedHash(std::span<const std::byte> bytes, const StoreId& store, uint64_t table,

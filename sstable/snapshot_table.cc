@@ -23,16 +23,27 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     return Status(StatusCode::kCorruption, path + ": a snapshot table of " + std::to_string(bytes) +
                                                " bytes, which none has");
   }
-  const AlignedBuffer block =
-      AlignedBuffer::TryAllocate(context.allocator, kTableAlignment, kTableAlignment);
-  if (block.empty()) return Status(StatusCode::kOutOfMemory, "no memory to open " + path);
-  const uint64_t at = bytes - kTableAlignment;
-  CAIRN_RETURN_IF_ERROR(file->Read(at, block.span()));
-  auto footer = ParseSnapshotFooter(block.span(), context.store, number, bytes);
+  const uint64_t tail_bytes = std::min<uint64_t>(bytes, kOpenReadBytes);
+  const uint64_t tail_at = bytes - tail_bytes, footer_at = bytes - kTableAlignment;
+  const AlignedBuffer tail =
+      AlignedBuffer::TryAllocate(context.allocator, tail_bytes, kTableAlignment);
+  if (tail.empty()) return Status(StatusCode::kOutOfMemory, "no memory to open " + path);
+  CAIRN_RETURN_IF_ERROR(file->Read(tail_at, tail.span()));
+  auto footer = ParseSnapshotFooter(tail.span().last(kTableAlignment), context.store, number, bytes);
   if (!footer.ok()) {
-    return Status(footer.status().code(), At(path, at) + std::string(footer.status().message()));
+    return Status(footer.status().code(),
+                  At(path, footer_at) + std::string(footer.status().message()));
   }
-  return std::unique_ptr<SnapshotTable>(new SnapshotTable(context, std::move(file), path, *footer));
+  std::unique_ptr<SnapshotTable> table(
+      new SnapshotTable(context, std::move(file), path, *footer));
+  if (footer->fragments_offset >= tail_at) {
+    table->fragments_.resize(footer->info.fragments);
+    const auto into = std::as_writable_bytes(std::span(table->fragments_));
+    std::memcpy(into.data(), tail.data() + (footer->fragments_offset - tail_at), into.size());
+    // What is damaged is told when it is needed.
+    table->loaded_ = table->CheckFragments(table->fragments_).ok();
+  }
+  return table;
 }
 
 Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
@@ -59,21 +70,31 @@ Result<std::vector<FragmentEntry>> SnapshotTable::ReadFragments() const {
   const auto bytes = std::as_writable_bytes(std::span(fragments));
   const uint64_t offset = footer_.fragments_offset;
   CAIRN_RETURN_IF_ERROR(ReadBytes(offset, bytes));
-  if (PlacedHash(bytes, context_.store, footer_.info.number, offset) != footer_.fragments_hash) {
+  CAIRN_RETURN_IF_ERROR(CheckFragments(fragments));
+  return fragments;
+}
+
+Status SnapshotTable::CheckFragments(std::span<const FragmentEntry> fragments) const {
+  const uint64_t offset = footer_.fragments_offset;
+  if (PlacedHash(std::as_bytes(fragments), context_.store, footer_.info.number, offset) !=
+      footer_.fragments_hash) {
     return Damaged(offset, "the list of fragments does not have its checksum");
   }
   // A right checksum over wrong contents is a bug of the writer; it is caught all the same.
-  uint64_t frames = 0;
+  uint64_t frames = 0, end = 0;
   for (size_t i = 0; i < fragments.size(); ++i) {
     const FragmentEntry& entry = fragments[i];
     const bool ordered = i == 0 || KeyOf(fragments[i - 1]) < KeyOf(entry);
-    if (!ordered || entry.first_frame != frames || !IsPossible(entry, footer_.info.frames)) {
+    if (!ordered || entry.offset != end || !IsPossible(entry, offset)) {
       return Damaged(offset + i * sizeof(entry), "an impossible fragment");
     }
     frames += entry.frames();
+    end = AlignUp(entry.entries_offset + entry.entries_bytes(), kFrameAlignment);
   }
-  if (frames != footer_.info.frames) return Damaged(offset, "frames that belong to no fragment");
-  return fragments;
+  if (frames != footer_.info.frames || end != offset) {
+    return Damaged(offset, "frames that belong to no fragment");
+  }
+  return Status::Ok();
 }
 
 Result<std::span<const FragmentEntry>> SnapshotTable::Fragments() {
@@ -103,18 +124,25 @@ Result<std::optional<FragmentEntry>> SnapshotTable::Find(uint64_t node, uint32_t
 }
 
 Result<std::vector<FrameEntry>> SnapshotTable::Frames(const FragmentEntry& fragment) const {
-  CAIRN_CHECK(IsPossible(fragment, footer_.info.frames));
-  std::vector<FrameEntry> frames(static_cast<size_t>(fragment.frames()));
-  const auto bytes = std::as_writable_bytes(std::span(frames));
-  const uint64_t offset = footer_.frames_offset + fragment.first_frame * sizeof(FrameEntry);
-  CAIRN_RETURN_IF_ERROR(ReadBytes(offset, bytes));
-  if (PlacedHash(bytes, context_.store, footer_.info.number, offset) != fragment.frames_hash) {
+  std::vector<std::byte> bytes(fragment.entries_bytes());
+  CAIRN_RETURN_IF_ERROR(ReadBytes(fragment.entries_offset, bytes));
+  return ParseFrames(fragment, bytes);
+}
+
+Result<std::vector<FrameEntry>> SnapshotTable::ParseFrames(
+    const FragmentEntry& fragment, std::span<const std::byte> entries) const {
+  CAIRN_CHECK(IsPossible(fragment, footer_.fragments_offset));
+  CAIRN_CHECK(entries.size() == fragment.entries_bytes());
+  const uint64_t offset = fragment.entries_offset;
+  if (PlacedHash(entries, context_.store, footer_.info.number, offset) != fragment.frames_hash) {
     return Damaged(offset, "the frames of a fragment do not have their checksum");
   }
+  std::vector<FrameEntry> frames(static_cast<size_t>(fragment.frames()));
+  std::memcpy(frames.data(), entries.data(), entries.size());
   for (const FrameEntry& frame : frames) {
-    if (frame.offset % kFrameAlignment != 0 || frame.offset > footer_.frames_offset ||
-        frame.stored_bytes == 0 || frame.raw_bytes == 0 ||
-        frame.stored_bytes > footer_.frames_offset - frame.offset) {
+    if (frame.offset % kFrameAlignment != 0 || frame.offset < fragment.offset ||
+        frame.offset > offset || frame.stored_bytes == 0 || frame.raw_bytes == 0 ||
+        frame.stored_bytes > offset - frame.offset) {
       return Damaged(offset, "a frame that cannot be where it is said to be");
     }
   }

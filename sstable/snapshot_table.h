@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads one snapshot table. Open reads the footer alone; the list of fragments (64 bytes each) is
-// read by the first call that needs it and kept; the frames of a fragment (24 bytes each) are read
-// when asked for and belong to the caller, who reads the frames themselves, coalesced and in flight
-// as it likes, through file().
+// Reads one snapshot table. Open reads the end of the file, where the footer is and, if there are
+// not many, the list of fragments (64 bytes each); else that is read by the first call that needs
+// it, and kept. The frames' entries (24 bytes each) and the frames belong to the caller, who reads
+// them coalesced and in flight as it likes, through file(), and has them checked here.
 //
 // Thread-safe. kCorruption names file and offset.
 #pragma once
@@ -31,7 +31,10 @@ class SnapshotTable {
   Result<std::optional<FragmentEntry>> Find(uint64_t node, uint32_t lane, uint64_t position);
   // All of them, in order; valid as long as the table.
   Result<std::span<const FragmentEntry>> Fragments();
-  // Slice by slice, in each page by page.
+  // What was read at fragment.entries_offset. Slice by slice, in each page by page.
+  Result<std::vector<FrameEntry>> ParseFrames(const FragmentEntry& fragment,
+                                              std::span<const std::byte> entries) const;
+  // Reads them.
   Result<std::vector<FrameEntry>> Frames(const FragmentEntry& fragment) const;
 
   // Whether `stored` is what was written as this frame.
@@ -51,6 +54,7 @@ class SnapshotTable {
   Status Damaged(uint64_t offset, const std::string& what) const;
   Status ReadBytes(uint64_t offset, std::span<std::byte> into) const;
   Result<std::vector<FragmentEntry>> ReadFragments() const;
+  Status CheckFragments(std::span<const FragmentEntry> fragments) const;
 
   const TableContext context_;
   const std::unique_ptr<io::File> file_;

@@ -60,27 +60,28 @@ void SnapshotWriter::BeginFragment(const FragmentSpec& spec) {
   FragmentEntry entry{};
   entry.node = spec.node;
   entry.begin = spec.begin;
-  entry.first_frame = frames_.size();
+  entry.offset = end_;
   entry.lane = spec.lane;
   entry.count = spec.count;
   entry.page_rows = spec.page_rows;
   entry.slices = spec.slices;
   CAIRN_CHECK(spec.page_rows > 0);
   entry.pages = static_cast<uint32_t>((uint64_t{spec.count} + spec.page_rows - 1) / spec.page_rows);
-  CAIRN_CHECK(IsPossible(entry, UINT64_MAX));
+  CAIRN_CHECK(entry.node != 0 && entry.pages > 0 && entry.slices > 0);
   if (!fragments_.empty()) {
     const FragmentEntry& last = fragments_.back();
-    CAIRN_CHECK(last.first_frame + last.frames() == frames_.size());
+    CAIRN_CHECK(!status_.ok() || last.frames() == frames_.size());
     CAIRN_CHECK(KeyOf(last) < KeyOf(entry));
     const bool same_lane = last.node == entry.node && last.lane == entry.lane;
     CAIRN_CHECK(!same_lane || last.end() <= entry.begin);
   }
   fragments_.push_back(entry);
+  frames_.clear();
 }
 
 Status SnapshotWriter::AddFrame(std::span<const std::byte> stored, uint32_t raw_bytes) {
   CAIRN_CHECK(!finished_ && !fragments_.empty());
-  CAIRN_CHECK(frames_.size() < fragments_.back().first_frame + fragments_.back().frames());
+  CAIRN_CHECK(frames_.size() < fragments_.back().frames());
   CAIRN_CHECK(!stored.empty() && stored.size() <= kMaxStoredBytes && raw_bytes > 0);
   CAIRN_RETURN_IF_ERROR(status_);
   const uint64_t offset = end_;
@@ -92,7 +93,17 @@ Status SnapshotWriter::AddFrame(std::span<const std::byte> stored, uint32_t raw_
                      .raw_bytes = raw_bytes});
   footer_.info.raw_bytes += raw_bytes;
   footer_.info.stored_bytes += stored.size();
-  return Status::Ok();
+  return frames_.size() < fragments_.back().frames() ? Status::Ok() : Keep(EndFragment());
+}
+
+Status SnapshotWriter::EndFragment() {
+  FragmentEntry& fragment = fragments_.back();
+  const auto entries = std::as_bytes(std::span(frames_));
+  fragment.entries_offset = end_;
+  fragment.frames_hash = PlacedHash(entries, context_.store, footer_.info.number, end_);
+  footer_.info.frames += frames_.size();
+  CAIRN_RETURN_IF_ERROR(AppendBytes(entries));
+  return Pad(kFrameAlignment);
 }
 
 Status SnapshotWriter::AppendBytes(std::span<const std::byte> bytes) {
@@ -143,16 +154,8 @@ Status SnapshotWriter::Reap() {
 
 Status SnapshotWriter::WriteRest() {
   footer_.info.fragments = fragments_.size();
-  footer_.info.frames = frames_.size();
-  footer_.frames_offset = end_;
-  for (FragmentEntry& fragment : fragments_) {
-    const auto entries = std::as_bytes(
-        std::span(frames_).subspan(fragment.first_frame, static_cast<size_t>(fragment.frames())));
-    fragment.frames_hash = PlacedHash(entries, context_.store, footer_.info.number, end_);
-    CAIRN_RETURN_IF_ERROR(AppendBytes(entries));
-  }
-  CAIRN_RETURN_IF_ERROR(Pad(kFrameAlignment));
   footer_.fragments_offset = end_;
+  for (const FragmentEntry& fragment : fragments_) CAIRN_CHECK(IsPossible(fragment, end_));
   const auto entries = std::as_bytes(std::span(fragments_));
   footer_.fragments_hash = PlacedHash(entries, context_.store, footer_.info.number, end_);
   CAIRN_RETURN_IF_ERROR(AppendBytes(entries));
@@ -175,8 +178,8 @@ Status SnapshotWriter::Publish() {
 
 Result<SnapshotInfo> SnapshotWriter::Finish() {
   CAIRN_CHECK(!finished_ && !fragments_.empty());
-  CAIRN_CHECK(fragments_.back().first_frame + fragments_.back().frames() == frames_.size());
   CAIRN_RETURN_IF_ERROR(status_);
+  CAIRN_CHECK(fragments_.back().frames() == frames_.size());
   CAIRN_RETURN_IF_ERROR(Keep(WriteRest()));
   CAIRN_RETURN_IF_ERROR(Keep(Publish()));
   finished_ = true;

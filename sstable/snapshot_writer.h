@@ -15,7 +15,7 @@
 // crash.
 //
 // The device writes one buffer while the next is filled. Memory: kSnapshotWriteBuffers buffers of
-// `write_bytes`, 24 bytes for each frame and 64 for each fragment.
+// `write_bytes`, 64 bytes for each fragment and 24 for each frame of the one being written.
 //
 // One thread at a time. Errors stick: what failed once returns the same status ever after. They are
 // kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
@@ -73,6 +73,7 @@ class SnapshotWriter {
   Status Keep(Status status);
   Status AppendBytes(std::span<const std::byte> bytes);
   Status Pad(uint32_t alignment);
+  Status EndFragment();
   Status SubmitBuffer();
   Status Reap();
   Status WriteRest();
@@ -96,7 +97,7 @@ class SnapshotWriter {
   uint64_t taken_ = 0;    // From the host.
 
   std::vector<FragmentEntry> fragments_;
-  std::vector<FrameEntry> frames_;
+  std::vector<FrameEntry> frames_;  // Of the last fragment.
   std::unique_ptr<io::Queue> queue_;  // Last: it waits for what uses file and buffers.
 };
 

@@ -30,6 +30,9 @@ inline constexpr uint32_t kReadWindows = 8;
 inline constexpr size_t kReadsInFlightMax = 64;
 // A restore of less is over before another thread has woken up: decoding it takes 0.1 ms.
 inline constexpr uint64_t kReadHelpBytes = 256u << 10;
+// A fragment up to this is read as a whole, with its entries: what may be read for nothing costs
+// less than a second trip to the device.
+inline constexpr uint64_t kSmallFragmentBytes = 128u << 10;
 // Queues kept for the next restores, each a file handle: as many as run at once on most machines.
 inline constexpr size_t kReadQueuesKept = 4;
 // Records closer than this are read together: the gap costs less than another request.

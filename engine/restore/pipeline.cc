@@ -21,15 +21,23 @@ ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t exe
       deadline_ns_(deadline_ns) {}
 
 Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
-  jobs_ = std::move(jobs);
-  windows_ = PlanWindows(jobs_);
-  if (windows_.empty()) return Status::Ok();
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_ || jobs.empty()) return status_;
+    jobs_ = std::move(jobs);
+    windows_ = PlanWindows(jobs_);
+    finished_ = false;
+  }
   uint64_t bytes = 0;
   for (const ReadWindow& window : windows_) bytes += window.bytes;
-  worth_help_ = bytes >= kReadHelpBytes;
-  Status status = TakeBuffers();
-  if (status.ok()) status = ReadAll();
+  small_ = bytes < kReadHelpBytes;
+  if (Status status = TakeBuffers(); !status.ok()) {
+    Stop(status);
+    return status;
+  }
+  Status status = ReadAll();
   for (AlignedBuffer& buffer : buffers_) pool_->ReturnBuffer(std::move(buffer));
+  buffers_.clear();
   return status;
 }
 
@@ -37,6 +45,7 @@ Status ReadPipeline::TakeBuffers() {
   uint64_t largest = 0;
   for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
+  free_.clear();
   for (size_t i = 0; i < wanted; ++i) {
     AlignedBuffer buffer = pool_->TakeBuffer(largest);
     if (buffer.empty()) break;
@@ -53,6 +62,7 @@ Status ReadPipeline::TakeBuffers() {
 Status ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
   std::unique_ptr<io::Queue> queue = pool_->TakeQueue();
+  free_requests_.clear();
   for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
@@ -65,7 +75,7 @@ Status ReadPipeline::ReadAll() {
       if (!Wanted(window.first_job, window.job_count)) continue;
       if (!TakeFree(&buffer)) break;
       if (Status status = Submit(queue.get(), next, buffer); !status.ok()) {
-        Fail(status, window.first_job, window.job_count);
+        Fail(status, FirstPosition(window.first_job, window.job_count));
         GiveBack(buffer);
       }
     }
@@ -148,14 +158,14 @@ void ReadPipeline::Collect(io::Request* request) {
   in_flight_bytes_ -= request->length;
   if (!request->status.ok()) {
     const ReadWindow& window = windows_[of_buffer_[buffer]];
-    Fail(request->status, window.first_job, window.job_count);
+    Fail(request->status, FirstPosition(window.first_job, window.job_count));
   }
   if (--left_[buffer] != 0) return;
   bool help = false;
   {
     std::lock_guard lock(mutex_);
     ready_.push_back({of_buffer_[buffer], buffer});
-    help = worth_help_ && !stopped_ && !finished_ && posted_ + helpers_.load() < executor_threads_;
+    help = !small_ && !stopped_ && !finished_ && posted_ + helpers_.load() < executor_threads_;
     if (help) ++posted_;
   }
   if (help) {
@@ -211,8 +221,7 @@ uint64_t ReadPipeline::FirstPosition(size_t first_job, size_t job_count) const {
 
 // Damage costs what lies behind it: the first position that cannot be had is the limit. What
 // begins before it is still looked at, since it may be damaged as well.
-void ReadPipeline::Fail(const Status& status, size_t first_job, size_t job_count) {
-  const uint64_t restorable = FirstPosition(first_job, job_count);
+void ReadPipeline::Fail(const Status& status, uint64_t restorable) {
   std::lock_guard lock(mutex_);
   if (stopped_ || restorable >= restorable_.load(std::memory_order_relaxed)) return;
   restorable_.store(restorable, std::memory_order_relaxed);
@@ -239,8 +248,9 @@ bool ReadPipeline::WorkOnOne() {
     const ReadJob& job = jobs_[window.first_job + i];
     const std::span<const std::byte> bytes =
         buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes);
-    const Status status = host_->Work(job, bytes);
-    if (!status.ok()) Fail(status, window.first_job + i, 1);
+    uint64_t first_position = job.first_position;
+    const Status status = host_->Work(job, bytes, &first_position);
+    if (!status.ok()) Fail(status, first_position);
   }
   GiveBack(loaded.buffer);
   version_.fetch_add(1, std::memory_order_release);

@@ -34,15 +34,17 @@ class PipelineHost {
   virtual ~PipelineHost() = default;
   // The file of a job; stays open as long as the pointer.
   virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) = 0;
-  // From several threads at once. `bytes` are those of the job, as they came from the device.
-  virtual Status Work(const ReadJob& job, std::span<const std::byte> bytes) = 0;
+  // From several threads at once. `bytes` are those of the job, as they came from the device. On
+  // failure `first_position`, which is that of the job, may be set to one behind it.
+  virtual Status Work(const ReadJob& job, std::span<const std::byte> bytes,
+                      uint64_t* first_position) = 0;
   // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
   // window.
   virtual Status BeforeRead(uint64_t bytes) = 0;
   virtual ReadLimits Limits() const = 0;
 };
 
-// One run. Shared by the calling thread and executor jobs that help it.
+// One restore. Shared by the calling thread and executor jobs that help it.
 class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
  public:
   // `ticket` may be null. The host outlives Run.
@@ -52,7 +54,8 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
 
   // Returns when every job was worked on, or one failed and nothing is touched any more. Jobs that
   // are next to each other should be neighbours on the device. Of several damages that at the
-  // lowest position is reported.
+  // lowest position is reported. May be called again, with jobs that follow from those before:
+  // what these said counts on, so after damage only jobs below it are looked at.
   Status Run(std::vector<ReadJob> jobs);
 
  private:
@@ -71,7 +74,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   bool Stopped();
   void Stop(Status status);
   uint64_t FirstPosition(size_t first_job, size_t job_count) const;
-  void Fail(const Status& status, size_t first_job, size_t job_count);
+  void Fail(const Status& status, uint64_t first_position);
   bool Wanted(size_t first_job, size_t job_count) const;
   bool WorkOnOne();
 
@@ -85,7 +88,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
-  bool worth_help_ = false;  // By threads of the executor.
+  bool small_ = false;  // Over before another thread has woken up.
   std::vector<AlignedBuffer> buffers_;
 
   // The calling thread's.

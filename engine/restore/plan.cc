@@ -124,7 +124,8 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
 }
 
 Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
-                               std::shared_ptr<sstable::SnapshotTable> table) {
+                               std::shared_ptr<sstable::SnapshotTable> table, uint32_t layer_begin,
+                               uint32_t layer_end) {
   const auto missing = [&](const std::string& what) {
     return Status(StatusCode::kCorruption,
                   sstable::SnapshotTablePath(kTableDirectory, piece.table) + ": node " +
@@ -142,29 +143,23 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
   if (found->slices != layout.slices() || found->page_rows != layout.page_rows()) {
     return missing("the fragment is cut as for another model");
   }
-  return OpenPiece{piece, std::move(table), *found, std::move(layout)};
-}
-
-Status AddFrames(const OpenPiece& open, size_t index, uint32_t layer_begin, uint32_t layer_end,
-                 std::vector<FrameJob>* frames) {
-  const sstable::FragmentEntry& fragment = open.fragment;
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<sstable::FrameEntry> entries,
-                         open.table->Frames(fragment));
   const auto page_of = [&](uint64_t position) {
-    return static_cast<uint32_t>((position - fragment.begin) / fragment.page_rows);
+    return static_cast<uint32_t>((position - found->begin) / found->page_rows);
   };
-  const uint32_t first_page = page_of(open.piece.begin), last_page = page_of(open.piece.end - 1);
   uint32_t first_slice = 0, end_slice = 1;
-  if (open.piece.lane != kTokenLane && fragment.slices > 1) {
-    first_slice = layer_begin * open.layout.slices_per_layer();
-    end_slice = std::min(fragment.slices, layer_end * open.layout.slices_per_layer());
+  if (piece.lane != kTokenLane && found->slices > 1) {
+    first_slice = layer_begin * layout.slices_per_layer();
+    end_slice = static_cast<uint32_t>(std::min<uint64_t>(
+        found->slices, uint64_t{layer_end} * layout.slices_per_layer()));
   }
-  for (uint32_t slice = first_slice; slice < end_slice; ++slice) {
-    for (uint32_t page = first_page; page <= last_page; ++page) {
-      frames->push_back({index, slice, page, entries[size_t{slice} * fragment.pages + page]});
-    }
-  }
-  return Status::Ok();
+  return OpenPiece{.piece = piece,
+                   .table = std::move(table),
+                   .fragment = *found,
+                   .layout = std::move(layout),
+                   .first_slice = first_slice,
+                   .end_slice = end_slice,
+                   .first_page = page_of(piece.begin),
+                   .end_page = page_of(piece.end - 1) + 1};
 }
 
 std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs) {

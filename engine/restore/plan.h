@@ -3,6 +3,7 @@
 // What a restore must read: records of the log and frames of snapshot tables.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -55,39 +56,56 @@ uint64_t HashOfPlaces(const RestorePlan& plan);
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
 
-// A sealed piece and the fragment that holds it.
+// A sealed piece, the fragment that holds it, and which of its frames are wanted.
 struct OpenPiece {
   SealedPiece piece;
   std::shared_ptr<sstable::SnapshotTable> table;
   sstable::FragmentEntry fragment;
   FragmentLayout layout;
+  uint32_t first_slice = 0, end_slice = 0;
+  uint32_t first_page = 0, end_page = 0;
+  std::vector<sstable::FrameEntry> entries{};  // Of the whole fragment; empty until it is read.
+
+  size_t frames() const { return size_t{end_slice - first_slice} * (end_page - first_page); }
+  const sstable::FrameEntry& entry(uint32_t slice, uint32_t page) const {
+    return entries[size_t{slice} * fragment.pages + page];
+  }
+  // The first of the positions wanted that a page holds.
+  uint64_t FirstPosition(uint32_t page) const {
+    return std::max(piece.begin, fragment.begin + uint64_t{page} * fragment.page_rows);
+  }
 };
 
 // One frame of an OpenPiece.
 struct FrameJob {
   size_t piece = 0;  // Index of the OpenPiece.
   uint32_t slice = 0, page = 0;
-  sstable::FrameEntry entry;
 };
 
-// Finds the fragment. kCorruption when the table does not hold what the tree says.
+// Finds the fragment; of KV the layers [layer_begin, layer_end) are wanted. kCorruption when the
+// table does not hold what the tree says.
 Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
-                               std::shared_ptr<sstable::SnapshotTable> table);
-// Appends the frames that hold the piece; of KV those of layers [layer_begin, layer_end).
-Status AddFrames(const OpenPiece& open, size_t index, uint32_t layer_begin, uint32_t layer_end,
-                 std::vector<FrameJob>* frames);
+                               std::shared_ptr<sstable::SnapshotTable> table,
+                               uint32_t layer_begin = 0, uint32_t layer_end = UINT32_MAX);
 
-// One thing to be read at once: a record, or a frame.
+// One thing to be read at once.
 struct ReadJob {
+  enum class Kind : uint8_t {
+    kRecord,
+    kFragment,  // A small one: its frames with their entries.
+    kEntries,   // Of a large one; its frames follow.
+    kFrame,
+  };
   uint64_t file = 0;  // Number of a log segment, or of a snapshot table.
-  bool in_table = false;
+  Kind kind = Kind::kRecord;
   uint64_t offset = 0;
   uint64_t bytes = 0;
   uint64_t first_position = 0;  // Damage costs what lies behind.
   size_t index = 0;             // For whoever works on it.
 
+  bool in_table() const { return kind != Kind::kRecord; }
   bool SameFile(const ReadJob& other) const {
-    return file == other.file && in_table == other.in_table;
+    return file == other.file && in_table() == other.in_table();
   }
 };
 

@@ -17,52 +17,85 @@ using engine::ReadJob;
 using engine::RecordJob;
 using engine::RestorePlan;
 
-// What a pipeline needs to know to run one restore.
+// What a pipeline needs to know to run one restore. First what is known to be wanted is read:
+// records, small fragments as a whole, and the entries of large ones; then the frames that these
+// name.
 class RestoreRun final : public engine::PipelineHost {
  public:
   RestoreRun(StoreCore* core, StoreCore::Reader reader, engine::Scatterer* scatterer,
-             std::span<const OpenPiece> open, std::span<const FrameJob> frames)
-      : core_(core), reader_(reader), scatterer_(scatterer), open_(open), frames_(frames) {}
+             std::span<OpenPiece> open)
+      : core_(core), reader_(reader), scatterer_(scatterer), open_(open) {}
 
   void Add(const RecordJob& record) {
     uint64_t first = UINT64_MAX;
     for (const engine::RecordPiece& piece : record.pieces) first = std::min(first, piece.begin);
-    jobs_.push_back({record.location.segment, false, record.location.offset, record.read_bytes,
-                     first, records_.size()});
+    jobs_.push_back({record.location.segment, ReadJob::Kind::kRecord, record.location.offset,
+                     record.read_bytes, first, records_.size()});
     records_.push_back(&record);
   }
 
   // After the records: the log is read first, since a chain of deltas ends there.
+  void AddFragments() {
+    const auto first = static_cast<ptrdiff_t>(jobs_.size());
+    for (size_t i = 0; i < open_.size(); ++i) {
+      const sstable::FragmentEntry& fragment = open_[i].fragment;
+      const bool small = fragment.bytes() <= engine::kSmallFragmentBytes;
+      jobs_.push_back({open_[i].piece.table,
+                       small ? ReadJob::Kind::kFragment : ReadJob::Kind::kEntries,
+                       small ? fragment.offset : fragment.entries_offset,
+                       small ? fragment.bytes() : fragment.entries_bytes(), open_[i].piece.begin,
+                       i});
+    }
+    std::stable_sort(jobs_.begin() + first, jobs_.end(), [](const ReadJob& a, const ReadJob& b) {
+      return a.file != b.file ? a.file < b.file : a.offset < b.offset;
+    });
+  }
+
+  // Of the fragments whose entries were read.
   void AddFrames() {
-    const size_t first = jobs_.size();
-    for (size_t i = 0; i < frames_.size(); ++i) {
-      const FrameJob& frame = frames_[i];
-      const OpenPiece& open = open_[frame.piece];
-      const uint64_t page_begin =
-          open.fragment.begin + uint64_t{frame.page} * open.fragment.page_rows;
-      jobs_.push_back({open.piece.table, true, frame.entry.offset, frame.entry.stored_bytes,
-                       std::max(open.piece.begin, page_begin), i});
+    for (size_t i = 0; i < open_.size(); ++i) {
+      const OpenPiece& open = open_[i];
+      if (open.entries.empty()) continue;
+      for (uint32_t slice = open.first_slice; slice < open.end_slice; ++slice) {
+        for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+          const sstable::FrameEntry& entry = open.entry(slice, page);
+          jobs_.push_back({open.piece.table, ReadJob::Kind::kFrame, entry.offset,
+                           entry.stored_bytes, open.FirstPosition(page), frames_.size()});
+          frames_.push_back({i, slice, page});
+        }
+      }
     }
     // Layer by layer, where a layer of a fragment is worth a read of its own: so the first layers
     // are complete while the last are still on disk.
-    std::stable_sort(jobs_.begin() + static_cast<ptrdiff_t>(first), jobs_.end(),
-                     [this](const ReadJob& a, const ReadJob& b) {
-                       const uint32_t layer_a = LayerOf(a), layer_b = LayerOf(b);
-                       if (layer_a != layer_b) return layer_a < layer_b;
-                       if (a.file != b.file) return a.file < b.file;
-                       return a.offset < b.offset;
-                     });
+    std::stable_sort(jobs_.begin(), jobs_.end(), [this](const ReadJob& a, const ReadJob& b) {
+      const uint32_t layer_a = LayerOf(a), layer_b = LayerOf(b);
+      if (layer_a != layer_b) return layer_a < layer_b;
+      if (a.file != b.file) return a.file < b.file;
+      return a.offset < b.offset;
+    });
   }
-  std::vector<ReadJob> TakeJobs() { return std::move(jobs_); }
+  std::vector<ReadJob> TakeJobs() { return std::exchange(jobs_, {}); }
 
   Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) override {
-    if (!job.in_table) return core_->log_->OpenSegment(job.file);
-    const auto& table = open_[frames_[job.index].piece].table;
+    if (!job.in_table()) return core_->log_->OpenSegment(job.file);
+    const bool frame = job.kind == ReadJob::Kind::kFrame;
+    const auto& table = open_[frame ? frames_[job.index].piece : job.index].table;
     return std::shared_ptr<io::File>(table, &table->file());
   }
-  Status Work(const ReadJob& job, std::span<const std::byte> bytes) override {
-    return job.in_table ? scatterer_->ScatterFrame(frames_[job.index], bytes)
-                        : scatterer_->Scatter(*records_[job.index], bytes, true);
+  Status Work(const ReadJob& job, std::span<const std::byte> bytes,
+              uint64_t* first_position) override {
+    switch (job.kind) {
+      case ReadJob::Kind::kRecord:
+        return scatterer_->Scatter(*records_[job.index], bytes, true);
+      case ReadJob::Kind::kFragment: return WorkOnFragment(job.index, bytes, first_position);
+      case ReadJob::Kind::kEntries: {
+        OpenPiece& open = open_[job.index];
+        CAIRN_ASSIGN_OR_RETURN(open.entries, open.table->ParseFrames(open.fragment, bytes));
+        return Status::Ok();
+      }
+      case ReadJob::Kind::kFrame: break;
+    }
+    return scatterer_->ScatterFrame(frames_[job.index], bytes);
   }
   Status BeforeRead(uint64_t bytes) override {
     return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
@@ -73,20 +106,41 @@ class RestoreRun final : public engine::PipelineHost {
   }
 
  private:
+  Status WorkOnFragment(size_t index, std::span<const std::byte> bytes, uint64_t* first_position) {
+    OpenPiece& open = open_[index];
+    const sstable::FragmentEntry& fragment = open.fragment;
+    CAIRN_ASSIGN_OR_RETURN(
+        open.entries,
+        open.table->ParseFrames(fragment,
+                                bytes.subspan(fragment.entries_offset - fragment.offset)));
+    Status damage;
+    for (uint32_t page = open.first_page; page < open.end_page && damage.ok(); ++page) {
+      for (uint32_t slice = open.first_slice; slice < open.end_slice && damage.ok(); ++slice) {
+        const sstable::FrameEntry& entry = open.entry(slice, page);
+        damage = scatterer_->ScatterFrame(
+            {index, slice, page},
+            bytes.subspan(entry.offset - fragment.offset, entry.stored_bytes));
+      }
+      if (!damage.ok()) *first_position = open.FirstPosition(page);
+    }
+    open.entries.clear();  // There is nothing left to be read.
+    return damage;
+  }
+
   uint32_t LayerOf(const ReadJob& job) const {
     const FrameJob& frame = frames_[job.index];
     const OpenPiece& open = open_[frame.piece];
     if (open.piece.lane == engine::kTokenLane) return 0;
-    const uint64_t layer_bytes =
-        uint64_t{frame.entry.stored_bytes} * open.fragment.pages * open.layout.slices_per_layer();
+    const uint64_t layer_bytes = uint64_t{open.entry(frame.slice, frame.page).stored_bytes} *
+                                 open.fragment.pages * open.layout.slices_per_layer();
     return layer_bytes < engine::kReadPieceBytes ? 0 : 1 + open.layout.At(frame.slice).layer;
   }
 
   StoreCore* const core_;
   const StoreCore::Reader reader_;
   engine::Scatterer* const scatterer_;
-  const std::span<const OpenPiece> open_;
-  const std::span<const FrameJob> frames_;
+  const std::span<OpenPiece> open_;
+  std::vector<FrameJob> frames_;
   std::vector<const RecordJob*> records_;
   std::vector<ReadJob> jobs_;
 };
@@ -199,15 +253,12 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   return result;
 }
 
-// The frames of all sealed pieces, and the tables that hold them.
-Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& request,
-                             std::vector<OpenPiece>* open, std::vector<FrameJob>* frames) {
+// The fragments of all sealed pieces, and the tables that hold them.
+Status StoreCore::FindFragments(const RestorePlan& plan, const RestoreRequest& request,
+                                std::vector<OpenPiece>* open) {
   open->reserve(plan.sealed.size());
   for (const engine::SealedPiece& piece : plan.sealed) {
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
-    CAIRN_ASSIGN_OR_RETURN(OpenPiece found,
-                           engine::FindFragment(*plan.model, piece, std::move(table)));
-    open->push_back(std::move(found));
     uint32_t layer_begin = 0, layer_end = UINT32_MAX;
     if (piece.lane != engine::kTokenLane) {
       for (const GroupView& view : request.into->groups) {
@@ -216,8 +267,10 @@ Status StoreCore::FindFrames(const RestorePlan& plan, const RestoreRequest& requ
         layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
       }
     }
-    CAIRN_RETURN_IF_ERROR(
-        engine::AddFrames(open->back(), open->size() - 1, layer_begin, layer_end, frames));
+    CAIRN_ASSIGN_OR_RETURN(OpenPiece found,
+                           engine::FindFragment(*plan.model, piece, std::move(table), layer_begin,
+                                                layer_end));
+    open->push_back(std::move(found));
   }
   return Status::Ok();
 }
@@ -237,10 +290,9 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
                                          LayerProgress* progress, const TicketState* ticket,
                                          Hits* hits) {
   std::vector<OpenPiece> open;
-  std::vector<FrameJob> frames;
-  CAIRN_RETURN_IF_ERROR(FindFrames(plan, request, &open, &frames));
-  engine::Scatterer scatterer(plan, request, store_id(), progress, open, frames);
-  RestoreRun run(this, reader, &scatterer, open, frames);
+  CAIRN_RETURN_IF_ERROR(FindFragments(plan, request, &open));
+  engine::Scatterer scatterer(plan, request, store_id(), progress, open);
+  RestoreRun run(this, reader, &scatterer, open);
   for (const RecordJob& job : plan.jobs) {
     const std::span<const std::byte> staged = FindStaged(stage, job.location, job.read_bytes);
     if (!staged.empty()) {
@@ -260,14 +312,17 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
     }
   }
   const uint64_t hot_bytes = scatterer.bytes();
-  run.AddFrames();
+  run.AddFragments();
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
       world_, reader == Reader::kSpace ? background_executor_.get() : executor_.get(),
       executor_threads_, &read_pool_, &run, ticket, Deadline(request.timeout_ns));
+  // Damage does not end it yet: there may be more below.
+  static_cast<void>(pipeline->Run(run.TakeJobs()));
+  run.AddFrames();
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;
-  hits->frames = frames.size();
+  for (const OpenPiece& piece : open) hits->frames += piece.frames();
   hits->frame_bytes = scatterer.frame_bytes();
   return RestoreResult{.begin = plan.begin,
                        .end = plan.end,
@@ -356,14 +411,17 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
                                     mark.position, mark.position + 1};
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
     CAIRN_ASSIGN_OR_RETURN(const OpenPiece open, engine::FindFragment(ModelSpec(), piece, table));
-    std::vector<FrameJob> frames;
-    CAIRN_RETURN_IF_ERROR(engine::AddFrames(open, 0, 0, 1, &frames));
-    const sstable::FrameEntry& entry = frames.front().entry;
-    const uint64_t begin = entry.offset / io::kBlockBytes * io::kBlockBytes;
-    const uint64_t end = AlignUp(entry.offset + entry.stored_bytes, io::kBlockBytes);
+    const sstable::FragmentEntry& fragment = open.fragment;  // Of one frame.
+    const uint64_t begin = fragment.offset / io::kBlockBytes * io::kBlockBytes;
+    const uint64_t end = AlignUp(fragment.offset + fragment.bytes(), io::kBlockBytes);
     AlignedBuffer buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
     CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
+    CAIRN_ASSIGN_OR_RETURN(
+        const std::vector<sstable::FrameEntry> entries,
+        table->ParseFrames(fragment, buffer.span().subspan(fragment.entries_offset - begin,
+                                                           fragment.entries_bytes())));
+    const sstable::FrameEntry& entry = entries.front();
     const std::span<const std::byte> stored =
         buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
     CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));

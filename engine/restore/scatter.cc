@@ -20,8 +20,7 @@ Status Damaged(const wal::RecordView& record, const std::string& what) {
 }  // namespace
 
 Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                     LayerProgress* progress, std::span<const OpenPiece> open,
-                     std::span<const FrameJob> frames)
+                     LayerProgress* progress, std::span<const OpenPiece> open)
     : plan_(plan), request_(request), store_(store), progress_(progress), open_(open) {
   size_t next_progress = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
@@ -39,11 +38,13 @@ Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, con
     for (std::atomic<uint64_t>& left : target->pieces) left.store(pieces);
     targets_.push_back(std::move(target));
   }
-  for (const FrameJob& frame : frames) {
-    const OpenPiece& piece = open_[frame.piece];
+  for (const OpenPiece& piece : open) {
     GroupTarget* target = TargetOf(piece.piece.lane);
     if (target == nullptr) continue;
-    target->pieces[piece.layout.At(frame.slice).layer - target->view->layer_begin].fetch_add(1);
+    for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
+      target->pieces[piece.layout.At(slice).layer - target->view->layer_begin].fetch_add(
+          piece.end_page - piece.first_page);
+    }
   }
 }
 
@@ -144,7 +145,7 @@ Status Scatterer::ScatterKv(const RecordPiece& piece, const LaneRange& range,
 
 Status Scatterer::ScatterFrame(const FrameJob& job, std::span<const std::byte> stored) {
   const OpenPiece& open = open_[job.piece];
-  CAIRN_RETURN_IF_ERROR(open.table->Verify(job.entry, stored));
+  CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored));
   return open.piece.lane == kTokenLane ? ScatterTokenFrame(job, stored)
                                        : ScatterKvFrame(job, stored);
 }

@@ -15,10 +15,9 @@ namespace cairn::engine {
 
 class Scatterer {
  public:
-  // `frames`: all that will be scattered.
+  // `open`: all whose frames will be scattered; they may get their entries meanwhile.
   Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-            LayerProgress* progress, std::span<const OpenPiece> open,
-            std::span<const FrameJob> frames);
+            LayerProgress* progress, std::span<const OpenPiece> open);
 
   // `record` holds job.read_bytes of the record. `verify`: it came from a device, so every strip is
   // checked before a byte of it is copied. kCorruption names segment and offset.

@@ -110,10 +110,16 @@ TEST_F(VerifyTest, SnapshotTablesPlaceByPlace) {
   const std::vector<std::byte> bytes = Bytes(path);
   const auto footer =
       wal::LoadAs<sstable::SnapshotFooter>(bytes.data() + bytes.size() - io::kBlockBytes);
-  for (const uint64_t frame : {uint64_t{0}, footer.frame_count / 2, footer.frame_count - 1}) {
-    const auto entry = wal::LoadAs<sstable::FrameEntry>(bytes.data() + footer.frames_offset +
-                                                        frame * sizeof(sstable::FrameEntry));
-    Flip(path, entry.offset);
+  const auto fragment_at = [&](uint64_t i) {
+    return wal::LoadAs<sstable::FragmentEntry>(bytes.data() + footer.fragments_offset +
+                                               i * sizeof(sstable::FragmentEntry));
+  };
+  // The first frame of the table, one within, and the last.
+  const auto first = fragment_at(0), middle = fragment_at(footer.fragment_count / 2),
+             last = fragment_at(footer.fragment_count - 1);
+  for (const uint64_t at : {first.entries_offset, middle.entries_offset,
+                            last.entries_offset + last.entries_bytes() - sizeof(sstable::FrameEntry)}) {
+    Flip(path, wal::LoadAs<sstable::FrameEntry>(bytes.data() + at).offset);
   }
   Expect(0, 0, 3);
   const VerifyReport report = Verify(VerifyLevel::kAll);
@@ -121,7 +127,7 @@ TEST_F(VerifyTest, SnapshotTablesPlaceByPlace) {
     EXPECT_EQ(path, "store/" + damage.where);
     EXPECT_NE(std::string::npos, damage.what.find("offset ")) << damage.what;
   }
-  Flip(path, footer.frames_offset + 1);  // The entries of the first fragment: its frames are lost.
+  Flip(path, first.entries_offset + 1);  // The entries of the first fragment: its frames are lost.
   Expect(0, 1, 3);
   Flip(path, footer.fragments_offset + 1);
   Expect(0, 1, 1);

@@ -187,14 +187,60 @@ TEST_F(SnapshotTableTest, FindsByPositionOrTheNextBehind) {
   EXPECT_EQ(2u, (*last)->rows(2));
 }
 
-TEST_F(SnapshotTableTest, OpeningReadsTheFooterAlone) {
-  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+// The footer comes with the list of fragments, unless that is long; then it is read when needed.
+TEST_F(SnapshotTableTest, OpeningReadsOnce) {
+  std::vector<Fragment> many;
+  for (uint64_t node = 1; node <= kOpenReadBytes / sizeof(FragmentEntry); ++node) {
+    many.push_back(MakeFragment(
+        node, {.node = node, .lane = 1, .begin = 0, .count = 1, .page_rows = 1, .slices = 1}, 1));
+  }
   machine_.disk->set_trace(true);
+  const auto reads = [&] {
+    size_t count = 0;
+    for (const std::string& line : machine_.disk->trace()) count += line.starts_with("read ");
+    return count;
+  };
+  for (const bool few : {true, false}) {
+    const uint64_t number = few ? 5 : 6;
+    ASSERT_TRUE(Write(machine_.context, number, few ? SomeFragments() : many).ok());
+    const size_t before = reads();
+    auto table = SnapshotTable::Open(machine_.context, number);
+    ASSERT_TRUE(table.ok());
+    EXPECT_EQ(before + 1, reads());
+    for (int i = 0; i < 2; ++i) {
+      const auto found = (*table)->Find(3, 1, 0);
+      ASSERT_TRUE(found.ok() && *found);
+      EXPECT_EQ(before + (few ? 1 : 2), reads());
+    }
+  }
+}
+
+// So that a small fragment, or several, come with one read.
+TEST_F(SnapshotTableTest, FragmentsLieOneBehindTheOther) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
   auto table = SnapshotTable::Open(machine_.context, 5);
   ASSERT_TRUE(table.ok());
-  size_t reads = 0;
-  for (const std::string& line : machine_.disk->trace()) reads += line.starts_with("read ");
-  EXPECT_EQ(1u, reads);
+  const auto fragments = (*table)->Fragments();
+  ASSERT_TRUE(fragments.ok());
+  uint64_t end = 0;
+  for (const FragmentEntry& fragment : *fragments) {
+    EXPECT_EQ(AlignUp(end, kFrameAlignment), fragment.offset);
+    end = fragment.offset + fragment.bytes();
+    const auto frames = (*table)->Frames(fragment);
+    ASSERT_TRUE(frames.ok());
+    for (const FrameEntry& frame : *frames) {
+      EXPECT_GE(frame.offset, fragment.offset);
+      EXPECT_LE(frame.offset + frame.stored_bytes, fragment.entries_offset);
+    }
+    // Entries that were read along are checked like those that are read here.
+    const auto whole = *machine_.disk->ReadRaw(path_);
+    std::vector<std::byte> entries(whole.begin() + fragment.entries_offset,
+                                   whole.begin() + end);
+    EXPECT_TRUE((*table)->ParseFrames(fragment, entries).ok());
+    entries.back() ^= std::byte{1};
+    EXPECT_EQ(StatusCode::kCorruption,
+              (*table)->ParseFrames(fragment, entries).status().code());
+  }
 }
 
 TEST_F(SnapshotTableTest, LargerThanTheWriteBuffers) {
@@ -358,7 +404,7 @@ TEST_F(SnapshotTableTest, TheExampleOfTheFormatDocument) {
       described.at(at + i) = static_cast<std::byte>(byte);
     }
   }
-  EXPECT_EQ(14u, lines);
+  EXPECT_EQ(13u, lines);
   EXPECT_TRUE(bytes == described);
 }
 
