@@ -205,6 +205,8 @@ StoreMetrics StoreCore::Metrics() {
   metrics.restored_hot_bytes = counters_.hot_bytes.load();
   metrics.restored_log_records = counters_.log_records.load();
   metrics.restored_log_bytes = counters_.log_bytes.load();
+  metrics.restored_cached_frames = counters_.cached_frames.load();
+  metrics.restored_cached_bytes = counters_.cached_bytes.load();
   metrics.restored_table_frames = counters_.frames.load();
   metrics.restored_table_bytes = counters_.frame_bytes.load();
   metrics.seals = counters_.seals.load();
@@ -248,6 +250,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
   metrics.hot_tail_bytes = log.hot_bytes;
+  metrics.page_cache_bytes = page_cache_.bytes();
   metrics.replayed_records = replayed_records_;
   metrics.written_sequence = log_->written_sequence();
   metrics.durable_sequence = log_->durable_sequence();

@@ -35,6 +35,8 @@
 #include "engine/commit/ticket.h"
 #include "engine/commit/timer.h"
 #include "engine/follow/hint.h"
+#include "engine/memory_parts.h"
+#include "engine/restore/page_cache.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/read_pool.h"
 #include "engine/restore/tables.h"
@@ -272,8 +274,9 @@ class StoreCore final : public wal::LogObserver,
 
   // --- restore/restore.cc
   struct Hits {
-    uint64_t hot_records = 0, log_records = 0;
-    uint64_t frames = 0, frame_bytes = 0;  // KV restored out of tables.
+    uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
+    uint64_t cached_frames = 0, cached_bytes = 0;  // Out of the page cache.
+    uint64_t frames = 0, frame_bytes = 0;          // Read from tables.
   };
   // The space thread reads in smaller bites, at its rate, helped by threads of its own; some
   // records are in its stage already (else null).
@@ -369,6 +372,8 @@ class StoreCore final : public wal::LogObserver,
   io::World world_;
   const std::string path_;
   Options options_;
+  const engine::MemoryParts memory_;
+  MemoryBudget budget_;
   uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
   std::atomic<uint32_t> uses_{0};
@@ -420,6 +425,7 @@ class StoreCore final : public wal::LogObserver,
     // Restores that failed, by cause.
     std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
         failed_cancelled{0}, failed_other{0};
+    std::atomic<uint64_t> cached_frames{0}, cached_bytes{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
@@ -429,13 +435,14 @@ class StoreCore final : public wal::LogObserver,
   Histogram save_latency_, restore_latency_;
 
   engine::Pins pins_;
-  engine::TableSet tables_{engine::kOpenTables};
-  sstable::BlockCache block_cache_{engine::kBlockCacheBytes};
+  engine::TableSet tables_{engine::kOpenTables, memory_.directories};
+  sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
   std::unique_ptr<sstable::TableHost> paced_host_;  // Of the index.
   std::shared_ptr<sstable::LsmIndex> index_;        // Null in a store that is read only.
 
-  engine::ReadPool read_pool_{world_.files, options_.allocator};
+  engine::ReadPool read_pool_{world_.files, options_.allocator, memory_.read_buffers, &budget_};
+  engine::PageCache page_cache_{&budget_, options_.allocator, memory_.page_floor};
 
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;

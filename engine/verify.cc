@@ -131,7 +131,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
                                    (recovered->torn_tail ? ": " + recovered->torn_detail : "")));
   }
   if (level != VerifyLevel::kAll) records.clear();
-  AlignedBuffer buffer;
+  engine::ReadBuffer buffer;
   for (const Found& found : records) {
     const wal::Location& at = found.location;
     const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
@@ -171,7 +171,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
   sstable::TableContext context = tables_.context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;
-  engine::TableSet opened(engine::kOpenTables);
+  engine::TableSet opened(engine::kOpenTables, memory_.directories);
   opened.SetContext(context);
   std::set<uint64_t> whole;  // Snapshot tables without damage.
   std::vector<std::byte> memory;

@@ -45,8 +45,30 @@ inline constexpr uint64_t kFrameBytesMax = 8u << 20;
 inline constexpr uint64_t kPageBytes = 512u << 10;
 inline constexpr uint32_t kExtentTokensMin = 64, kExtentTokensMax = 4096;
 
-// Snapshot tables that are kept open, each with a file handle and 64 bytes a fragment.
+// Snapshot tables that are kept open, each with a file handle, some memory of its own, and 64 bytes
+// a fragment.
 inline constexpr size_t kOpenTables = 256;
+inline constexpr uint64_t kOpenTableBytes = 1024;
+
+// Locks of the page cache. Threads that restore are few.
+inline constexpr size_t kPageCacheShards = 16;
+// Kept for each frame beside its bytes: list and map nodes, the control block. And for each name.
+inline constexpr uint64_t kPageEntryBytes = 256;
+inline constexpr uint64_t kPageNameBytes = 192;
+// Of the page cache, what names may take: with frames of 64 KiB they tell of ten times as much as
+// there is room for.
+inline constexpr uint64_t kNamesShare = 32;
+// Scattering reads whole cache lines.
+inline constexpr size_t kPageAlignment = 64;
+
+// How max_memory_bytes is divided (engine/memory_parts.h): shares of what the hot tail and staging
+// leave, which is a quarter of it at least. The page cache has what these do not use, and a quarter
+// always.
+inline constexpr uint64_t kTreeShare = 4;  // tree_memory_bytes, if that is more.
+inline constexpr uint64_t kReadBuffersShare = 8;
+inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
+inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;
+inline constexpr uint64_t kPageFloorShare = 4;
 
 // Where a table's number comes from: ranges, each made durable with a checkpoint before its first
 // is used.
@@ -118,10 +140,7 @@ inline constexpr uint64_t kUsedGranularityNs = 1'000'000'000;
 // When room is short, tables are rewritten for this much: a tenth less, for nine tenths read.
 inline constexpr double kLiveShareMinShort = 0.9;
 
-// Blocks of the index that are kept in memory.
-inline constexpr size_t kBlockCacheBytes = 16u << 20;
-
-// The same for one verification, which reads each block once or twice.
+// Blocks of the index kept for one verification, which reads each once or twice.
 inline constexpr size_t kVerifyCacheBytes = 1u << 20;
 
 // Conversations whose chains are long are sealed when they have so much KV together: a table of it
@@ -162,5 +181,9 @@ static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
+
+static_assert(kTreeShare == 4 && kPageFloorShare == 4 && kReadBuffersShare == 8 &&
+                  kIndexBlocksShare == 8 && kDirectoriesShare == 8,
+              "together less than all");
 
 }  // namespace cairn::engine

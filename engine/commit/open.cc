@@ -92,10 +92,15 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
     : world_(std::move(world)),
       path_(std::move(path)),
       options_(std::move(options)),
+      memory_(engine::DivideMemory(options_)),
+      budget_(options_.max_memory_bytes),
       ledger_(options_.max_bytes),
-      staging_(options_.allocator, options_.max_memory_bytes / engine::kStagingShare),
+      staging_(options_.allocator, memory_.staging, &budget_),
       pacer_(*world_.scheduler, options_.background_bytes_per_second,
-             [this] { return HasteNow(); }) {}
+             [this] { return HasteNow(); }) {
+  options_.tree_memory_bytes = memory_.tree;
+  budget_.Take(memory_.fixed());
+}
 
 StoreCore::~StoreCore() { static_cast<void>(Close()); }
 

@@ -2,6 +2,7 @@
 #include "engine/commit/staging.h"
 
 #include <string>
+#include <utility>
 
 #include "base/codec/kv_copy.h"
 #include "base/core/check.h"
@@ -14,9 +15,11 @@ Result<AlignedBuffer> StagingPool::Take(uint64_t bytes) {
     return Status(StatusCode::kBusy, "staging memory: " + std::to_string(bytes) +
                                          " bytes are not free of " + std::to_string(max_bytes_));
   }
+  budget_->Take(bytes);
   AlignedBuffer buffer = AlignedBuffer::TryAllocate(allocator_, bytes, 64);
   if (buffer.empty()) {
     used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    budget_->Return(bytes);
     return Status(StatusCode::kOutOfMemory,
                   "staging memory of " + std::to_string(bytes) + " bytes");
   }
@@ -24,7 +27,9 @@ Result<AlignedBuffer> StagingPool::Take(uint64_t bytes) {
 }
 
 void StagingPool::Return(AlignedBuffer buffer) {
-  used_bytes_.fetch_sub(buffer.size(), std::memory_order_relaxed);
+  const uint64_t bytes = std::exchange(buffer, AlignedBuffer()).size();
+  used_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  budget_->Return(bytes);
 }
 
 Result<std::unique_ptr<KvStaging>> KvStaging::Make(StagingPool* pool,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/memory_budget.h"
 #include "cairn/kv_view.h"
 #include "cairn/model.h"
 
@@ -17,8 +18,8 @@ namespace cairn::engine {
 // How much staging memory there is. Thread-safe.
 class StagingPool {
  public:
-  StagingPool(Allocator allocator, uint64_t max_bytes)
-      : allocator_(allocator), max_bytes_(max_bytes) {}
+  StagingPool(Allocator allocator, uint64_t max_bytes, MemoryBudget* budget)
+      : allocator_(allocator), max_bytes_(max_bytes), budget_(budget) {}
   // kBusy when it is used up, kOutOfMemory when the allocator fails.
   Result<AlignedBuffer> Take(uint64_t bytes);
   void Return(AlignedBuffer buffer);
@@ -28,6 +29,7 @@ class StagingPool {
  private:
   const Allocator allocator_;
   const uint64_t max_bytes_;
+  MemoryBudget* const budget_;
   std::atomic<uint64_t> used_bytes_{0};
 };
 

@@ -36,7 +36,6 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
     return status;
   }
   Status status = ReadAll();
-  for (AlignedBuffer& buffer : buffers_) pool_->ReturnBuffer(std::move(buffer));
   buffers_.clear();
   return status;
 }
@@ -47,7 +46,7 @@ Status ReadPipeline::TakeBuffers() {
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
   free_.clear();
   for (size_t i = 0; i < wanted; ++i) {
-    AlignedBuffer buffer = pool_->TakeBuffer(largest);
+    ReadBuffer buffer = pool_->TakeBuffer(largest, /*needed=*/i == 0);
     if (buffer.empty()) break;
     buffers_.push_back(std::move(buffer));
     free_.push_back(buffers_.size() - 1);

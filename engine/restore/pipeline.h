@@ -89,7 +89,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
   bool small_ = false;  // Over before another thread has woken up.
-  std::vector<AlignedBuffer> buffers_;
+  std::vector<ReadBuffer> buffers_;
 
   // The calling thread's.
   std::array<io::Request, kReadsInFlightMax> requests_;

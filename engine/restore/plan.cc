@@ -152,14 +152,16 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
     end_slice = static_cast<uint32_t>(std::min<uint64_t>(
         found->slices, uint64_t{layer_end} * layout.slices_per_layer()));
   }
-  return OpenPiece{.piece = piece,
-                   .table = std::move(table),
-                   .fragment = *found,
-                   .layout = std::move(layout),
-                   .first_slice = first_slice,
-                   .end_slice = end_slice,
-                   .first_page = page_of(piece.begin),
-                   .end_page = page_of(piece.end - 1) + 1};
+  OpenPiece open{.piece = piece,
+                 .table = std::move(table),
+                 .fragment = *found,
+                 .layout = std::move(layout),
+                 .first_slice = first_slice,
+                 .end_slice = end_slice,
+                 .first_page = page_of(piece.begin),
+                 .end_page = page_of(piece.end - 1) + 1};
+  open.missing = open.frames();
+  return open;
 }
 
 std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs) {

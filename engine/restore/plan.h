@@ -10,6 +10,7 @@
 
 #include "base/core/align.h"
 #include "base/io/world.h"
+#include "engine/commit/constants.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree.h"
 #include "sstable/snapshot_table.h"
@@ -65,10 +66,26 @@ struct OpenPiece {
   uint32_t first_slice = 0, end_slice = 0;
   uint32_t first_page = 0, end_page = 0;
   std::vector<sstable::FrameEntry> entries{};  // Of the whole fragment; empty until it is read.
+  size_t missing = 0;                          // Frames wanted that must be read...
+  std::vector<bool> cached{};                  // ...and which need not; empty: none.
 
+  // Read, and kept in memory, as a whole.
+  bool small() const { return fragment.bytes() <= kSmallFragmentBytes; }
+  // Unpacked.
+  uint64_t RawBytes(uint32_t slice, uint32_t page) const {
+    const uint32_t rows = fragment.rows(page);
+    return piece.lane == kTokenLane ? rows * sizeof(uint32_t)
+                                    : layout.Shape(slice, rows).raw_bytes();
+  }
   size_t frames() const { return size_t{end_slice - first_slice} * (end_page - first_page); }
   const sstable::FrameEntry& entry(uint32_t slice, uint32_t page) const {
     return entries[size_t{slice} * fragment.pages + page];
+  }
+  size_t IndexOfWanted(uint32_t slice, uint32_t page) const {
+    return size_t{slice - first_slice} * (end_page - first_page) + (page - first_page);
+  }
+  bool IsCached(uint32_t slice, uint32_t page) const {
+    return !cached.empty() && cached[IndexOfWanted(slice, page)];
   }
   // The first of the positions wanted that a page holds.
   uint64_t FirstPosition(uint32_t page) const {

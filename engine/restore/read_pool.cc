@@ -7,24 +7,47 @@
 
 namespace cairn::engine {
 
-AlignedBuffer ReadPool::TakeBuffer(uint64_t bytes) {
+ReadBuffer::~ReadBuffer() {
+  if (!memory_.empty()) pool_->ReturnBuffer(std::move(memory_));
+}
+
+ReadPool::~ReadPool() { budget_->Return(bytes_.load()); }
+
+ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
   const uint64_t wanted = std::max(bytes, kReadWindowBytes);
   {
     std::lock_guard lock(mutex_);
     for (auto it = buffers_.rbegin(); it != buffers_.rend(); ++it) {
       if (it->size() < wanted) continue;
-      AlignedBuffer buffer = std::move(*it);
+      ReadBuffer buffer(this, std::move(*it));
       buffers_.erase(std::prev(it.base()));
       return buffer;
     }
   }
-  return AlignedBuffer::TryAllocate(allocator_, wanted, io::kBlockBytes);
+  if (bytes_.fetch_add(wanted) + wanted > bytes_max_ && !needed) {
+    bytes_.fetch_sub(wanted);
+    return {};
+  }
+  budget_->Take(wanted);
+  AlignedBuffer memory = AlignedBuffer::TryAllocate(allocator_, wanted, io::kBlockBytes);
+  if (memory.empty()) {
+    bytes_.fetch_sub(wanted);
+    budget_->Return(wanted);
+  }
+  return {this, std::move(memory)};
 }
 
-void ReadPool::ReturnBuffer(AlignedBuffer buffer) {
-  if (buffer.size() > 2 * kReadWindowBytes) return;
-  std::lock_guard lock(mutex_);
-  if (buffers_.size() < kReadWindows) buffers_.push_back(std::move(buffer));
+void ReadPool::ReturnBuffer(AlignedBuffer memory) {
+  const uint64_t bytes = memory.size();
+  if (bytes <= 2 * kReadWindowBytes && bytes_.load() <= bytes_max_) {
+    std::lock_guard lock(mutex_);
+    if (buffers_.size() < kReadWindows) {
+      buffers_.push_back(std::move(memory));
+      return;
+    }
+  }
+  bytes_.fetch_sub(bytes);
+  budget_->Return(bytes);
 }
 
 std::unique_ptr<io::Queue> ReadPool::TakeQueue() {

@@ -6,33 +6,69 @@
 // Thread-safe; no lock is held while something is made.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/memory_budget.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "engine/commit/constants.h"
 
 namespace cairn::engine {
 
+class ReadPool;
+
+// Memory lent by a ReadPool, which outlives it; aligned to blocks.
+class ReadBuffer {
+ public:
+  ReadBuffer() = default;
+  ReadBuffer(ReadPool* pool, AlignedBuffer memory) : pool_(pool), memory_(std::move(memory)) {}
+  ReadBuffer(ReadBuffer&& other) noexcept { *this = std::move(other); }
+  ReadBuffer& operator=(ReadBuffer&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~ReadBuffer();
+  bool empty() const { return memory_.empty(); }
+  std::byte* data() const { return memory_.data(); }
+  size_t size() const { return memory_.size(); }
+  std::span<std::byte> span() const { return memory_.span(); }
+
+ private:
+  ReadPool* pool_ = nullptr;
+  AlignedBuffer memory_;
+};
+
 class ReadPool {
  public:
-  ReadPool(std::shared_ptr<io::FileSystem> files, const Allocator& allocator)
-      : files_(std::move(files)), allocator_(allocator) {}
+  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed.
+  ReadPool(std::shared_ptr<io::FileSystem> files, const Allocator& allocator, uint64_t bytes_max,
+           MemoryBudget* budget)
+      : files_(std::move(files)), allocator_(allocator), bytes_max_(bytes_max), budget_(budget) {}
+  ~ReadPool();
 
-  // `bytes` or more, aligned to blocks; empty when memory is short.
-  AlignedBuffer TakeBuffer(uint64_t bytes);
-  void ReturnBuffer(AlignedBuffer buffer);
+  // `bytes` or more; empty when memory is short. Not `needed`: also when the bound is reached.
+  ReadBuffer TakeBuffer(uint64_t bytes, bool needed = true);
   // For kReadsInFlightMax requests.
   std::unique_ptr<io::Queue> TakeQueue();
   // REQUIRES: nothing is in flight.
   void ReturnQueue(std::unique_ptr<io::Queue> queue);
 
  private:
+  friend class ReadBuffer;
+  void ReturnBuffer(AlignedBuffer memory);
+
   const std::shared_ptr<io::FileSystem> files_;
   const Allocator allocator_;
+  const uint64_t bytes_max_;
+  MemoryBudget* const budget_;
+  std::atomic<uint64_t> bytes_{0};  // Lent and kept.
   std::mutex mutex_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<std::unique_ptr<io::Queue>> queues_;

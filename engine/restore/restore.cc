@@ -17,7 +17,8 @@ using engine::ReadJob;
 using engine::RecordJob;
 using engine::RestorePlan;
 
-// What a pipeline needs to know to run one restore. First what is known to be wanted is read:
+// What a pipeline needs to know to run one restore. First what the page cache has is scattered, and
+// only what is missing goes on. Then what is known to be wanted is read:
 // records, small fragments as a whole, and the entries of large ones; then the frames that these
 // name.
 class RestoreRun final : public engine::PipelineHost {
@@ -25,6 +26,37 @@ class RestoreRun final : public engine::PipelineHost {
   RestoreRun(StoreCore* core, StoreCore::Reader reader, engine::Scatterer* scatterer,
              std::span<OpenPiece> open)
       : core_(core), reader_(reader), scatterer_(scatterer), open_(open) {}
+
+  // What the page cache has, layer by layer.
+  Status TakeCached(const TicketState* ticket) {
+    uint32_t slices = 0;
+    for (size_t i = 0; i < open_.size(); ++i) {
+      OpenPiece& open = open_[i];
+      if (!open.small()) {
+        slices = std::max(slices, open.end_slice);
+      } else if (scatterer_->ScatterCachedFragment(i)) {
+        cached_ += std::exchange(open.missing, 0);
+      }
+    }
+    for (uint32_t slice = 0; slice < slices; ++slice) {
+      for (size_t i = 0; i < open_.size(); ++i) {
+        OpenPiece& open = open_[i];
+        if (open.small() || slice < open.first_slice || slice >= open.end_slice) continue;
+        for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+          if (!scatterer_->ScatterCached({i, slice, page})) continue;
+          open.cached.resize(open.frames());
+          open.cached[open.IndexOfWanted(slice, page)] = true;
+          --open.missing;
+          ++cached_;
+        }
+      }
+      if (ticket != nullptr && ticket->cancel_requested()) {
+        return Status(StatusCode::kCancelled, "the restore was cancelled");
+      }
+    }
+    return Status::Ok();
+  }
+  uint64_t cached() const { return cached_; }
 
   void Add(const RecordJob& record) {
     uint64_t first = UINT64_MAX;
@@ -38,8 +70,9 @@ class RestoreRun final : public engine::PipelineHost {
   void AddFragments() {
     const auto first = static_cast<ptrdiff_t>(jobs_.size());
     for (size_t i = 0; i < open_.size(); ++i) {
+      if (open_[i].missing == 0) continue;
       const sstable::FragmentEntry& fragment = open_[i].fragment;
-      const bool small = fragment.bytes() <= engine::kSmallFragmentBytes;
+      const bool small = open_[i].small();
       jobs_.push_back({open_[i].piece.table,
                        small ? ReadJob::Kind::kFragment : ReadJob::Kind::kEntries,
                        small ? fragment.offset : fragment.entries_offset,
@@ -58,6 +91,7 @@ class RestoreRun final : public engine::PipelineHost {
       if (open.entries.empty()) continue;
       for (uint32_t slice = open.first_slice; slice < open.end_slice; ++slice) {
         for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+          if (open.IsCached(slice, page)) continue;
           const sstable::FrameEntry& entry = open.entry(slice, page);
           jobs_.push_back({open.piece.table, ReadJob::Kind::kFrame, entry.offset,
                            entry.stored_bytes, open.FirstPosition(page), frames_.size()});
@@ -113,18 +147,9 @@ class RestoreRun final : public engine::PipelineHost {
         open.entries,
         open.table->ParseFrames(fragment,
                                 bytes.subspan(fragment.entries_offset - fragment.offset)));
-    Status damage;
-    for (uint32_t page = open.first_page; page < open.end_page && damage.ok(); ++page) {
-      for (uint32_t slice = open.first_slice; slice < open.end_slice && damage.ok(); ++slice) {
-        const sstable::FrameEntry& entry = open.entry(slice, page);
-        damage = scatterer_->ScatterFrame(
-            {index, slice, page},
-            bytes.subspan(entry.offset - fragment.offset, entry.stored_bytes));
-      }
-      if (!damage.ok()) *first_position = open.FirstPosition(page);
-    }
+    const Status status = scatterer_->ScatterFragment(index, bytes, first_position);
     open.entries.clear();  // There is nothing left to be read.
-    return damage;
+    return status;
   }
 
   uint32_t LayerOf(const ReadJob& job) const {
@@ -140,6 +165,7 @@ class RestoreRun final : public engine::PipelineHost {
   const StoreCore::Reader reader_;
   engine::Scatterer* const scatterer_;
   const std::span<OpenPiece> open_;
+  uint64_t cached_ = 0;  // Frames that the page cache had.
   std::vector<FrameJob> frames_;
   std::vector<const RecordJob*> records_;
   std::vector<ReadJob> jobs_;
@@ -243,7 +269,9 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   }
   counters_.restores.fetch_add(1, std::memory_order_relaxed);
   counters_.hot_records.fetch_add(hits.hot_records, std::memory_order_relaxed);
-  counters_.hot_bytes.fetch_add(result->hot_bytes, std::memory_order_relaxed);
+  counters_.hot_bytes.fetch_add(hits.hot_bytes, std::memory_order_relaxed);
+  counters_.cached_frames.fetch_add(hits.cached_frames, std::memory_order_relaxed);
+  counters_.cached_bytes.fetch_add(hits.cached_bytes, std::memory_order_relaxed);
   counters_.log_records.fetch_add(hits.log_records, std::memory_order_relaxed);
   counters_.log_bytes.fetch_add(result->bytes - result->hot_bytes - hits.frame_bytes,
                                 std::memory_order_relaxed);
@@ -291,7 +319,8 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
                                          Hits* hits) {
   std::vector<OpenPiece> open;
   CAIRN_RETURN_IF_ERROR(FindFragments(plan, request, &open));
-  engine::Scatterer scatterer(plan, request, store_id(), progress, open);
+  engine::PageCache* const cache = reader == Reader::kCaller ? &page_cache_ : nullptr;
+  engine::Scatterer scatterer(plan, request, store_id(), progress, open, cache);
   RestoreRun run(this, reader, &scatterer, open);
   for (const RecordJob& job : plan.jobs) {
     const std::span<const std::byte> staged = FindStaged(stage, job.location, job.read_bytes);
@@ -312,6 +341,7 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
     }
   }
   const uint64_t hot_bytes = scatterer.bytes();
+  if (cache != nullptr) CAIRN_RETURN_IF_ERROR(run.TakeCached(ticket));
   run.AddFragments();
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
       world_, reader == Reader::kSpace ? background_executor_.get() : executor_.get(),
@@ -322,13 +352,16 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
   scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;
-  for (const OpenPiece& piece : open) hits->frames += piece.frames();
-  hits->frame_bytes = scatterer.frame_bytes();
+  hits->hot_bytes = hot_bytes;
+  hits->cached_frames = run.cached();
+  hits->cached_bytes = scatterer.cached_bytes();
+  for (const OpenPiece& piece : open) hits->frames += piece.missing;
+  hits->frame_bytes = scatterer.frame_bytes() - hits->cached_bytes;
   return RestoreResult{.begin = plan.begin,
                        .end = plan.end,
                        .kv_ends = std::move(plan.kv_ends),
                        .bytes = scatterer.bytes(),
-                       .hot_bytes = hot_bytes,
+                       .hot_bytes = hot_bytes + hits->cached_bytes,
                        .lossy_bytes = scatterer.lossy_bytes()};
 }
 
@@ -414,7 +447,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     const sstable::FragmentEntry& fragment = open.fragment;  // Of one frame.
     const uint64_t begin = fragment.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end = AlignUp(fragment.offset + fragment.bytes(), io::kBlockBytes);
-    AlignedBuffer buffer = read_pool_.TakeBuffer(end - begin);
+    const engine::ReadBuffer buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
     CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
     CAIRN_ASSIGN_OR_RETURN(
@@ -426,13 +459,12 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
         buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
     CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
     std::vector<std::byte> state(stored.begin(), stored.end());
-    read_pool_.ReturnBuffer(std::move(buffer));
     return state;
   }
   const wal::Location& at = mark.place.log;
   std::span<const std::byte> bytes = FindStaged(stage, at, at.bytes);
   const wal::Pinned hot = bytes.empty() ? FindHot(at, at.bytes) : wal::Pinned();
-  AlignedBuffer buffer;
+  engine::ReadBuffer buffer;
   if (hot.owner != nullptr) {
     bytes = hot.bytes;
   } else if (bytes.empty()) {
@@ -455,7 +487,6 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
   const std::span<const std::byte> strip =
       bytes.subspan(record.strip_offset(mark.strip), record.strip(mark.strip).bytes);
   std::vector<std::byte> state(strip.begin(), strip.end());
-  if (!buffer.empty()) read_pool_.ReturnBuffer(std::move(buffer));
   return state;
 }
 

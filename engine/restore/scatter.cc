@@ -17,11 +17,44 @@ Status Damaged(const wal::RecordView& record, const std::string& what) {
                                              ": " + what);
 }
 
+PageName NameOf(const OpenPiece& open, const FrameJob& job) {
+  return {open.piece.table, open.fragment.offset,
+          uint64_t{job.slice} * open.fragment.pages + job.page};
+}
+
+PageName NameOf(const OpenPiece& small) {
+  return {small.piece.table, small.fragment.offset, PageName::kAllFrames};
+}
+
+// Where each frame of a small fragment begins when all are unpacked, and the end.
+std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
+  std::vector<uint64_t> offsets = {0};
+  offsets.reserve(small.fragment.frames() + 1);
+  for (uint32_t slice = 0; slice < small.fragment.slices; ++slice) {
+    for (uint32_t page = 0; page < small.fragment.pages; ++page) {
+      offsets.push_back(offsets.back() + small.RawBytes(slice, page));
+    }
+  }
+  return offsets;
+}
+
+// Memory that stays in the processor's cache from one frame to the next: some 64 KiB.
+std::span<std::byte> Scratch(uint64_t bytes) {
+  thread_local std::vector<std::byte> scratch;
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  return std::span(scratch).first(bytes);
+}
+
 }  // namespace
 
 Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                     LayerProgress* progress, std::span<const OpenPiece> open)
-    : plan_(plan), request_(request), store_(store), progress_(progress), open_(open) {
+                     LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache)
+    : plan_(plan),
+      request_(request),
+      store_(store),
+      progress_(progress),
+      open_(open),
+      cache_(cache) {
   size_t next_progress = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     const GroupView& view = request.into->groups[i];
@@ -38,7 +71,13 @@ Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, con
     for (std::atomic<uint64_t>& left : target->pieces) left.store(pieces);
     targets_.push_back(std::move(target));
   }
+  uint64_t frame_bytes = 0;
   for (const OpenPiece& piece : open) {
+    for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
+      for (uint32_t page = piece.first_page; page < piece.end_page; ++page) {
+        frame_bytes += piece.RawBytes(slice, page);
+      }
+    }
     GroupTarget* target = TargetOf(piece.piece.lane);
     if (target == nullptr) continue;
     for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
@@ -46,6 +85,7 @@ Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, con
           piece.end_page - piece.first_page);
     }
   }
+  large_ = cache != nullptr && frame_bytes > cache->passing_bytes();
 }
 
 Scatterer::GroupTarget* Scatterer::TargetOf(uint32_t lane) {
@@ -143,38 +183,119 @@ Status Scatterer::ScatterKv(const RecordPiece& piece, const LaneRange& range,
   return Status::Ok();
 }
 
-Status Scatterer::ScatterFrame(const FrameJob& job, std::span<const std::byte> stored) {
+bool Scatterer::ScatterCached(const FrameJob& job) {
   const OpenPiece& open = open_[job.piece];
-  CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored));
-  return open.piece.lane == kTokenLane ? ScatterTokenFrame(job, stored)
-                                       : ScatterKvFrame(job, stored);
+  const PageCache::Page page = cache_->Find(NameOf(open, job), open.fragment.frames_hash);
+  if (page == nullptr) return false;
+  cached_bytes_.fetch_add(ScatterRaw(job, page->span()), std::memory_order_relaxed);
+  return true;
 }
 
-Status Scatterer::ScatterTokenFrame(const FrameJob& job, std::span<const std::byte> stored) {
+bool Scatterer::ScatterCachedFragment(size_t piece) {
+  const OpenPiece& open = open_[piece];
+  const PageCache::Page all = cache_->Find(NameOf(open), open.fragment.frames_hash);
+  if (all == nullptr) return false;
+  uint64_t at = 0, bytes = 0;
+  for (uint32_t slice = 0; slice < open.end_slice; ++slice) {
+    for (uint32_t page = 0; page < open.fragment.pages; ++page) {
+      const uint64_t raw_bytes = open.RawBytes(slice, page);
+      const bool wanted =
+          slice >= open.first_slice && page >= open.first_page && page < open.end_page;
+      if (wanted) bytes += ScatterRaw({piece, slice, page}, all->span().subspan(at, raw_bytes));
+      at += raw_bytes;
+    }
+  }
+  cached_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return true;
+}
+
+Status Scatterer::Unpack(const FrameJob& job, std::span<const std::byte> stored,
+                         std::span<std::byte> raw) const {
   const OpenPiece& open = open_[job.piece];
-  std::vector<TokenId> ids(open.fragment.rows(job.page));
-  CAIRN_RETURN_IF_ERROR(DecodeTokens(stored, ids));
-  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
-  const uint64_t begin = std::max(open.piece.begin, page_begin);
-  const uint64_t end = std::min(open.piece.end, page_begin + ids.size());
-  std::memcpy(request_.tokens.data() + (begin - plan_.begin), ids.data() + (begin - page_begin),
-              (end - begin) * sizeof(TokenId));
+  CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored));
+  if (open.piece.lane != kTokenLane) {
+    return DecodeFrame(open.layout.Shape(job.slice, open.fragment.rows(job.page)), stored, raw);
+  }
+  return DecodeTokens(stored, std::span(reinterpret_cast<TokenId*>(raw.data()),
+                                        raw.size() / sizeof(TokenId)));
+}
+
+Status Scatterer::ScatterFrame(const FrameJob& job, std::span<const std::byte> stored) {
+  const OpenPiece& open = open_[job.piece];
+  const uint64_t raw_bytes = open.RawBytes(job.slice, job.page);
+  const PageName name = NameOf(open, job);
+  auto admission = PageCache::Admission::kNo;
+  if (cache_ != nullptr) admission = cache_->Admit(name, raw_bytes, large_);
+  AlignedBuffer kept;
+  if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
+  const std::span<std::byte> raw = kept.empty() ? Scratch(raw_bytes) : kept.span();
+  CAIRN_RETURN_IF_ERROR(Unpack(job, stored, raw));
+  ScatterRaw(job, raw);
+  if (!kept.empty()) {
+    cache_->Insert(name, open.fragment.frames_hash, std::move(kept), admission);
+  }
   return Status::Ok();
 }
 
-Status Scatterer::ScatterKvFrame(const FrameJob& job, std::span<const std::byte> stored) {
+Status Scatterer::ScatterFragment(size_t piece, std::span<const std::byte> stored,
+                                  uint64_t* first_position) {
+  const OpenPiece& open = open_[piece];
+  const sstable::FragmentEntry& fragment = open.fragment;
+  const std::vector<uint64_t> offsets = RawOffsets(open);
+  auto admission = PageCache::Admission::kNo;
+  if (cache_ != nullptr) admission = cache_->Admit(NameOf(open), offsets.back(), large_);
+  AlignedBuffer kept;
+  if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(offsets.back());
+  bool whole = !kept.empty();
+  for (uint32_t page = 0; page < fragment.pages; ++page) {
+    for (uint32_t slice = 0; slice < fragment.slices; ++slice) {
+      const bool wanted = page >= open.first_page && page < open.end_page &&
+                          slice >= open.first_slice && slice < open.end_slice;
+      if (!wanted && !whole) continue;
+      const size_t index = size_t{slice} * fragment.pages + page;
+      const uint64_t raw_bytes = offsets[index + 1] - offsets[index];
+      const std::span<std::byte> raw =
+          whole ? kept.span().subspan(offsets[index], raw_bytes) : Scratch(raw_bytes);
+      const sstable::FrameEntry& entry = open.entries[index];
+      const FrameJob job{piece, slice, page};
+      const Status status = Unpack(
+          job, stored.subspan(entry.offset - fragment.offset, entry.stored_bytes), raw);
+      // Damage to what was not wanted only means that the fragment is not kept.
+      if (!status.ok()) whole = false;
+      if (!wanted) continue;
+      if (!status.ok()) {
+        *first_position = open.FirstPosition(page);
+        return status;
+      }
+      ScatterRaw(job, raw);
+    }
+  }
+  if (whole) cache_->Insert(NameOf(open), fragment.frames_hash, std::move(kept), admission);
+  return Status::Ok();
+}
+
+uint64_t Scatterer::ScatterRaw(const FrameJob& job, std::span<const std::byte> raw) {
+  return open_[job.piece].piece.lane == kTokenLane ? ScatterRawTokens(job, raw)
+                                                   : ScatterRawKv(job, raw);
+}
+
+uint64_t Scatterer::ScatterRawTokens(const FrameJob& job, std::span<const std::byte> raw) {
+  if (request_.tokens.empty()) return 0;
+  const OpenPiece& open = open_[job.piece];
+  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
+  const uint64_t begin = std::max(open.piece.begin, page_begin);
+  const uint64_t end = std::min(open.piece.end, page_begin + raw.size() / sizeof(TokenId));
+  std::memcpy(request_.tokens.data() + (begin - plan_.begin),
+              raw.data() + (begin - page_begin) * sizeof(TokenId), (end - begin) * sizeof(TokenId));
+  return 0;
+}
+
+uint64_t Scatterer::ScatterRawKv(const FrameJob& job, std::span<const std::byte> raw) {
   const OpenPiece& open = open_[job.piece];
   GroupTarget* const target = TargetOf(open.piece.lane);
-  CAIRN_CHECK(target != nullptr);
+  if (target == nullptr) return 0;
   const HeadSlice at = open.layout.At(job.slice);
   const uint32_t rows = open.fragment.rows(job.page);
-  const FrameShape shape = open.layout.Shape(job.slice, rows);
-  // Frames are some 64 KiB; the scratch stays in the cache between them.
-  thread_local std::vector<std::byte> scratch;
-  if (scratch.size() < shape.raw_bytes()) scratch.resize(shape.raw_bytes());
-  const std::span<std::byte> raw = std::span(scratch).first(shape.raw_bytes());
-  CAIRN_RETURN_IF_ERROR(DecodeFrame(shape, stored, raw));
-
   const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
   const uint64_t begin = std::max(open.piece.begin, page_begin);
   const uint64_t end = std::min(open.piece.end, page_begin + rows);
@@ -188,13 +309,14 @@ Status Scatterer::ScatterKvFrame(const FrameJob& job, std::span<const std::byte>
   one.layer_bases = {&base, 1};
   const PositionMap map(view, begin, end - begin);
   ScatterSlice(plane, one, 0, map, raw.data(), rows, begin - page_begin);
-  bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
-  frame_bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
+  const uint64_t bytes = SliceBytes(plane, map.count());
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  frame_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   if (plane.sealed_as != SealedAs::kLossless) {
-    lossy_bytes_.fetch_add(SliceBytes(plane, map.count()), std::memory_order_relaxed);
+    lossy_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
   LayerDone(target, layer);
-  return Status::Ok();
+  return bytes;
 }
 
 }  // namespace cairn::engine

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open snapshot tables, so that a restore does not open a file that the one before had open.
+// Open snapshot tables, so that a restore does not open a file that the one before had open, nor
+// read its list of fragments. Bounded by their number and by what these lists take; those not used
+// for longest are closed.
 // Thread-safe; no lock is held while a file is opened.
 #pragma once
 
@@ -15,7 +17,7 @@ namespace cairn::engine {
 
 class TableSet {
  public:
-  explicit TableSet(size_t open_max) : open_max_(open_max) {}
+  TableSet(size_t open_max, uint64_t bytes_max) : open_max_(open_max), bytes_max_(bytes_max) {}
   void SetContext(sstable::TableContext context) { context_ = std::move(context); }
   const sstable::TableContext& context() const { return context_; }
 
@@ -25,16 +27,21 @@ class TableSet {
   void Forget(uint64_t number);
   // Closes what nobody else holds.
   void Clear();
+  // What the lists take, read or not. The one used last counts and stays, however long it is.
+  uint64_t bytes() const;
 
  private:
   struct Entry {
     std::shared_ptr<sstable::SnapshotTable> table;
     uint64_t used = 0;  // By the clock below.
   };
+  static uint64_t ChargeOf(const sstable::SnapshotTable& table);
   const size_t open_max_;
+  const uint64_t bytes_max_;
   sstable::TableContext context_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<uint64_t, Entry> open_;
+  uint64_t bytes_ = 0;
   uint64_t clock_ = 0;
 };
 

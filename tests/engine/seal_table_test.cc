@@ -123,7 +123,7 @@ struct Sealed {
   Host host;
   sstable::TableCounters counters;
   MadeUp reader;
-  TableSet tables{4};
+  TableSet tables{4, UINT64_MAX};
 };
 
 TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {

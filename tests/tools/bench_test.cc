@@ -112,7 +112,7 @@ std::vector<Case> Cases() {
       {"restore-small",
        "",
        {"log_p50_us", "tables_p50_us", "tables_p95_us", "raw_p50_us", "session_kib", "sessions"},
-       {"log_p50_to_raw", "tables_p50_to_raw"}},
+       {"log_p50_to_raw", "tables_p50_to_raw", "memory_p50_to_raw"}},
       {"fork", "--tokens 100", {"fork_us", "fork_bytes", "tokens"}, {"p50_to_short"}},
       {"rewind", "--steps 500", {"nodes", "steps"}, {"p50_to_append"}},
       {"open-many",

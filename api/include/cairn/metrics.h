@@ -42,8 +42,9 @@ struct StoreMetrics {
   uint64_t busy = 0, cancelled = 0, kv_shed = 0;
   uint64_t restores = 0;  // Completed; reading tokens counts as well.
   // Records (of tables: frames) read and KV served by completed restores, by where they lay: in
-  // memory, in the log, in snapshot tables.
+  // memory, as part of the log or as frames of tables; in the log; in snapshot tables.
   uint64_t restored_hot_records = 0, restored_hot_bytes = 0;
+  uint64_t restored_cached_frames = 0, restored_cached_bytes = 0;
   uint64_t restored_log_records = 0, restored_log_bytes = 0;
   uint64_t restored_table_frames = 0, restored_table_bytes = 0;
   // Restores that began and failed, by cause. Arguments that make no sense are none.
@@ -84,6 +85,7 @@ struct StoreMetrics {
   uint64_t table_bytes = 0, table_live_bytes = 0;  // Their files, and what is needed of them.
   uint64_t physical_bytes = 0;  // Blocks of all files, as counted against max_bytes.
   uint64_t hot_tail_bytes = 0;
+  uint64_t page_cache_bytes = 0;  // Frames of tables in memory, with what keeping them costs.
 
   // --- The tree
   uint64_t tree_memory_bytes = 0;  // Of branches and nodes in memory (gauge).
@@ -94,7 +96,7 @@ struct StoreMetrics {
   LatencyHistogram restore;  // Restore called to complete.
 
   uint64_t restored_bytes() const {
-    return restored_hot_bytes + restored_log_bytes + restored_table_bytes;
+    return restored_hot_bytes + restored_cached_bytes + restored_log_bytes + restored_table_bytes;
   }
   uint64_t restores_failed() const {
     return restores_failed_corruption + restores_failed_io + restores_failed_memory +

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How max_memory_bytes is divided. Each part is a bound that nobody else's use makes smaller; what
+// staging and read buffers do not use, the page cache has meanwhile (base/core/memory_budget.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cairn/options.h"
+#include "engine/commit/constants.h"
+
+namespace cairn::engine {
+
+struct MemoryParts {
+  uint64_t hot_tail = 0, staging = 0;
+  uint64_t tree = 0;
+  uint64_t index_blocks = 0;
+  uint64_t directories = 0;   // Of open tables.
+  uint64_t read_buffers = 0;  // Beside one window for each restore that runs.
+  uint64_t page_floor = 0;    // What the page cache has at least.
+
+  // Taken from the beginning to the end.
+  uint64_t fixed() const { return hot_tail + tree + index_blocks + directories; }
+};
+
+inline MemoryParts DivideMemory(const Options& options) {
+  MemoryParts parts;
+  parts.hot_tail = options.hot_tail_bytes;
+  parts.staging = options.max_memory_bytes / kStagingShare;
+  const uint64_t rest = options.max_memory_bytes - parts.hot_tail - parts.staging;
+  parts.tree = std::min(options.tree_memory_bytes, rest / kTreeShare);
+  parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
+  parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);
+  parts.read_buffers = rest / kReadBuffersShare;
+  parts.page_floor = rest / kPageFloorShare;
+  return parts;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: the page cache keeps what is used again, within the memory that others leave, and takes
+// no harm from large restores; the parts of max_memory_bytes never add up to more.
+#include "engine/restore/page_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "base/io/sim_random.h"
+#include "engine/commit/staging.h"
+#include "engine/memory_parts.h"
+#include "tests/support/status.h"
+
+namespace cairn::testing {
+namespace {
+
+using engine::PageCache;
+using engine::PageName;
+using Admission = PageCache::Admission;
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kSeal = 99;
+
+PageName Name(uint64_t i, uint64_t table = 1) { return {table, 64 * i, 0}; }
+
+class PageCacheTest : public ::testing::Test {
+ protected:
+  static void* Count(void* context, size_t bytes, size_t alignment) {
+    auto* self = static_cast<PageCacheTest*>(context);
+    if (self->refuse_) return nullptr;
+    self->live_ += bytes;
+    return ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
+  }
+  static void Free(void* context, void* memory, size_t bytes, size_t alignment) {
+    static_cast<PageCacheTest*>(context)->live_ -= bytes;
+    ::operator delete(memory, std::align_val_t{alignment});
+  }
+  Allocator allocator() { return {Count, Free, this}; }
+
+  // As a restore does: what is not there is read, and kept if it may.
+  bool Read(PageCache& cache, const PageName& name, bool large = false) {
+    if (const PageCache::Page page = cache.Find(name, kSeal); page != nullptr) {
+      EXPECT_EQ(kPage, page->size());
+      uint64_t mark = 0;
+      std::memcpy(&mark, page->data(), sizeof(mark));
+      EXPECT_EQ(name.table * 1'000'000 + name.fragment, mark);
+      return true;
+    }
+    const Admission admission = cache.Admit(name, kPage, large);
+    if (admission == Admission::kNo) return false;
+    AlignedBuffer bytes = cache.Allocate(kPage);
+    if (bytes.empty()) return false;
+    const uint64_t mark = name.table * 1'000'000 + name.fragment;
+    std::memcpy(bytes.data(), &mark, sizeof(mark));
+    cache.Insert(name, kSeal, std::move(bytes), admission);
+    return false;
+  }
+  uint64_t HitsOf(PageCache& cache, uint64_t count, uint64_t table, bool large = false) {
+    uint64_t hits = 0;
+    for (uint64_t i = 0; i < count; ++i) hits += Read(cache, Name(i, table), large);
+    return hits;
+  }
+
+  std::atomic<uint64_t> live_{0};
+  bool refuse_ = false;
+  MemoryBudget budget_{8 << 20};
+};
+
+TEST_F(PageCacheTest, WhatWasReadIsThereWithinTheBound) {
+  PageCache cache(&budget_, allocator(), 0);
+  EXPECT_EQ(0u, HitsOf(cache, 100, 1));
+  EXPECT_EQ(100u, HitsOf(cache, 100, 1));
+  EXPECT_EQ(0u, HitsOf(cache, 100, 2)) << "another table";
+  for (uint64_t table = 3; table < 30; ++table) {
+    HitsOf(cache, 1000, table);
+    EXPECT_LE(cache.bytes(), 8u << 20);
+    EXPECT_LE(live_, cache.bytes());
+  }
+  EXPECT_GT(cache.bytes(), 7u << 20);
+}
+
+// Used twice, they stay while as much is read once as goes in many times over.
+TEST_F(PageCacheTest, OneLargeReadDoesNotPushOutWhatIsUsed) {
+  for (const bool large : {false, true}) {
+    PageCache cache(&budget_, allocator(), 0);
+    for (int i = 0; i < 3; ++i) HitsOf(cache, 100, 1);
+    HitsOf(cache, 1'000, 7);  // Full, so that those used have passed.
+    HitsOf(cache, 100, 1);
+    HitsOf(cache, 20'000, 2, large);
+    EXPECT_GT(HitsOf(cache, 100, 1), 90u) << large;
+    if (large) {
+      EXPECT_EQ(0u, HitsOf(cache, 10, 2)) << "names alone";
+    }
+  }
+}
+
+// Names tell that it comes again: the second time it is kept, the third time it is there.
+TEST_F(PageCacheTest, ALargeReadIsKeptTheSecondTime) {
+  PageCache cache(&budget_, allocator(), 0);
+  EXPECT_EQ(0u, HitsOf(cache, 900, 1, true));
+  EXPECT_LT(cache.bytes(), 1u << 20) << "names";
+  EXPECT_EQ(0u, HitsOf(cache, 900, 1, true));
+  EXPECT_EQ(900u, HitsOf(cache, 900, 1, true));
+}
+
+TEST_F(PageCacheTest, GivesWhatOthersTake) {
+  PageCache cache(&budget_, allocator(), 1 << 20);
+  HitsOf(cache, 4000, 1);
+  ASSERT_GT(cache.bytes(), 7u << 20);
+  budget_.Take(4 << 20);
+  EXPECT_LE(cache.bytes(), 4u << 20) << "at once";
+  budget_.Take(4 << 20);
+  EXPECT_LE(cache.bytes(), 1u << 20);
+  EXPECT_GT(cache.bytes(), 1u << 18) << "the floor stays";
+  budget_.Return(8 << 20);
+  HitsOf(cache, 4000, 2);
+  EXPECT_GT(cache.bytes(), 7u << 20);
+  EXPECT_LE(live_, 8u << 20);
+}
+
+// What is being copied from lives on when it leaves.
+TEST_F(PageCacheTest, AFoundPageOutlivesTheCache) {
+  auto cache = std::make_unique<PageCache>(&budget_, allocator(), 0);
+  Read(*cache, Name(1));
+  const PageCache::Page page = cache->Find(Name(1), kSeal);
+  ASSERT_NE(nullptr, page);
+  cache.reset();
+  EXPECT_EQ(kPage, page->size());
+  EXPECT_EQ(kPage, live_);
+}
+
+TEST_F(PageCacheTest, WithoutMemoryNothingIsKept) {
+  PageCache cache(&budget_, allocator(), 0);
+  refuse_ = true;
+  EXPECT_EQ(0u, HitsOf(cache, 10, 1));
+  EXPECT_EQ(0u, HitsOf(cache, 10, 1));
+  EXPECT_EQ(0u, cache.bytes());
+  EXPECT_EQ(Admission::kNo, cache.Admit(Name(1), 7 << 20, false)) << "larger than its part";
+}
+
+TEST_F(PageCacheTest, ANumberGivenTwiceEndsTheProcess) {
+  PageCache cache(&budget_, allocator(), 0);
+  Read(cache, Name(1));
+  EXPECT_DEATH(cache.Find(Name(1), kSeal + 1), "seal");
+}
+
+TEST_F(PageCacheTest, RandomUseKeepsTheSums) {
+  PageCache cache(&budget_, allocator(), 1 << 18);
+  io::SimRandom random(1);
+  uint64_t taken = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    const uint64_t rank = random.Next() % 100;
+    const uint64_t name = rank < 80 ? random.Next() % 300 : random.Next() % 100'000;
+    Read(cache, Name(name), random.Next() % 4 == 0);
+    if (i % 1000 == 0) {
+      budget_.Return(taken);
+      taken = random.Next() % (12 << 20);
+      budget_.Take(taken);
+    }
+    ASSERT_LE(cache.bytes(), cache.capacity() + kPage);
+    ASSERT_LE(live_, cache.bytes());
+  }
+  budget_.Return(taken);
+  budget_.Take(8 << 20);
+  EXPECT_LE(cache.bytes(), 1u << 18);
+}
+
+TEST(MemoryPartsTest, AddUpToNoMoreThanAll) {
+  for (uint64_t max = 16 << 20; max <= 64ull << 30; max = max * 3 / 2) {
+    for (const uint64_t hot : {uint64_t{256} << 10, max / 4, max / 2}) {
+      for (const uint64_t tree : {uint64_t{0}, uint64_t{64} << 20, UINT64_MAX}) {
+        Options options;
+        options.max_memory_bytes = max;
+        options.hot_tail_bytes = hot;
+        options.tree_memory_bytes = tree;
+        const engine::MemoryParts parts = engine::DivideMemory(options);
+        EXPECT_LE(parts.fixed() + parts.staging + parts.read_buffers + parts.page_floor, max);
+        for (const uint64_t part :
+             {parts.index_blocks, parts.directories, parts.read_buffers, parts.page_floor}) {
+          EXPECT_GE(part, 256u << 10) << "of " << max << ", hot tail " << hot;
+        }
+      }
+    }
+  }
+}
+
+TEST(MemoryPartsTest, StagingTakesFromTheBudget) {
+  MemoryBudget budget(1 << 20);
+  engine::StagingPool pool(Allocator::Default(), 1 << 19, &budget);
+  auto some = pool.Take(1 << 18);
+  ASSERT_OK(some);
+  EXPECT_EQ((1u << 20) - (1u << 18), budget.left());
+  EXPECT_FAILS(pool.Take(1 << 19), StatusCode::kBusy, "staging");
+  EXPECT_EQ((1u << 20) - (1u << 18), budget.left());
+  pool.Return(std::move(*some));
+  EXPECT_EQ(1u << 20, budget.left());
+}
+
+}  // namespace
+}  // namespace cairn::testing
