@@ -123,7 +123,7 @@ class StoreCore final : public wal::LogObserver,
   void OnPoison(const Status& cause, uint64_t acknowledged) override;
   void OnEvent(const std::string& line) override;
 
-  // --- sstable::TableHost
+  // --- sstable::TableHost, for tables that give space back elsewhere
   Result<uint64_t> NewTableNumber() override;
   Status TakeSpace(uint64_t bytes) override;
   void ReturnSpace(uint64_t bytes) override;
@@ -328,6 +328,7 @@ class StoreCore final : public wal::LogObserver,
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
+  Status GiveBack(bool all);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Status RewriteEmptiest(bool* rewritten);
@@ -359,10 +360,17 @@ class StoreCore final : public wal::LogObserver,
   Result<CheckpointInfo> MakeCheckpoint(const CheckpointJob& job);
   // --- space/background.cc
   class PacedHost;
-  sstable::TableContext IndexContext();
+  class DataHost;
+  void MakeHosts();
+  sstable::TableContext IndexContext() const;
+  sstable::TableContext DataContext() const;  // For tables that are appends.
   uint64_t LogBytesMax() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  bool LogIsLong() const;    // The oldest part of it should be sealed.
+  bool DataIsShort() const;  // There is no room for another segment of it.
+  uint64_t TableRawBytesMax() const;
   double HasteNow();
+  void KickSpaceIfShort();
+  void NoteRefused(const Status& status);
 
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
@@ -438,8 +446,8 @@ class StoreCore final : public wal::LogObserver,
   engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
-  std::unique_ptr<sstable::TableHost> paced_host_;  // Of the index.
-  std::shared_ptr<sstable::LsmIndex> index_;        // Null in a store that is read only.
+  std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
+  std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
   engine::ReadPool read_pool_{world_.files, options_.allocator, memory_.read_buffers, &budget_};
   engine::PageCache page_cache_{&budget_, options_.allocator, memory_.page_floor};
@@ -455,6 +463,7 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<bool> seal_wanted_{false};
   uint64_t expiry_seen_ns_ = 0;              // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};  // By an append that was refused.
+  std::atomic<bool> space_waits_{false};  // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;                   // Guards those below.

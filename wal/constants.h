@@ -37,8 +37,8 @@ inline constexpr size_t kPieceDepth = 4;
 // A group takes no more members beyond this: what joins late would wait for all of it.
 inline constexpr uint32_t kMaxGroupBytes = 4 << 20;
 
-// Space that only Purpose::kRelease may use: 64 releases, each in a group (and so a block) of its
-// own. Dropping a branch must work on a full disk.
+// Segments that no data may open hold so much: 64 releases, each in a group (and so a block) of its
+// own. Dropping a branch must work on a full disk. One more is for Purpose::kReclaim.
 inline constexpr uint32_t kBallastRecords = 64;
 inline constexpr uint64_t kBallastBytes = uint64_t{kBallastRecords} * kBlock;
 static_assert(kBallastBytes <= kMinSegmentBytes);

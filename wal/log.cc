@@ -13,8 +13,8 @@ namespace cairn::wal {
 namespace {
 
 uint32_t BallastSegments(uint64_t segment_bytes) {
-  return static_cast<uint32_t>((kBallastBytes + segment_bytes - kBlock - 1) /
-                               (segment_bytes - kBlock));
+  const uint64_t releases = (kBallastBytes + segment_bytes - kBlock - 1) / (segment_bytes - kBlock);
+  return static_cast<uint32_t>(releases) + 1;
 }
 
 LogOptions Clamped(LogOptions options) {
@@ -62,7 +62,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
       recovered_(std::move(recovered)),
       epoch_(recovered_.next_epoch),
       hot_(options_.allocator, options_.hot_tail_bytes, options_.chunk_bytes),
-      pool_(world_, options_,
+      pool_(world_, options_, BallastSegments(options_.segment_bytes),
             {.on_ready =
                  [this] {
                    Wakes wakes;
@@ -97,9 +97,8 @@ Result<std::deque<LogImpl::LiveSegment>> LogImpl::FindLive(const RecoveredLog& r
     const bool gone = options_.read_only && file.status().code() == StatusCode::kNotFound;
     if (!file.ok() && !gone) return file.status();
     const uint64_t bytes = gone ? 0 : file->bytes;
-    // Bytes that are there cannot be refused, only left uncounted when the limit was lowered.
-    const bool granted = options_.grant == nullptr || options_.grant->Take(bytes).ok();
-    live.push_back({info, bytes, granted});
+    if (options_.grant != nullptr) options_.grant->TakeAnyway(bytes);
+    live.push_back({info, bytes});
   }
   return live;
 }
@@ -116,7 +115,7 @@ Status LogImpl::Follow(RecoveredLog recovered) {
   last_hash_ = recovered_.last_hash;
   lock.unlock();
   for (const LiveSegment& before : live) {
-    if (before.granted && options_.grant != nullptr) options_.grant->Return(before.bytes);
+    if (options_.grant != nullptr) options_.grant->Return(before.bytes);
   }
   return Status::Ok();
 }
@@ -217,7 +216,7 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   }
   Status status;
   for (const LiveSegment& segment : released) {
-    const Status recycled = pool_.Recycle(segment.info.number, segment.bytes, segment.granted);
+    const Status recycled = pool_.Recycle(segment.info.number, segment.bytes);
     if (status.ok()) status = recycled;
   }
   return status;

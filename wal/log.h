@@ -39,12 +39,25 @@ namespace cairn::wal {
 // On disk in OPTIONS as text: "dsync" or "fdatasync".
 enum class SyncMethod : uint8_t { kFdatasync, kDurableWrite };
 
-// Disk space is granted by the store's byte ledger (declared here, implemented above).
+// What space is wanted for, in rising order of what may be used. What the log keeps ready for the
+// latter two is its *ballast*.
+enum class Purpose : uint8_t {
+  kData,     // May be refused with kNoSpace.
+  kRelease,  // Drop, rewind: work when there is no room for data any more.
+  kReclaim,  // Whatever gives space back that they released. Never waits for a release.
+};
+
+// Disk space is granted by the store's byte ledger (declared here, implemented above), which keeps
+// a reserve of it from data.
 class SpaceGrant {
  public:
   virtual ~SpaceGrant() = default;
-  virtual Status Take(uint64_t bytes) = 0;  // kNoSpace when max_bytes would be passed.
+  // kNoSpace when max_bytes would be passed, or for data what is left of it without the reserve.
+  virtual Status Take(uint64_t bytes, Purpose purpose) = 0;
+  virtual void TakeAnyway(uint64_t bytes) = 0;  // Of a file that is there already.
   virtual void Return(uint64_t bytes) = 0;
+  // The reserve is being used: what is free is to be returned, not kept.
+  virtual bool IsShort() const = 0;
 };
 
 // Called by whichever thread found out, with no lock of the log held. Calls never overlap for
@@ -147,10 +160,7 @@ class Log {
                                            RecoveredLog recovered);
   virtual ~Log() = default;  // Close()s.
 
-  enum class Purpose : uint8_t {
-    kData,     // May be refused with kNoSpace.
-    kRelease,  // Drop, rewind, reclaim: may use the ballast.
-  };
+  using Purpose = wal::Purpose;
 
   // A place in the forming group. Movable value; must be Published.
   struct Slot {
@@ -163,8 +173,9 @@ class Log {
   };
 
   // Never blocks. kBusy: group memory is full (two groups in flight and one formed); retry after
-  // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk), kIoError: one
-  // cannot be made (the directory is gone, ...); nothing was numbered, and it may work later.
+  // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk), or, for data,
+  // only ballast; kIoError: one cannot be made (the directory is gone, ...); nothing was numbered,
+  // and it may work later.
   // kPoisoned. kInvalidArgument: larger than max_record_bytes(). A record with a large payload
   // (kLargePayloadBytes) gets a group of its own.
   virtual Result<Slot> Reserve(const RecordSpec& spec, Purpose purpose) = 0;

@@ -75,6 +75,7 @@ class LogImpl final : public Log {
     std::shared_ptr<io::File> file;
     uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
     bool opens_epoch = false;
+    bool ballast = false;  // Opened when nothing else was left: no data goes here.
     // The footer that grows in footer_buffer_; `footer` false: there will be none.
     bool footer = false;
     uint32_t footer_bytes = 0;
@@ -146,6 +147,7 @@ class LogImpl final : public Log {
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;
   bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
   Status NoNextSegment(bool short_of_stock);
+  Status CheckBallast();
   Group* FreeGroup();
   void CloseForming();
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
@@ -188,7 +190,6 @@ class LogImpl final : public Log {
   struct LiveSegment {
     SegmentInfo info;
     uint64_t bytes = 0;
-    bool granted = false;
   };
   Result<std::deque<LiveSegment>> FindLive(const RecoveredLog& recovered);
 
@@ -199,7 +200,7 @@ class LogImpl final : public Log {
   const uint64_t epoch_;
   HotTail hot_;
   SegmentPool pool_;
-  const uint32_t ballast_segments_;  // Ready segments that only Purpose::kRelease may open.
+  const uint32_t ballast_segments_;  // Ready segments that no data may open.
 
   mutable std::mutex mutex_;
   std::array<Group, kMaxGroups> groups_;

@@ -135,6 +135,19 @@ Status LogImpl::NoNextSegment(bool short_of_stock) {
                 "another log segment cannot be made: " + std::string(refusal.message()));
 }
 
+// Whether data may go where the log is being written. What was opened as ballast is not for it until
+// there is ballast again and the reserve is whole: else data would use that up.
+Status LogImpl::CheckBallast() {
+  if (segment_ == nullptr || !segment_->ballast) return Status::Ok();
+  if (pool_.ready() < ballast_segments_) return NoNextSegment(/*short_of_stock=*/true);
+  if (options_.grant != nullptr && options_.grant->IsShort()) {
+    return Status(StatusCode::kNoSpace,
+                  "no space for another log segment: what is left is kept for giving space back");
+  }
+  segment_->ballast = false;
+  return Status::Ok();
+}
+
 LogImpl::Group* LogImpl::FreeGroup() {
   for (Group& group : groups_) {
     if (group.state == GroupState::kFree) return &group;
@@ -166,6 +179,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                           Purpose purpose, Wakes& wakes) {
   const bool large = PayloadBytes(spec) >= kLargePayloadBytes;
   const uint32_t footer_bytes = FooterBytesOf(spec);
+  if (purpose == Purpose::kData) CAIRN_RETURN_IF_ERROR(CheckBallast());
   if (forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) return forming_;
   Group* group = FreeGroup();
   if (forming_ != nullptr) {
@@ -187,7 +201,10 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     if (!chunk.ok()) return chunk.status();
     chunk_ = *chunk;
   } else {
-    const uint32_t must_remain = purpose == Purpose::kData ? ballast_segments_ : 0;
+    const uint32_t must_remain = purpose == Purpose::kData      ? ballast_segments_
+                                 : purpose == Purpose::kRelease ? 1
+                                                                : 0;
+    const bool ballast = pool_.ready() <= ballast_segments_;
     if (pool_.ready() <= must_remain) return NoNextSegment(/*short_of_stock=*/true);
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
@@ -204,12 +221,12 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->first_sequence = last_reserved_.load() + 1;
     opened->file = std::move(next.file);
     opened->opens_epoch = segment_ == nullptr;
+    opened->ballast = ballast;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
     live_.push_back({{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
                       opened->first_sequence - 1},
-                     options_.segment_bytes,
-                     next.granted});
+                     options_.segment_bytes});
     segment_ = std::move(opened);
   }
 

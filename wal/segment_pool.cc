@@ -10,17 +10,24 @@
 
 namespace cairn::wal {
 
-SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks)
-    : world_(std::move(world)), options_(options), callbacks_(std::move(callbacks)) {}
+SegmentPool::SegmentPool(io::World world, const LogOptions& options, uint32_t ballast,
+                         Callbacks callbacks)
+    : world_(std::move(world)),
+      options_(options),
+      ballast_(ballast),
+      callbacks_(std::move(callbacks)) {}
 
 SegmentPool::~SegmentPool() { Stop(); }
 
-bool SegmentPool::TakeGrant() {
-  return options_.grant == nullptr || options_.grant->Take(options_.segment_bytes).ok();
+// One segment there must be, or nothing could be given back.
+Status SegmentPool::Take() {
+  if (options_.grant == nullptr) return Status::Ok();
+  const Purpose purpose = ready() == 0 ? Purpose::kReclaim : Purpose::kData;
+  return options_.grant->Take(options_.segment_bytes, purpose);
 }
 
-void SegmentPool::ReturnGrant(bool granted, uint64_t bytes) {
-  if (granted && options_.grant != nullptr) options_.grant->Return(bytes);
+void SegmentPool::Return(uint64_t bytes) {
+  if (options_.grant != nullptr) options_.grant->Return(bytes);
 }
 
 void SegmentPool::CountReadyLocked() {
@@ -28,21 +35,18 @@ void SegmentPool::CountReadyLocked() {
                std::memory_order_release);
 }
 
-void SegmentPool::AddSpare(Spare spare) {
+void SegmentPool::AddSpare(uint64_t id) {
   std::lock_guard lock(mutex_);
-  spares_.push_back(spare);
+  spares_.push_back(id);
   CountReadyLocked();
 }
 
-// A file found at Open that is not part of the log. It is kept (as what the caller makes of it)
-// when it has the right size and its space is granted, or when there is nothing else: dropping
-// data must work in a store that was reopened above its limit.
-Status SegmentPool::AdoptFile(const std::string& path, bool* kept) {
-  *kept = false;
+// Of a file found at Open that is not part of the log. Removes it if not.
+Result<bool> SegmentPool::HasRightSize(const std::string& path) {
   CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, world_.files->Info(path));
-  if (info.bytes != options_.segment_bytes) return world_.files->Remove(path);
-  *kept = true;
-  return Status::Ok();
+  if (info.bytes == options_.segment_bytes) return true;
+  CAIRN_RETURN_IF_ERROR(world_.files->Remove(path));
+  return false;
 }
 
 Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
@@ -57,12 +61,14 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
 
   const auto adopt_spare = [&](uint64_t id) -> Status {
     const std::string path = SparePath(directory, id);
-    bool kept = false;
-    CAIRN_RETURN_IF_ERROR(AdoptFile(path, &kept));
-    if (!kept) return Status::Ok();
-    const bool granted = TakeGrant();
-    if (!granted && !spares_.empty()) return files.Remove(path);
-    AddSpare({id, granted});
+    CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
+    if (!fits) return Status::Ok();
+    // Ballast stays in a store that was opened above its limit, too: dropping must work there.
+    if (!Take().ok()) {
+      if (ready() >= ballast_) return files.Remove(path);
+      options_.grant->TakeAnyway(options_.segment_bytes);
+    }
+    AddSpare(id);
     return Status::Ok();
   };
   for (const uint64_t id : found.spares) CAIRN_RETURN_IF_ERROR(adopt_spare(id));
@@ -86,14 +92,13 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
 
   if (next_exists) {
     const std::string path = SegmentPath(directory, next_segment);
-    bool kept = false;
-    CAIRN_RETURN_IF_ERROR(AdoptFile(path, &kept));
-    if (kept) {
+    CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
+    if (fits) {
       // The rename may be older than the last sync of the directory, or younger.
       CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
       CAIRN_ASSIGN_OR_RETURN(next_.file, files.Open(path, {.write = true, .direct = true}));
       next_.segment = next_segment;
-      next_.granted = TakeGrant();
+      if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
     }
   }
   {
@@ -239,9 +244,7 @@ Status SegmentPool::RunTask(Task task) {
 }
 
 Status SegmentPool::MakeSpare() {
-  if (options_.grant != nullptr) {
-    CAIRN_RETURN_IF_ERROR(options_.grant->Take(options_.segment_bytes));
-  }
+  CAIRN_RETURN_IF_ERROR(Take());
   uint64_t id;
   {
     std::lock_guard lock(mutex_);
@@ -250,18 +253,18 @@ Status SegmentPool::MakeSpare() {
   const Status made = MakeZeroedFile(*world_.files, SparePath(options_.directory, id),
                                      options_.segment_bytes, options_.allocator);
   if (!made.ok()) {
-    ReturnGrant(true, options_.segment_bytes);
+    Return(options_.segment_bytes);
     return made;
   }
   std::lock_guard lock(mutex_);
   bytes_prewritten_ += options_.segment_bytes;
-  spares_.push_back({id, true});
+  spares_.push_back(id);
   CountReadyLocked();
   return Status::Ok();
 }
 
 Status SegmentPool::PrepareNext() {
-  Spare spare;
+  uint64_t spare = 0;
   bool have = false;
   uint64_t segment;
   {
@@ -274,7 +277,7 @@ Status SegmentPool::PrepareNext() {
 
   io::FileSystem& files = *world_.files;
   const std::string path = SegmentPath(options_.directory, segment);
-  CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare.id), path));
+  CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare), path));
   {
     std::lock_guard lock(mutex_);
     spares_.pop_front();
@@ -292,39 +295,40 @@ Status SegmentPool::PrepareNext() {
     return file.status();
   }
   std::lock_guard lock(mutex_);
-  next_ = {std::move(*file), segment, spare.granted};
+  next_ = {std::move(*file), segment};
   CountReadyLocked();
   return Status::Ok();
 }
 
 Status SegmentPool::TrimSpare() {
-  Spare spare;
+  uint64_t spare = 0;
   {
     std::lock_guard lock(mutex_);
     spare = spares_.back();
     spares_.pop_back();
     CountReadyLocked();
   }
-  CAIRN_RETURN_IF_ERROR(world_.files->Remove(SparePath(options_.directory, spare.id)));
-  ReturnGrant(spare.granted, options_.segment_bytes);
+  CAIRN_RETURN_IF_ERROR(world_.files->Remove(SparePath(options_.directory, spare)));
+  Return(options_.segment_bytes);
   return Status::Ok();
 }
 
-Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes, bool granted) {
+Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
   const std::string path = SegmentPath(options_.directory, segment);
   uint64_t id = 0;
   bool keep;
   {
     std::lock_guard lock(mutex_);
-    keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max;
+    keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max &&
+           (ready() == 0 || !IsShort());
     if (keep) id = next_spare_id_++;
   }
   if (!keep) {
     CAIRN_RETURN_IF_ERROR(world_.files->Remove(path));
-    ReturnGrant(granted, bytes);
+    Return(bytes);
   } else {
     CAIRN_RETURN_IF_ERROR(world_.files->Rename(path, SparePath(options_.directory, id)));
-    AddSpare({id, granted});
+    AddSpare(id);
   }
   Kick();  // Also after a removal: the space that it gave back may be what was missing.
   return Status::Ok();

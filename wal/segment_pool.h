@@ -37,10 +37,10 @@ class SegmentPool {
   struct Ready {
     std::shared_ptr<io::File> file;
     uint64_t segment = 0;
-    bool granted = false;  // Its bytes were taken from the SpaceGrant.
   };
 
-  SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks);
+  // `ballast`: so many of the segments that are there already are kept at any cost.
+  SegmentPool(io::World world, const LogOptions& options, uint32_t ballast, Callbacks callbacks);
   ~SegmentPool();  // Stop()s.
 
   // Takes stock of the directory: `first_live` to `next_segment` - 1 belong to the log, everything
@@ -63,8 +63,8 @@ class SegmentPool {
   void Kick();
 
   // A live segment whose records nobody needs becomes a spare, or is removed when there are
-  // enough or when its size is not what new segments have.
-  Status Recycle(uint64_t segment, uint64_t bytes, bool granted);
+  // enough, space is short, or its size is not what new segments have.
+  Status Recycle(uint64_t segment, uint64_t bytes);
 
   struct Stock {
     uint64_t spares = 0;  // The prepared one included.
@@ -74,10 +74,6 @@ class SegmentPool {
   Stock stock();
 
  private:
-  struct Spare {
-    uint64_t id = 0;
-    bool granted = false;
-  };
   enum class Task : uint8_t { kNone, kPrepare, kMake, kTrim };
 
   void Run();
@@ -86,21 +82,23 @@ class SegmentPool {
   Status MakeSpare();
   Status PrepareNext();
   Status TrimSpare();
-  Status AdoptFile(const std::string& path, bool* kept);
-  void AddSpare(Spare spare);
+  Result<bool> HasRightSize(const std::string& path);
+  void AddSpare(uint64_t id);
   void CountReadyLocked();
   void SetRefusal(const Status& status);
-  bool TakeGrant();
-  void ReturnGrant(bool granted, uint64_t bytes);
+  Status Take();
+  void Return(uint64_t bytes);
+  bool IsShort() const { return options_.grant != nullptr && options_.grant->IsShort(); }
 
   const io::World world_;
   const LogOptions options_;
+  const uint32_t ballast_;
   const Callbacks callbacks_;
 
   std::mutex mutex_;
   Ready next_;
-  uint64_t next_segment_ = 0;  // The number that next_ has or will have.
-  std::deque<Spare> spares_;
+  uint64_t next_segment_ = 0;    // The number that next_ has or will have.
+  std::deque<uint64_t> spares_;  // Their ids.
   uint64_t next_spare_id_ = 1;
   Status refusal_;
   uint64_t retry_at_ns_ = 0;

@@ -136,7 +136,12 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
                              .unit = written == nullptr ? 0 : written->unit,
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
-  CAIRN_ASSIGN_OR_RETURN(wal::Log::Slot slot, log_->Reserve(spec, wal::Log::Purpose::kData));
+  auto reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
+  if (!reserved.ok()) {
+    NoteRefused(reserved.status());
+    return reserved.status();
+  }
+  wal::Log::Slot slot = std::move(*reserved);
   NoteLogged(slot);
   const uint32_t header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
   const uint64_t tokens = payload->token_strip_bytes();

@@ -9,15 +9,20 @@ namespace cairn {
 using engine::Op;
 using engine::Tree;
 
-// A change is small, so a full group buffer is waited out instead of reported.
+// A change is small, so a full group buffer is waited out instead of reported. And a release, when
+// even the ballast is used up, waits while the space thread gives back what others released; when
+// that leaves no room, it takes the last segment.
 Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
                              Durability durability, wal::Log::Purpose purpose) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
   FieldWriter fields;
+  std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
   while (true) {
     uint64_t sequence = 0;
     Op op;
     uint64_t before = 0;  // Length of the branch; what is made has none.
+    uint64_t died = 0;    // Bytes of tables, by a rewind.
+    bool no_room = false;
     {
       const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
@@ -27,6 +32,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       if (const engine::Head* head = tree_.FindHead(op.branch); head != nullptr) {
         before = head->lengths[engine::kTokenLane];
       }
+      died = tree_.table_bytes_died();
       engine::Transaction transaction(&tree_);
       CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
       fields.Clear();
@@ -42,21 +48,40 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
         transaction.Commit(slot->location, slot->location.bytes);
         log_->Publish(*slot, {});
         sequence = slot->sequence;
+        died = op.kind == engine::OpKind::kRewind ? tree_.table_bytes_died() - died : 0;
         if (op.kind == engine::OpKind::kRewind || op.kind == engine::OpKind::kFork) {
           NoteLength(BranchId{op.branch}, before, op.position, sequence);
         }
         if (op.kind == engine::OpKind::kDrop) {
           lengths_.Forget(BranchId{op.branch});
         }
+      } else if (slot.status().code() == StatusCode::kNoSpace &&
+                 purpose == wal::Log::Purpose::kRelease) {
+        no_room = true;
       } else if (slot.status().code() != StatusCode::kBusy) {
+        NoteRefused(slot.status());
         return slot.status();
       }
     }
     if (sequence != 0) {
+      if (died != 0) KickSpace();
       CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
       return op;
     }
-    CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+    if (!no_room) {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+      continue;
+    }
+    const uint32_t now = compactions_word_.load();
+    if (!rounds.has_value()) rounds = now;
+    // The one that is under way may have missed something, the next will not have.
+    if (now - *rounds >= 2 || pacer_.paused() || pacer_.stopped()) {
+      purpose = wal::Log::Purpose::kReclaim;
+      continue;
+    }
+    KickSpace();
+    world_.scheduler->Wait(compactions_word_, now,
+                           world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);
   }
 }
 
@@ -135,7 +160,10 @@ Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
         return tree.ResolveRewind(static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) counters_.rewinds.fetch_add(1, std::memory_order_relaxed);
+  if (op.ok()) {
+    counters_.rewinds.fetch_add(1, std::memory_order_relaxed);
+    KickSpaceIfShort();  // What died in the log makes it smaller when it is sealed.
+  }
   return op.status();
 }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "wal/constants.h"
+
 namespace cairn::engine {
 
 // A blocking append up to this is one record and gathered straight into its group; above, it is cut
@@ -82,6 +84,9 @@ inline constexpr uint64_t kTableRawBytes = 128u << 20;
 // A table is rewritten when less of it is needed: so at most as much again is dead as alive, and
 // each byte is rewritten at most once for every byte that died.
 inline constexpr double kLiveShareMin = 0.5;
+// Where there is no room for data it is done for less, so that a tenth is dead at most: a byte that
+// died then costs up to nine that are written again, but a store at its cap holds what it can.
+inline constexpr double kLiveShareMinAtCap = 0.9;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one seal record: about 100 KiB of fields, so that it fits every segment.
@@ -137,8 +142,6 @@ inline constexpr size_t kEvictAhead = 256;
 inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
 // A read is written down for the order of eviction once in so long: it costs records in a dump.
 inline constexpr uint64_t kUsedGranularityNs = 1'000'000'000;
-// When room is short, tables are rewritten for this much: a tenth less, for nine tenths read.
-inline constexpr double kLiveShareMinShort = 0.9;
 
 // Blocks of the index kept for one verification, which reads each once or twice.
 inline constexpr size_t kVerifyCacheBytes = 1u << 20;
@@ -149,6 +152,26 @@ inline constexpr uint64_t kSealDueBytes = 16u << 20;
 
 // Of max_bytes: the blocks of two manifests, OPTIONS and HINT, and of a temporary file.
 inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
+
+// Of max_bytes, the reserve that only the giving back of space may use (engine/commit/ledger.h): one
+// log segment, which packs to about what it held; and, as a share of max_bytes, what the index is
+// dumped and merged into (the first level and four dumps are 18 MiB), and the live part of a table
+// that is rewritten: what is sealed into one table fits into the reserve. At least some small index
+// tables.
+inline constexpr uint64_t kReserveShare = 32;
+inline constexpr uint64_t kReserveBytesMin = 128u << 10;
+inline constexpr uint64_t kReserveBytesMax = 64u << 20;
+static_assert(kReserveBytesMax >= kIndexLevel1Bytes + kIndexTableBytes);
+// A new store holds so many segments at least: the reserve, up to three of ballast, the one that is
+// written to, the one that is to be sealed, and as many again for tables and data.
+inline constexpr uint64_t kSegmentsAtCapMin = 10;
+// The live log is a quarter of what data may take at most, spares an eighth: what lies in the log
+// is not packed, and what is dead of it takes room until its segment is given back.
+inline constexpr uint64_t kLogShareAtCap = 4;
+inline constexpr uint64_t kSpareShareAtCap = 8;
+
+// A release that waits for room looks again after this: as often as the log tries to make a segment.
+inline constexpr uint64_t kRoomLookAgainNs = wal::kSpaceRetryNs;
 
 // Held by whoever writes the store; on the open file.
 inline constexpr char kLockFile[] = "LOCK";

@@ -77,7 +77,10 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
       CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
       continue;
     }
-    if (!slot.ok()) return slot.status();
+    if (!slot.ok()) {
+      NoteRefused(slot.status());
+      return slot.status();
+    }
     *sequence = slot->sequence;
     NoteLogged(*slot);
     bool cancelled = false;
@@ -229,7 +232,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
-      .tables = tables_.context(),
+      .tables = DataContext(),
       .allocator = options_.allocator,
       .scheduler = world_.scheduler.get(),
       .executor = executor_.get(),

@@ -2,50 +2,105 @@
 //
 // Counts the bytes of every file of a store against max_bytes. Space is taken before a block is
 // allocated and returned after it is freed, so the cap holds at every moment.
+//
+//   0            data may take up to here             max_bytes
+//   |----------------------------------|-- the reserve --|
+//
+// The reserve is for what gives space back (wal::Purpose::kReclaim): tables that take over what an
+// old log segment holds, or the live part of a table, and the index that must be written before. So
+// a store that is full of data can be made smaller. It is whole again when that is done. The ballast
+// of the log, which keeps drops and rewinds possible, lies outside of it, in segments of its own.
+//
+// A store that was opened with a smaller cap than it has bytes takes no data; what gives space back
+// may use as much as the reserve on top of what there is, or it could never become smaller.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
+#include "engine/commit/constants.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
 
+// What is kept of max_bytes in a store with such log segments, see kReserveShare.
+constexpr uint64_t ReserveBytes(uint64_t max_bytes, uint64_t segment_bytes) {
+  const uint64_t tables = std::clamp(max_bytes / kReserveShare, kReserveBytesMin, kReserveBytesMax);
+  return std::min(segment_bytes + tables, max_bytes / 2);
+}
+
 class ByteLedger final : public wal::SpaceGrant {
  public:
-  explicit ByteLedger(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit ByteLedger(uint64_t max_bytes) : max_bytes_(max_bytes), reclaim_max_(max_bytes) {}
 
-  Status Take(uint64_t bytes) override {
+  // Before anything is taken. Nothing is kept until then.
+  void Keep(uint64_t reserve_bytes) {
     std::lock_guard lock(mutex_);
-    if (used_bytes_ > max_bytes_ || bytes > max_bytes_ - used_bytes_) {
-      return Status(StatusCode::kNoSpace, "max_bytes " + std::to_string(max_bytes_) + ": " +
-                                              std::to_string(used_bytes_) + " are used and " +
-                                              std::to_string(bytes) + " more are needed");
+    reserve_bytes_ = std::min(reserve_bytes, max_bytes_);
+  }
+
+  Status Take(uint64_t bytes, wal::Purpose purpose) override {
+    std::lock_guard lock(mutex_);
+    if (bytes > RoomLocked(purpose)) {
+      const uint64_t kept = purpose == wal::Purpose::kReclaim ? 0 : reserve_bytes_;
+      return Status(StatusCode::kNoSpace,
+                    "max_bytes " + std::to_string(max_bytes_) + ": " + std::to_string(used_bytes_) +
+                        " are used, " + std::to_string(kept) + " are kept for giving space back, " +
+                        std::to_string(bytes) + " more are needed");
     }
     used_bytes_ += bytes;
     return Status::Ok();
   }
 
   // What is there already, whatever the cap says.
-  void TakeAnyway(uint64_t bytes) {
+  void TakeAnyway(uint64_t bytes) override {
     std::lock_guard lock(mutex_);
     used_bytes_ += bytes;
+    if (used_bytes_ > max_bytes_) reclaim_max_ = used_bytes_ + reserve_bytes_;
   }
 
   void Return(uint64_t bytes) override {
     std::lock_guard lock(mutex_);
     used_bytes_ -= bytes < used_bytes_ ? bytes : used_bytes_;
+    reclaim_max_ = std::max(max_bytes_, std::min(reclaim_max_, used_bytes_ + reserve_bytes_));
+  }
+
+  bool IsShort() const override {
+    std::lock_guard lock(mutex_);
+    return used_bytes_ > max_bytes_ - reserve_bytes_;
   }
 
   uint64_t used_bytes() const {
     std::lock_guard lock(mutex_);
     return used_bytes_;
   }
+  uint64_t data_bytes_max() const {
+    std::lock_guard lock(mutex_);
+    return max_bytes_ - reserve_bytes_;
+  }
+  uint64_t reserve_bytes() const {
+    std::lock_guard lock(mutex_);
+    return reserve_bytes_;
+  }
+  // What may still be taken.
+  uint64_t room(wal::Purpose purpose) const {
+    std::lock_guard lock(mutex_);
+    return RoomLocked(purpose);
+  }
 
  private:
+  uint64_t RoomLocked(wal::Purpose purpose) const {
+    const bool reclaim = purpose == wal::Purpose::kReclaim;
+    const uint64_t limit = reclaim ? reclaim_max_ : max_bytes_ - reserve_bytes_;
+    return used_bytes_ < limit ? limit - used_bytes_ : 0;
+  }
+
   mutable std::mutex mutex_;
   const uint64_t max_bytes_;
+  uint64_t reclaim_max_;  // max_bytes_, or more as long as there is more.
+  uint64_t reserve_bytes_ = 0;
   uint64_t used_bytes_ = 0;
 };
 

@@ -181,6 +181,13 @@ Status StoreCore::NoStoreHere(const std::string& why) {
 // the next Open begins again.
 Status StoreCore::CreateFiles() {
   io::FileSystem& files = *world_.files;
+  if (options_.max_bytes / engine::kSegmentsAtCapMin < options_.segment_bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  "options.max_bytes is " + std::to_string(options_.max_bytes) +
+                      "; a store needs room for " + std::to_string(engine::kSegmentsAtCapMin) +
+                      " segments (segment_bytes is " + std::to_string(options_.segment_bytes) +
+                      ")");
+  }
   const std::string log = io::JoinPath(path_, kLogDirectory);
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(files, log));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stale, files.List(log));
@@ -248,8 +255,8 @@ Status StoreCore::OpenFiles() {
     if (!options_.salvage || whole.code() != StatusCode::kCorruption) return whole;
     if (!recovered.repaired) recovery_note_ = std::string(whole.message());
   }
+  CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-  CAIRN_RETURN_IF_ERROR(ClaimTables());
   // What was salvaged is all that later openings may ask for.
   const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
   if (cut) CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
@@ -347,14 +354,16 @@ Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
 }
 
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
-  // What is not the log's. A read-only store takes nothing, but its log looks at the ledger too.
-  CAIRN_RETURN_IF_ERROR(ledger_.Take(engine::kSmallFilesBytes));
+  ledger_.Keep(engine::ReserveBytes(options_.max_bytes, manifest_.segment_bytes));
+  ledger_.TakeAnyway(engine::kSmallFilesBytes);
   wal::LogOptions log;
   log.directory = io::JoinPath(path_, kLogDirectory);
   log.store = manifest_.store;
   log.segment_bytes = manifest_.segment_bytes;
   log.spare_segments_min = options_.spare_segments_min;
-  log.spare_segments_max = options_.spare_segments_max;
+  log.spare_segments_max = static_cast<uint32_t>(std::clamp<uint64_t>(
+      ledger_.data_bytes_max() / engine::kSpareShareAtCap / manifest_.segment_bytes,
+      options_.spare_segments_min, options_.spare_segments_max));
   log.hot_tail_bytes = options_.hot_tail_bytes;
   log.sync_method = options_file_.sync_method;
   log.allocator = options_.allocator;
@@ -363,6 +372,11 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.read_only = options_.read_only;
   epoch_ = recovered.next_epoch;
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
+  if (!options_.read_only && ledger_.IsShort()) {
+    OnEvent("max_bytes is " + std::to_string(options_.max_bytes) + ", " +
+            std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
+            std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
+  }
   timer_ = std::make_unique<engine::Timer>(world_);
   const uint32_t cores = world_.scheduler->Cores();
   executor_threads_ =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How far the background may go: its rate, its haste, and standing still (engine/space/pacer.h).
+// How far the background may go: its rate, its haste, standing still (engine/space/pacer.h), and
+// what there is room for.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -26,24 +27,76 @@ class StoreCore::PacedHost final : public sstable::TableHost {
   StoreCore* const core_;
 };
 
-sstable::TableContext StoreCore::IndexContext() {
-  if (paced_host_ == nullptr) paced_host_ = std::make_unique<PacedHost>(this);
+// Where tables of appends ask for space: they are data. What is discarded of them is room.
+class StoreCore::DataHost final : public sstable::TableHost {
+ public:
+  explicit DataHost(StoreCore* core) : core_(core) {}
+
+  Result<uint64_t> NewTableNumber() override { return core_->NewTableNumber(); }
+  Status TakeSpace(uint64_t bytes) override {
+    const Status taken = core_->ledger_.Take(bytes, wal::Purpose::kData);
+    core_->NoteRefused(taken);
+    return taken;
+  }
+  void ReturnSpace(uint64_t bytes) override {
+    core_->ReturnSpace(bytes);
+    core_->KickSpaceIfShort();
+  }
+
+ private:
+  StoreCore* const core_;
+};
+
+void StoreCore::MakeHosts() {
+  paced_host_ = std::make_unique<PacedHost>(this);
+  data_host_ = std::make_unique<DataHost>(this);
+}
+
+sstable::TableContext StoreCore::IndexContext() const {
   sstable::TableContext context = tables_.context();
   context.host = paced_host_.get();
   return context;
 }
 
+sstable::TableContext StoreCore::DataContext() const {
+  sstable::TableContext context = tables_.context();
+  context.host = data_host_.get();
+  return context;
+}
+
 double StoreCore::HasteNow() {
   return std::max(engine::Haste(log_->counters().segment_bytes_live, LogBytesMax()),
-                  engine::Haste(ledger_.used_bytes(), options_.max_bytes));
+                  engine::Haste(ledger_.used_bytes(), ledger_.data_bytes_max()));
 }
 
 uint64_t StoreCore::LogBytesMax() const {
-  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * options_.segment_bytes);
+  return std::max(
+      std::min(options_.log_bytes_max, ledger_.data_bytes_max() / engine::kLogShareAtCap),
+      engine::kLogSegmentsMin * options_.segment_bytes);
 }
 
 bool StoreCore::LogIsLong() const {
-  return log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax());
+  return DataIsShort() || log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax());
+}
+
+bool StoreCore::DataIsShort() const {
+  return ledger_.room(wal::Purpose::kData) < options_.segment_bytes;
+}
+
+// What goes into one table: what is alive of it later must fit into the reserve.
+uint64_t StoreCore::TableRawBytesMax() const {
+  return std::min(engine::kTableRawBytes, ledger_.reserve_bytes());
+}
+
+// Something was freed.
+void StoreCore::KickSpaceIfShort() {
+  if (space_waits_.exchange(false)) KickSpace();
+}
+
+// Something was refused. What there is to give back is given back, unless that was tried and waits
+// for something to be freed itself.
+void StoreCore::NoteRefused(const Status& status) {
+  if (status.code() == StatusCode::kNoSpace && !space_waits_.load()) KickSpace();
 }
 
 Status StoreCore::PauseBackground() {

@@ -25,10 +25,10 @@ Evict StoreCore::EvictOf(const NamespaceUse& use) const {
 // ---------------------------------------------------------------- how much
 
 uint64_t StoreCore::EvictionBegins() const {
-  return options_.max_bytes - options_.max_bytes / engine::kEvictionBeginsShare;
+  return ledger_.data_bytes_max() - ledger_.data_bytes_max() / engine::kEvictionBeginsShare;
 }
 uint64_t StoreCore::EvictionEnds() const {
-  return options_.max_bytes - options_.max_bytes / engine::kEvictionEndsShare;
+  return ledger_.data_bytes_max() - ledger_.data_bytes_max() / engine::kEvictionEndsShare;
 }
 
 // What is used, as far as giving back what is dead already would not help.

@@ -54,7 +54,7 @@ Status StoreCore::ReplaceManifest(engine::Manifest next) {
   return Status::Ok();
 }
 
-Status StoreCore::TakeSpace(uint64_t bytes) { return ledger_.Take(bytes); }
+Status StoreCore::TakeSpace(uint64_t bytes) { return ledger_.Take(bytes, wal::Purpose::kReclaim); }
 void StoreCore::ReturnSpace(uint64_t bytes) { ledger_.Return(bytes); }
 
 // ---------------------------------------------------------------- opening
@@ -69,6 +69,7 @@ void StoreCore::SetTableContext() {
   context.host = this;
   context.counters = &table_counters_;
   tables_.SetContext(context);
+  MakeHosts();
   options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
@@ -157,6 +158,7 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
     ~Used() { End(); }
   } used{this};
   std::vector<Tree::SealSource> sources;
+  const uint64_t table_bytes_max = TableRawBytesMax();
   uint64_t bytes = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const size_t first = sources.size();
@@ -167,12 +169,13 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
       if (tree_.FindNode(nodes[i]) != nullptr) {
         tree_.Use(nodes[i]);
         used.nodes.push_back(nodes[i]);
-        tree_.Collect(nodes[i], wanted, engine::kSealSourceBytes, &sources);
+        tree_.Collect(nodes[i], wanted, std::min(engine::kSealSourceBytes, table_bytes_max),
+                      &sources);
       }
     }
     for (size_t s = first; s < sources.size(); ++s) bytes += RawBytes(sources[s]);
     const bool last = i + 1 == nodes.size();
-    if (!last && bytes < engine::kTableRawBytes && sources.size() < engine::kTableSourcesMax) {
+    if (!last && bytes < table_bytes_max && sources.size() < engine::kTableSourcesMax) {
       continue;
     }
     CAIRN_RETURN_IF_ERROR(SealAll(sources));
@@ -186,10 +189,11 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
 // A long conversation alone may be worth several tables.
 Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
   StoreSealReader reader(this);
+  const uint64_t table_bytes_max = TableRawBytesMax();
   for (size_t begin = 0; begin < sources.size();) {
     size_t end = begin;
-    for (uint64_t bytes = 0; end < sources.size() && bytes < engine::kTableRawBytes &&
-                             end - begin < engine::kTableSourcesMax;
+    for (uint64_t bytes = 0;
+         end < sources.size() && bytes < table_bytes_max && end - begin < engine::kTableSourcesMax;
          ++end) {
       bytes += RawBytes(sources[end]);
     }
@@ -216,7 +220,7 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
           if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
           return op;
         },
-        Durability::kMemory, wal::Log::Purpose::kRelease);
+        Durability::kMemory, wal::Log::Purpose::kReclaim);
     if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) return sealed.status();
     used |= sealed.ok();
   }
@@ -255,24 +259,34 @@ Status StoreCore::DeleteDeadTables() {
   return Status::Ok();
 }
 
-// A table of which less than half is needed is written anew without the rest; the old one is dead
-// then. Of several the emptiest is first.
+// A table of which little enough is needed is written anew without the rest; the old one is dead
+// then. Of several the emptiest is first, if there is room for it beside the old one.
 Status StoreCore::RewriteEmptiest(bool* rewritten) {
   *rewritten = false;
-  uint64_t emptiest = 0, live_before = 0;
-  double share = RoomIsShort() ? engine::kLiveShareMinShort : engine::kLiveShareMin;
+  uint64_t emptiest = 0, live_before = 0, too_large = 0;
+  double share = DataIsShort() || RoomIsShort() ? engine::kLiveShareMinAtCap : engine::kLiveShareMin;
+  const uint64_t room = ledger_.room(wal::Purpose::kReclaim);
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, use] : tree_.tables()) {
       const double live =
           static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
       if (use.live_bytes == 0 || live >= share) continue;
+      if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
+        too_large = number;
+        continue;
+      }
       emptiest = number;
       live_before = use.live_bytes;
       share = live;
     }
   }
-  if (emptiest == 0) return Status::Ok();
+  if (emptiest == 0) {
+    if (too_large == 0) return Status::Ok();
+    return Status(StatusCode::kNoSpace, "no room to write table " + std::to_string(too_large) +
+                                            " anew without what is dead of it: " +
+                                            std::to_string(room) + " bytes are left of max_bytes");
+  }
   std::vector<uint64_t> nodes;  // Ascending, as the fragments are.
   {
     CAIRN_ASSIGN_OR_RETURN(const auto table, tables_.Open(emptiest));
@@ -344,9 +358,14 @@ Status StoreCore::DumpTree() {
 // Brings the index into shape. A replay stays as short as the dump has made it.
 Status StoreCore::MergeIndex() {
   while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const auto edit, index_->CompactOnce());
-    if (edit.has_value()) {
-      merged_tables_.insert(merged_tables_.end(), edit->removed.begin(), edit->removed.end());
+    const auto edit = index_->CompactOnce();
+    // Without room it waits for the next dump: giving back does not need it.
+    const bool no_room = edit.status().code() == StatusCode::kNoSpace;
+    if (!edit.ok() && !no_room) return edit.status();
+    const bool last = no_room || !edit->has_value();
+    if (!last) {
+      const std::vector<uint64_t>& removed = (*edit)->removed;
+      merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
     }
     if (merged_tables_.empty()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(
@@ -355,7 +374,7 @@ Status StoreCore::MergeIndex() {
     merged_tables_.clear();
     // Whoever begins to hold them now has a manifest that does not name them.
     if (index_holds_.load() == 0) CAIRN_RETURN_IF_ERROR(index_->DeleteReleased());
-    if (!edit.has_value()) return Status::Ok();
+    if (last) return Status::Ok();
   }
 }
 
@@ -441,6 +460,54 @@ void StoreCore::KickSpace() {
   pacer_.Reconsider();
 }
 
+// One round of everything that makes tables of the log and gives space back. What there is no room
+// for is left, and the rest done; so the round may give back what was lacking. kNoSpace: something
+// was left.
+Status StoreCore::GiveBack(bool all) {
+  Status left;
+  const auto unless_full = [&left](Status status) {
+    if (status.code() != StatusCode::kNoSpace) return status;
+    left = std::move(status);
+    return Status::Ok();
+  };
+  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
+  // Tables beside the log that they are made of: not out of the reserve, which is for one segment
+  // after the other.
+  const bool at_once = log_->counters().segment_bytes_live <= ledger_.room(wal::Purpose::kData);
+  if (at_once) CAIRN_RETURN_IF_ERROR(unless_full(all ? SealUpTo(UINT64_MAX) : SealDue()));
+  const bool sealed = at_once && left.ok();
+  if ((all && sealed) || dump_wanted_) CAIRN_RETURN_IF_ERROR(unless_full(DumpTree()));
+  while (true) {
+    bool retired = true, rewritten = true, rewrote = false;
+    while (retired && (all || LogIsLong() || RoomIsShort())) {
+      CAIRN_RETURN_IF_ERROR(unless_full(RetireOldest(&retired)));
+      RunCheckpoints(Status::Ok());  // While others write this may go on for long.
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+    }
+    // Last: a damaged table must not keep the log from being given back.
+    while (rewritten) {
+      CAIRN_RETURN_IF_ERROR(unless_full(RewriteEmptiest(&rewritten)));
+      if (rewritten) CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
+      rewrote |= rewritten;
+      RunCheckpoints(Status::Ok());
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+    }
+    if (left.ok() || !rewrote) break;
+    left = Status::Ok();
+  }
+  if (all && !sealed) {
+    left = Status::Ok();
+    CAIRN_RETURN_IF_ERROR(unless_full(SealUpTo(UINT64_MAX)));
+    CAIRN_RETURN_IF_ERROR(unless_full(DumpTree()));
+  }
+  return left;
+}
+
+// What there was no room for may be possible when something else was given back.
+static bool Goes(const Status& status) {
+  return status.ok() || status.code() == StatusCode::kNoSpace;
+}
+
 void StoreCore::RunSpace() {
   while (true) {
     const uint32_t seen = space_word_.load();
@@ -462,30 +529,16 @@ void StoreCore::RunSpace() {
         status = engine::DecideAll(&tree_, &lock);
       }
       if (status.ok()) status = DropExpired();
-      if (status.ok()) status = DeleteDeadTables();
-      const bool all = wanted > compactions_done_;
-      if (status.ok()) status = all ? SealUpTo(UINT64_MAX) : SealDue();
-      if (status.ok() && (all || dump_wanted_)) status = DumpTree();
-      bool retired = true;
-      while (status.ok() && retired && (all || LogIsLong() || RoomIsShort())) {
-        status = RetireOldest(&retired);
-        RunCheckpoints(Status::Ok());  // While others write this may go on for long.
-        if (status.ok()) status = pacer_.GoOn();
-      }
-      if (status.ok()) status = EvictAsNeeded(std::move(room_in), &evicted, &made_room);
-      if (status.ok() && evicted) status = DeleteDeadTables();
-      // Last: a damaged table must not keep the log from being given back.
-      bool rewritten = true;
-      while (status.ok() && rewritten) {
-        status = RewriteEmptiest(&rewritten);
-        if (status.ok() && rewritten) status = DeleteDeadTables();
-        RunCheckpoints(Status::Ok());
-        if (status.ok()) status = pacer_.GoOn();
+      if (Goes(status)) status = GiveBack(wanted > compactions_done_);
+      if (Goes(status)) {
+        const Status evict = EvictAsNeeded(std::move(room_in), &evicted, &made_room);
+        if (status.ok() || !Goes(evict)) status = evict;
       }
     } catch (const std::bad_alloc&) {
       status = Status(StatusCode::kOutOfMemory, "memory for sealing");
     }
     pacer_.End();
+    space_waits_ = status.code() == StatusCode::kNoSpace;
     {
       std::lock_guard lock(space_mutex_);
       compactions_done_ = wanted;
@@ -498,7 +551,7 @@ void StoreCore::RunSpace() {
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
-    if (evicted && status.ok()) continue;  // Until it is enough, or nothing is left to take.
+    if (evicted && Goes(status)) continue;  // Until it is enough, or nothing is left to take.
     world_.scheduler->Wait(space_word_, seen, NextExpiry());
   }
   {

@@ -243,6 +243,9 @@ class Tree {
   void VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const;
   // Every table that was sealed and not forgotten, also those that nobody needs any more.
   const std::map<uint64_t, TableUse>& tables() const { return tables_; }
+  // Of the tables' bytes, what became needless in this tree's life; some of it twice, when a change
+  // was undone. So it tells that something died.
+  uint64_t table_bytes_died() const { return table_bytes_died_; }
   // {segment, node} of what was logged since the last dump, in log order; some twice.
   std::span<const std::pair<uint64_t, uint64_t>> logged() const { return logged_; }
   uint64_t next_id() const { return next_id_; }
@@ -424,6 +427,7 @@ class Tree {
   Namespaces namespaces_;
   uint64_t expires_from_ns_ = 0;
   uint64_t died_bytes_ = 0;
+  uint64_t table_bytes_died_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> logged_;
   TreeCounts counts_;
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.

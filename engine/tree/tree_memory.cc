@@ -182,6 +182,7 @@ void Tree::UseTable(const Place& place, uint64_t count, int sign) {
   const uint64_t bytes = place.Share(count);
   CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
   use.live_bytes += sign > 0 ? bytes : -bytes;
+  if (sign < 0) table_bytes_died_ += bytes;
   use.dirty = true;
 }
 

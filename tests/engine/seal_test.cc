@@ -193,23 +193,6 @@ TEST_P(SealTest, AHalfEmptyTableIsRewritten) {
   }
 }
 
-TEST_P(SealTest, WithoutRoomForTablesNothingIsLost) {
-  const ModelSpec model = WideModel();
-  Options options = world_->options();
-  options.max_bytes = 3 << 20;
-  Reopen(options);
-  Branch chat = Create(Register(model), "chat");
-  uint64_t length = 0;
-  while (AppendSome(chat, model, length, 8).ok()) length += 8;
-  ASSERT_GT(length, 50U);
-  // Random bytes, which no codec packs, do not fit beside themselves.
-  EXPECT_FAILS(store_.Compact(), StatusCode::kNoSpace, "max_bytes");
-  EXPECT_EQ(std::vector<std::string>(), Tables());
-  EXPECT_TRUE(HasKv(chat, model, 0, length));
-  Reopen();
-  EXPECT_TRUE(HasKv(Find("chat"), model, 0, length));
-}
-
 TEST_P(SealTest, TheLogStaysBounded) {
   const ModelSpec model = WideModel();
   Options options = world_->options();

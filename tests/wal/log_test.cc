@@ -55,16 +55,20 @@ class Observer final : public LogObserver {
 class Grant final : public SpaceGrant {
  public:
   explicit Grant(uint64_t limit) : limit_(limit) {}
-  Status Take(uint64_t bytes) override {
-    if (taken_ + bytes > limit_) return Status(StatusCode::kNoSpace, "max_bytes");
+  Status Take(uint64_t bytes, Purpose purpose) override {
+    const uint64_t limit = purpose == Purpose::kData ? limit_ - reserve_ : limit_;
+    if (taken_ + bytes > limit) return Status(StatusCode::kNoSpace, "max_bytes");
     taken_ += bytes;
     return Status::Ok();
   }
+  void TakeAnyway(uint64_t bytes) override { taken_ += bytes; }
   void Return(uint64_t bytes) override {
     ASSERT_LE(bytes, taken_);
     taken_ -= bytes;
   }
+  bool IsShort() const override { return taken_ > limit_ - reserve_; }
   uint64_t limit_;
+  uint64_t reserve_ = 0;
   uint64_t taken_ = 0;
 };
 
@@ -580,6 +584,57 @@ TEST_F(LogTest, RefusedSpaceIsNoSpaceForDataAndRoomForReleases) {
   const uint64_t first_live = log().Segments().front().number;
   fixture_.log.reset();
   ExpectRecovered(last, first_live);
+}
+
+// What a release opened when nothing else was left is not for data, however much of it is free; and
+// the last segment is not for releases.
+TEST_F(LogTest, DataDoesNotUseUpTheBallast) {
+  const uint64_t segment = fixture_.options.segment_bytes;
+  Grant grant(9 * segment);
+  grant.reserve_ = segment;
+  fixture_.options.grant = &grant;
+  fixture_.OpenLog();
+  const auto fill = [&](uint32_t bytes, Log::Purpose purpose) {
+    while (true) {
+      const auto sequence = TryAppend(bytes, purpose);
+      if (sequence.ok()) {
+        EXPECT_TRUE(Durable(*sequence).ok());
+      } else if (sequence.status().code() == StatusCode::kBusy) {
+        EXPECT_TRUE(log().WaitForRoom(io::kNoDeadline).ok());
+      } else {
+        return sequence.status().code();
+      }
+    }
+  };
+  EXPECT_EQ(fill(20'000, Log::Purpose::kData), StatusCode::kNoSpace);
+  EXPECT_EQ(fill(64, Log::Purpose::kData), StatusCode::kNoSpace);
+  const uint64_t full = log().counters().segments_live;
+  const auto release = TryAppend(64, Log::Purpose::kRelease);
+  ASSERT_TRUE(release.ok());
+  ASSERT_TRUE(Durable(*release).ok());
+  RunFor(100 * kMs);
+  EXPECT_EQ(log().counters().segments_live, full + 1);
+  EXPECT_EQ(TryAppend(64).status().code(), StatusCode::kNoSpace) << "its segment has room";
+
+  EXPECT_EQ(fill(64, Log::Purpose::kRelease), StatusCode::kNoSpace);
+  EXPECT_EQ(log().counters().segments_spare, 1u);
+  EXPECT_LE(grant.taken_, grant.limit_ - grant.reserve_);
+  const auto reclaim = TryAppend(64, Log::Purpose::kReclaim);
+  ASSERT_TRUE(reclaim.ok());
+  ASSERT_TRUE(Durable(*reclaim).ok());
+  RunFor(100 * kMs);
+  EXPECT_EQ(log().counters().segments_spare, 1u) << "out of the reserve";
+  EXPECT_EQ(grant.taken_, grant.limit_);
+
+  // While the reserve is in use nothing is kept.
+  ASSERT_TRUE(log().ReleaseBelow(log().Segments()[1].number).ok());
+  EXPECT_LE(grant.taken_, grant.limit_ - grant.reserve_);
+  ASSERT_TRUE(log().ReleaseBelow(log().Segments().back().number).ok());
+  RunFor(100 * kMs);
+  const auto sequence = TryAppend(20'000);
+  ASSERT_TRUE(sequence.ok()) << sequence.status().ToString();
+  ASSERT_TRUE(Durable(*sequence).ok());
+  fixture_.log.reset();  // Before its grant.
 }
 
 TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {

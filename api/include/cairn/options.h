@@ -61,15 +61,21 @@ struct Options {
   bool salvage = false;
 
   // --- Space
-  uint64_t max_bytes = UINT64_MAX;  // Hard cap on the blocks of all files, spares included.
+  // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two or three
+  // segments that only what drops or rewinds may open, and room for one more and some tables (1/32
+  // of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new store
+  // needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows can be
+  // opened all the same: it says so, takes no data, and may use that room beyond what it has.
+  uint64_t max_bytes = UINT64_MAX;
   // What may go when room runs out under max_bytes or on the disk, unless a namespace says
-  // otherwise (cairn/keep.h): in the background from seven eighths of max_bytes on. An append that
+  // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An append that
   // comes too early for that waits, or is kBusy if it is asynchronous; kNoSpace when nothing is
   // left that may go.
   Evict evict = Evict::kNever;
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
   // The live log is to stay below this, so that it and the time to open stay bounded: from three
-  // quarters on the oldest part is sealed into tables in the background. At least four segments.
+  // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
+  // no room for another segment. At most a quarter of max_bytes; at least four segments.
   uint64_t log_bytes_max = 1ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
@@ -83,9 +89,10 @@ struct Options {
   // small steps, so that appends and restores meet little of it. As a rule of thumb sealing moves
   // 2.4 bytes for one of KV: it reads it, writes the packed table and reads that back. Where room
   // runs out the limit rises, and is lifted when none is left: between three quarters and all of
-  // log_bytes_max, or of max_bytes, it is divided by the part of the last quarter that is still
-  // free. So the log never passes log_bytes_max because of this limit. 0: no limit; the threads of
-  // the background still give way to all others where they meet on a core. From 64 KiB.
+  // log_bytes_max, or of what max_bytes leaves to data, it is divided by the part of the last
+  // quarter that is still free. So the log never passes log_bytes_max because of this limit. 0: no
+  // limit; the threads of the background still give way to all others where they meet on a core.
+  // From 64 KiB.
   uint64_t background_bytes_per_second = 0;
   uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: a store at its cap goes on working. What gives space back always finds room, in the
+// reserve, for what it must write first: the log is given back and tables are rewritten, however
+// full the store is of what is alive, and what was freed can be used again.
+// Method: small caps, content that no codec packs, and the ledger; cap_slow_test.cc looks at blocks.
+#include <algorithm>
+#include <deque>
+
+#include "tests/engine/engine_test.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint64_t kCap = 4 << 20;
+constexpr uint64_t kTokens = 32;  // 256 KiB.
+constexpr uint64_t kSecond = 1'000'000'000;
+
+class FullStoreTest : public WorldTest {
+ protected:
+  void SetUp() override {
+    WorldTest::SetUp();
+    if (world_ == nullptr) return;
+    options_ = world_->options();
+    options_.max_bytes = kCap;
+    options_.listener = std::make_shared<EventListener>();
+    Reopen(options_);
+    id_ = Register(model_);
+  }
+  std::string NameOf(int number) const { return "b" + std::to_string(number); }
+  // Makes branches of kTokens positions until there is no space, and none comes.
+  void Fill() {
+    for (int refused = 0; refused < 20;) {
+      const Status added = Add();
+      if (added.ok()) {
+        ASSERT_LT(live_.size(), 100U) << "the space never ran out";
+        continue;
+      }
+      ASSERT_EQ(StatusCode::kNoSpace, added.code()) << added.ToString();
+      ++refused;
+      world_->world().scheduler->Sleep(kSecond / 100);
+    }
+  }
+  Status Add() {
+    const std::string name = NameOf(next_);
+    auto found = store_.FindBranch(name);
+    if (!found.ok()) found = store_.CreateBranch(id_, {.name = name});
+    if (found.ok()) {
+      const auto appended = AppendSome(*found, model_, 0, kTokens);
+      if (appended.ok()) live_.push_back(next_++);
+      return appended.status();
+    }
+    return found.status();
+  }
+  void CheckLive() {
+    for (const int number : live_) {
+      EXPECT_TRUE(HasKv(Find(NameOf(number)), model_, 0, kTokens)) << number;
+    }
+    EXPECT_LE(store_.Metrics().physical_bytes, kCap);
+  }
+  // While the background has something to do it may take some time.
+  void UntilOk(const std::function<Status()>& call) {
+    Status status;
+    for (int i = 0; i < 500; ++i) {
+      status = call();
+      if (status.ok()) return;
+      world_->world().scheduler->Sleep(kSecond / 100);
+    }
+    ADD_FAILURE() << status.ToString();
+  }
+
+  const ModelSpec model_ = WideModel();
+  Options options_;
+  ModelId id_{};
+  int next_ = 0;
+  std::deque<int> live_;  // Oldest first.
+};
+INSTANTIATE_TEST_SUITE_P(Worlds, FullStoreTest, ::testing::ValuesIn(TestWorld::Names()),
+                         cairn::testing::NameOf);
+
+TEST_P(FullStoreTest, CompactGivesTheLogBackThoughAllIsAlive) {
+  ASSERT_OK(store_.PauseBackground());
+  Fill();
+  const StoreMetrics before = store_.Metrics();
+  EXPECT_GT(before.log_segments, 8U) << "the log has nearly all";
+  ASSERT_OK(store_.ResumeBackground());
+  ASSERT_OK(store_.Compact());
+  const StoreMetrics after = store_.Metrics();
+  EXPECT_LE(after.log_segments, 2U);
+  EXPECT_GE(after.table_bytes, live_.size() * kTokens * model_.token_bytes());
+  CheckLive();
+  Reopen(options_);
+  CheckLive();
+}
+
+TEST_P(FullStoreTest, WhatIsDroppedAtTheCapCanBeUsedAgain) {
+  ASSERT_OK(store_.PauseBackground());
+  Fill();
+  const size_t full = live_.size();
+  // The younger half: what gives the log back begins with what is alive.
+  for (size_t i = 0; i < full / 2; ++i) {
+    ASSERT_OK(Find(NameOf(live_.back())).Drop());
+    live_.pop_back();
+  }
+  ASSERT_OK(store_.ResumeBackground());
+  ASSERT_OK(store_.Compact());
+  CheckLive();
+  Fill();
+  EXPECT_GE(live_.size(), full - 2);
+  Reopen(options_);
+  CheckLive();
+}
+
+TEST_P(FullStoreTest, GoesOnForEver) {
+  Fill();
+  // A tenth of the tables may be dead, and the log has some that is.
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(Find(NameOf(live_.back())).Drop());
+    live_.pop_back();
+  }
+  const StoreMetrics begin = store_.Metrics();
+  while (store_.Metrics().kv_bytes_appended - begin.kv_bytes_appended < 10 * kCap &&
+         !HasFailure()) {
+    // One of the oldest, or of the youngest goes, and one comes.
+    const bool oldest = next_ % 3 != 0;
+    ASSERT_OK(Find(NameOf(oldest ? live_.front() : live_.back())).Drop());
+    oldest ? live_.pop_front() : live_.pop_back();
+    UntilOk([&] { return Add(); });
+    EXPECT_LE(store_.Metrics().physical_bytes, kCap);
+  }
+  EXPECT_GT(store_.Metrics().retired_segments, 30U);
+  CheckLive();
+  Reopen(options_);
+  CheckLive();
+}
+
+TEST_P(FullStoreTest, ReleasesWorkHoweverManyThereAre) {
+  constexpr int kMany = 400;  // More than the ballast of two segments has room for.
+  std::vector<Branch> many;
+  for (int i = 0; i < kMany; ++i) {
+    UntilOk([&] {
+      auto made = store_.CreateBranch(id_, {.name = "many" + std::to_string(i)});
+      if (made.ok()) many.push_back(*made);
+      return made.status();
+    });
+  }
+  Fill();
+  ASSERT_OK(store_.Compact());
+  Fill();
+  // What they leave is for the next, and not for data.
+  for (Branch& branch : many) {
+    UntilOk([&] { return branch.Drop(Durability::kPower); });
+    ASSERT_FALSE(HasFailure());
+    auto more = Find(NameOf(live_.front()));
+    while (AppendSome(more, TokenModel(), *more.length(), 4).ok()) {
+    }
+    EXPECT_LE(store_.Metrics().physical_bytes, kCap);
+  }
+  Reopen(options_);
+  CheckLive();
+  EXPECT_FAILS(store_.FindBranch("many0"), StatusCode::kNotFound);
+}
+
+TEST_P(FullStoreTest, ARewindGivesBackWhatIsInTables) {
+  Fill();
+  ASSERT_OK(store_.Compact());
+  Fill();
+  ASSERT_OK(store_.Compact());
+  const uint64_t before = store_.Metrics().table_bytes;
+  for (const int number : live_) ASSERT_OK(Find(NameOf(number)).Rewind(4));
+  // Nobody asks for it.
+  UntilOk([&] {
+    return store_.Metrics().table_bytes < before / 3 ? Status::Ok()
+                                                     : Status(StatusCode::kBusy, "not yet");
+  });
+  const size_t rewound = live_.size();
+  Fill();
+  EXPECT_GE(live_.size(), rewound + rewound / 2);
+  for (size_t i = 0; i < rewound; ++i) {
+    EXPECT_TRUE(HasKv(Find(NameOf(live_[i])), model_, 0, 4));
+  }
+}
+
+TEST_P(FullStoreTest, ASmallerCapIsSaidAndLeavesRoomForDrops) {
+  ASSERT_OK(store_.PauseBackground());
+  Fill();
+  ASSERT_OK(store_.Flush());
+  std::vector<std::string> events;
+  std::mutex mutex;
+  options_.max_bytes = kCap / 2;
+  options_.listener->on_event = [&](const std::string& line) {
+    std::lock_guard lock(mutex);
+    events.push_back(line);
+  };
+  Reopen(options_);
+  EXPECT_GT(store_.Metrics().physical_bytes, options_.max_bytes) << "it is what it is";
+  {
+    std::lock_guard lock(mutex);
+    EXPECT_TRUE(std::any_of(events.begin(), events.end(), [](const std::string& line) {
+      return line.starts_with("max_bytes is");
+    }));
+  }
+  EXPECT_FAILS(store_.CreateBranch(id_, {.name = "new"}), StatusCode::kNoSpace);
+  for (const bool oldest : {true, false, true, false, true, false}) {
+    ASSERT_OK(Find(NameOf(oldest ? live_.front() : live_.back())).Drop());
+    oldest ? live_.pop_front() : live_.pop_back();
+  }
+  // What there was no room for is done when something was freed.
+  UntilOk([&] { return store_.CreateBranch(id_, {.name = "new"}).status(); });
+  EXPECT_LE(store_.Metrics().physical_bytes, options_.max_bytes);
+  CheckLive();
+  Reopen(world_->options());
+}
+
+// The reserve is no use when the disk is smaller than max_bytes.
+TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
+  io::SimDiskOptions disk;
+  disk.capacity_bytes = 3 << 20;
+  const io::SimWorld machine = io::MakeSimWorld(3, disk);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch first, store.CreateBranch(id, {.name = "first"}));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  ASSERT_OK(AppendSome(first, model, 0, 24));
+  uint64_t length = 0;
+  while (AppendSome(chat, model, length, 8).ok()) length += 8;
+  ASSERT_GT(length, 100U);
+  EXPECT_FAILS(store.Compact(), StatusCode::kNoSpace);
+  EXPECT_TRUE(HasKv(chat, model, 0, length));
+  ASSERT_OK(store.Close());
+  ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(chat, store.FindBranch("chat"));
+  ASSERT_OK_ASSIGN(first, store.FindBranch("first"));
+  EXPECT_TRUE(HasKv(first, model, 0, 24));
+  EXPECT_TRUE(HasKv(chat, model, 0, length));
+  ASSERT_OK(chat.Drop());
+  EXPECT_TRUE(HasKv(first, model, 0, 24));
+  ASSERT_OK(store.Close());
+}
+
+TEST(CapOptionTest, ACapThatHoldsNoStoreIsRefused) {
+  const auto world = TestWorld::Make("memory");
+  Options options = world->options();
+  options.max_bytes = 10 * options.segment_bytes - 1;
+  EXPECT_FAILS(world->Open(options), StatusCode::kInvalidArgument, "options.max_bytes");
+  options.max_bytes += 1;
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(Store store, world->Open(options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id));
+    ASSERT_OK(AppendSome(branch, model, 0, 16));
+    ASSERT_OK(branch.Drop());
+    ASSERT_OK(store.Compact());
+    options.world->scheduler->Sleep(kSecond / 50);  // The log looks for a segment again.
+  }
+  EXPECT_LE(store.Metrics().physical_bytes, options.max_bytes);
+}
+
+}  // namespace
+}  // namespace cairn::testing
