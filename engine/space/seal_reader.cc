@@ -39,7 +39,8 @@ class StageRun final : public engine::PipelineHost {
     jobs.reserve(entries_.size());
     for (size_t i = 0; i < entries_.size(); ++i) {
       const wal::Location& at = entries_[i].location;
-      jobs.push_back({at.segment, false, at.offset, entries_[i].bytes, 0, i});
+      jobs.push_back(
+          {at.segment, engine::ReadJob::Kind::kRecord, at.offset, entries_[i].bytes, 0, i});
     }
     return jobs;
   }
@@ -47,12 +48,11 @@ class StageRun final : public engine::PipelineHost {
   Result<std::shared_ptr<io::File>> OpenFor(const engine::ReadJob& job) override {
     return core_->log_->OpenSegment(job.file);
   }
-  Status Work(const engine::ReadJob& job, std::span<const std::byte> bytes) override {
+  Status Work(const engine::ReadJob& job, std::span<const std::byte> bytes,
+              uint64_t* /*first_position*/) override {
     std::memcpy(stage_->RoomOf(entries_[job.index]).data(), bytes.data(), bytes.size());
     return Status::Ok();
   }
-  AlignedBuffer TakeBuffer(uint64_t bytes) override { return core_->TakeReadBuffer(bytes); }
-  void ReturnBuffer(AlignedBuffer buffer) override { core_->ReturnReadBuffer(std::move(buffer)); }
   Status BeforeRead(uint64_t bytes) override { return core_->pacer_.Take(bytes, 0); }
   engine::ReadLimits Limits() const override {
     return {engine::kSpacePieceBytes, engine::kSpaceInFlightBytes};
@@ -134,8 +134,8 @@ Status StoreSealReader::FillStage() {
   }
   StageRun run(core_, &stage_, entries);
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
-      core_->world_, core_->background_executor_.get(), core_->executor_threads_, &run, nullptr,
-      io::kNoDeadline);
+      core_->world_, core_->background_executor_.get(), core_->executor_threads_,
+      &core_->read_pool_, &run, nullptr, io::kNoDeadline);
   if (pipeline->Run(run.Jobs()).ok()) {
     stage_.Filled();
   } else {
