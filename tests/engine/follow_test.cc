@@ -28,6 +28,15 @@ class FollowTest : public WorldTest {
     EXPECT_OK(opened);
     return opened.ok() ? std::move(*opened) : Store();
   }
+  // As a writer that gives log segments, tables and memory back all the time.
+  Options ReopenInMotion() {
+    Options options = world_->options();
+    options.log_bytes_max = 1 << 20;
+    options.replay_records_max = 40;
+    options.hot_tail_bytes = 256 << 10;
+    Reopen(options);
+    return options;
+  }
   // Until it shows a branch of this length, or a second has passed.
   static bool Shows(Store& follower, const std::string& name, uint64_t length,
                     io::Scheduler& scheduler) {
@@ -191,11 +200,7 @@ std::vector<TokenId> TokensOf(const std::string& name, uint64_t begin, uint64_t 
 uint64_t SeedOf(const std::string& name) { return std::hash<std::string>()(name) % 1000; }
 
 TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
-  Options options = world_->options();
-  options.log_bytes_max = 1 << 20;
-  options.replay_records_max = 40;
-  options.hot_tail_bytes = 256 << 10;
-  Reopen(options);
+  const Options options = ReopenInMotion();
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
   std::mt19937_64 random(11);
@@ -284,11 +289,7 @@ TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
 
 // The same from another thread, without the writer waiting.
 TEST_P(FollowTest, ReadsAreRightWhileTheWriterGoesOn) {
-  Options options = world_->options();
-  options.log_bytes_max = 1 << 20;
-  options.replay_records_max = 40;
-  options.hot_tail_bytes = 256 << 10;
-  Reopen(options);
+  ReopenInMotion();
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
   std::atomic<bool> done{false};
