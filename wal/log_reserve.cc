@@ -135,8 +135,8 @@ Status LogImpl::NoNextSegment(bool short_of_stock) {
                 "another log segment cannot be made: " + std::string(refusal.message()));
 }
 
-// Whether data may go where the log is being written. What was opened as ballast is not for it until
-// there is ballast again and the reserve is whole: else data would use that up.
+// Whether data may go where the log is being written. What was opened as ballast is not for it
+// until there is ballast again and the reserve is whole: else data would use that up.
 Status LogImpl::CheckBallast() {
   if (segment_ == nullptr || !segment_->ballast) return Status::Ok();
   if (pool_.ready() < ballast_segments_) return NoNextSegment(/*short_of_stock=*/true);

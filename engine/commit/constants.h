@@ -153,11 +153,11 @@ inline constexpr uint64_t kSealDueBytes = 16u << 20;
 // Of max_bytes: the blocks of two manifests, OPTIONS and HINT, and of a temporary file.
 inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
 
-// Of max_bytes, the reserve that only the giving back of space may use (engine/commit/ledger.h): one
-// log segment, which packs to about what it held; and, as a share of max_bytes, what the index is
-// dumped and merged into (the first level and four dumps are 18 MiB), and the live part of a table
-// that is rewritten: what is sealed into one table fits into the reserve. At least some small index
-// tables.
+// Of max_bytes, the reserve that only the giving back of space may use (engine/commit/ledger.h):
+// one log segment, which packs to about what it held; and, as a share of max_bytes, what the index
+// is dumped and merged into (the first level and four dumps are 18 MiB), and the live part of a
+// table that is rewritten: what is sealed into one table fits into the reserve. At least some small
+// index tables.
 inline constexpr uint64_t kReserveShare = 32;
 inline constexpr uint64_t kReserveBytesMin = 128u << 10;
 inline constexpr uint64_t kReserveBytesMax = 64u << 20;
@@ -170,7 +170,8 @@ inline constexpr uint64_t kSegmentsAtCapMin = 10;
 inline constexpr uint64_t kLogShareAtCap = 4;
 inline constexpr uint64_t kSpareShareAtCap = 8;
 
-// A release that waits for room looks again after this: as often as the log tries to make a segment.
+// A release that waits for room looks again after this: as often as the log tries to make a
+// segment.
 inline constexpr uint64_t kRoomLookAgainNs = wal::kSpaceRetryNs;
 
 // Held by whoever writes the store; on the open file.

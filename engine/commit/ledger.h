@@ -8,8 +8,9 @@
 //
 // The reserve is for what gives space back (wal::Purpose::kReclaim): tables that take over what an
 // old log segment holds, or the live part of a table, and the index that must be written before. So
-// a store that is full of data can be made smaller. It is whole again when that is done. The ballast
-// of the log, which keeps drops and rewinds possible, lies outside of it, in segments of its own.
+// a store that is full of data can be made smaller. It is whole again when that is done. The
+// ballast of the log, which keeps drops and rewinds possible, lies outside of it, in segments of
+// its own.
 //
 // A store that was opened with a smaller cap than it has bytes takes no data; what gives space back
 // may use as much as the reserve on top of what there is, or it could never become smaller.

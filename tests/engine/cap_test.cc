@@ -3,7 +3,8 @@
 // Property: a store at its cap goes on working. What gives space back always finds room, in the
 // reserve, for what it must write first: the log is given back and tables are rewritten, however
 // full the store is of what is alive, and what was freed can be used again.
-// Method: small caps, content that no codec packs, and the ledger; cap_slow_test.cc looks at blocks.
+// Method: small caps, content that no codec packs, and the ledger; cap_slow_test.cc looks at
+// blocks.
 #include <algorithm>
 #include <deque>
 
