@@ -169,6 +169,21 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
   return tree_.Spans(head, begin, end);
 }
 
+// What was written since this was called last counts as written now.
+engine::WrittenHours StoreCore::CountWritten() {
+  const wal::Log::Counters log = log_->counters();
+  const uint64_t now_ns = world_.scheduler->WallNs();
+  std::lock_guard lock(written_mutex_);
+  const uint64_t bytes = log.bytes_written + log.bytes_prewritten +
+                         table_counters_.written_bytes.load() + manifest_bytes_;
+  // Somebody who looked at the log later may have been here first.
+  if (bytes > written_counted_) {
+    written_.Add(now_ns, bytes - written_counted_);
+    written_counted_ = bytes;
+  }
+  return written_;
+}
+
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
   {
@@ -249,6 +264,12 @@ StoreMetrics StoreCore::Metrics() {
   metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
   metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
+  if (options_.read_only) {
+    std::lock_guard lock(manifest_mutex_);
+    metrics.written_bytes_day = manifest_.written.LastDay(world_.scheduler->WallNs());
+  } else {
+    metrics.written_bytes_day = CountWritten().LastDay(world_.scheduler->WallNs());
+  }
   metrics.hot_tail_bytes = log.hot_bytes;
   metrics.page_cache_bytes = page_cache_.bytes();
   metrics.replayed_records = replayed_records_;

@@ -318,6 +318,7 @@ class StoreCore final : public wal::LogObserver,
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
   Status EditManifest(const std::function<void(engine::Manifest*)>& edit);
   Status ReplaceManifest(engine::Manifest next);
+  engine::WrittenHours CountWritten();
   const StoreId& store_id() const { return tables_.context().store; }
   Status ClaimTables();
   Status DumpTree();
@@ -391,7 +392,11 @@ class StoreCore final : public wal::LogObserver,
   uint64_t next_table_ = 1;
   std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
   bool beside_writer_ = false;
-  std::mutex manifest_mutex_;  // Held to change manifest_, or to copy it without the turn.
+  std::mutex manifest_mutex_;     // Held to change manifest_, or to copy it without the turn.
+  std::mutex written_mutex_;      // Guards the next three; nothing else is taken under it.
+  engine::WrittenHours written_;  // Of a store that writes.
+  uint64_t written_counted_ = 0;  // Of what the counters below and of the log say.
+  uint64_t manifest_bytes_ = 0;   // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   std::atomic<uint64_t> replayed_records_{0};

@@ -19,6 +19,7 @@
 
 #include "base/codec/hash.h"
 #include "base/io/world.h"
+#include "engine/commit/written_hours.h"
 #include "sstable/lsm_index.h"
 #include "wal/log.h"
 
@@ -39,6 +40,7 @@ struct Manifest {
   uint64_t index_sequence = 0;
   // Nothing before it is wanting in the index.
   wal::LogPosition replay_from;
+  WrittenHours written;  // A reader that does not know it skips it.
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

@@ -104,6 +104,7 @@ class CheckpointDirectory {
     CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(io::ParentPath(target_)));
     Manifest manifest = plan_.manifest;
     manifest.number = 1;
+    manifest.written = {};  // Another wrote that.
     manifest.last_sequence = plan_.last_sequence;
     committing_ = true;
     CAIRN_RETURN_IF_ERROR(WriteManifest(files_, target_, manifest));

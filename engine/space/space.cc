@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/core/align.h"
 #include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "engine/space/seal_reader.h"
@@ -48,7 +49,12 @@ Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edi
 // REQUIRES: the turn.
 Status StoreCore::ReplaceManifest(engine::Manifest next) {
   ++next.number;
+  next.written = CountWritten();
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
+  {
+    std::lock_guard lock(written_mutex_);
+    manifest_bytes_ += AlignUp(engine::EncodeManifest(next).size(), io::kBlockBytes);
+  }
   std::lock_guard lock(manifest_mutex_);
   manifest_ = std::move(next);
   return Status::Ok();
@@ -73,6 +79,7 @@ void StoreCore::SetTableContext() {
   options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
+  written_ = manifest_.written;
 }
 
 // The tree as the checkpoint has it, from which the log goes on.
@@ -512,6 +519,7 @@ void StoreCore::RunSpace() {
   while (true) {
     const uint32_t seen = space_word_.load();
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
+    (void)CountWritten();             // Each segment of the log begins a round.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
     std::map<std::string, uint64_t> room_in;

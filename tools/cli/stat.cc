@@ -98,6 +98,8 @@ void PrintStat(const Json& stat) {
   line("raw bytes", BytesText(metrics["raw_bytes"]));
   line("stored", BytesText(metrics["stored_bytes"]) + ", " + Decimal(stat["stored_ratio"]) +
                      " times the raw bytes");
+  line("written", BytesText(metrics["written_bytes_day"]) +
+                      " in the last 24 hours, as of the last checkpoint");
   line("mean chain", Decimal(stat["mean_chain"]) + " deltas, " +
                          Plural(metrics["chain_lanes"], "lane") + " of KV");
   line("last sequence", number(stat["last_sequence"]));
