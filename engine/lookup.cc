@@ -220,6 +220,8 @@ StoreMetrics StoreCore::Metrics() {
   metrics.restored_hot_bytes = counters_.hot_bytes.load();
   metrics.restored_log_records = counters_.log_records.load();
   metrics.restored_log_bytes = counters_.log_bytes.load();
+  metrics.prefetches = counters_.prefetches.load();
+  metrics.prefetches_failed = counters_.prefetches_failed.load();
   metrics.restored_cached_frames = counters_.cached_frames.load();
   metrics.restored_cached_bytes = counters_.cached_bytes.load();
   metrics.restored_table_frames = counters_.frames.load();

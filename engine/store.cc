@@ -173,6 +173,9 @@ Result<RestoreResult> Branch::Restore(const RestoreRequest& request,
 Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress* progress) const {
   return Guarded(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });
 }
+Status Branch::Prefetch(uint64_t begin, uint64_t end) const {
+  return Guarded(core_, [&](StoreCore& core) { return core.Prefetch(id_, begin, end); });
+}
 Result<std::vector<TokenId>> Branch::ReadTokens(uint64_t begin, uint64_t end) const {
   return Guarded(core_, [&](StoreCore& core) { return core.ReadTokens(id_, begin, end); });
 }

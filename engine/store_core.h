@@ -109,6 +109,7 @@ class StoreCore final : public wal::LogObserver,
   Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request, LayerProgress* progress,
                                 const TicketState* ticket);
   Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
+  Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
   Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
   Result<std::vector<ContentSpan>> Spans(BranchId id, uint64_t begin, uint64_t end);
@@ -278,9 +279,10 @@ class StoreCore final : public wal::LogObserver,
     uint64_t cached_frames = 0, cached_bytes = 0;  // Out of the page cache.
     uint64_t frames = 0, frame_bytes = 0;          // Read from tables.
   };
-  // The space thread reads in smaller bites, at its rate, helped by threads of its own; some
-  // records are in its stage already (else null).
-  enum class Reader { kCaller, kSpace };
+  // The space thread reads in smaller bites, at its rate, helped by threads of its own, and keeps
+  // nothing; some records are in its stage already (else null). A prefetch reads for the page cache,
+  // and nobody helps.
+  enum class Reader { kCaller, kSpace, kPrefetch };
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
                                 Reader reader, const engine::RecordStage* stage,
                                 LayerProgress* progress, const TicketState* ticket, Hits* hits);
@@ -289,6 +291,7 @@ class StoreCore final : public wal::LogObserver,
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
                                            const engine::RecordStage* stage);
   wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
+  Status PrefetchNow(BranchId id, uint64_t begin, uint64_t end);
   void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- follow/follow.cc: reading beside a writer
@@ -386,6 +389,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
   std::atomic<uint32_t> uses_{0};
+  std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
   // Whoever has the turn writes manifest_ and next_table_, and may read them as they are.
   io::Turn manifest_turn_{*world_.scheduler};
   engine::Manifest manifest_;
@@ -439,6 +443,7 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
         failed_cancelled{0}, failed_other{0};
     std::atomic<uint64_t> cached_frames{0}, cached_bytes{0};
+    std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
@@ -486,6 +491,7 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<engine::Timer> timer_;
   std::unique_ptr<io::Executor> executor_;
+  std::unique_ptr<io::Executor> prefetch_executor_;    // One thread, once there is a hint.
   std::unique_ptr<io::Executor> background_executor_;  // As many threads, for the space thread.
   std::unique_ptr<engine::Crew> crew_;                 // The same.
   std::unique_ptr<io::Thread> space_thread_;

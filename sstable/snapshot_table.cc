@@ -29,13 +29,13 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
       AlignedBuffer::TryAllocate(context.allocator, tail_bytes, kTableAlignment);
   if (tail.empty()) return Status(StatusCode::kOutOfMemory, "no memory to open " + path);
   CAIRN_RETURN_IF_ERROR(file->Read(tail_at, tail.span()));
-  auto footer = ParseSnapshotFooter(tail.span().last(kTableAlignment), context.store, number, bytes);
+  auto footer =
+      ParseSnapshotFooter(tail.span().last(kTableAlignment), context.store, number, bytes);
   if (!footer.ok()) {
     return Status(footer.status().code(),
                   At(path, footer_at) + std::string(footer.status().message()));
   }
-  std::unique_ptr<SnapshotTable> table(
-      new SnapshotTable(context, std::move(file), path, *footer));
+  std::unique_ptr<SnapshotTable> table(new SnapshotTable(context, std::move(file), path, *footer));
   if (footer->fragments_offset >= tail_at) {
     table->fragments_.resize(footer->info.fragments);
     const auto into = std::as_writable_bytes(std::span(table->fragments_));

@@ -97,7 +97,7 @@ class SnapshotWriter {
   uint64_t taken_ = 0;    // From the host.
 
   std::vector<FragmentEntry> fragments_;
-  std::vector<FrameEntry> frames_;  // Of the last fragment.
+  std::vector<FrameEntry> frames_;    // Of the last fragment.
   std::unique_ptr<io::Queue> queue_;  // Last: it waits for what uses file and buffers.
 };
 

@@ -63,6 +63,11 @@ inline constexpr uint64_t kNamesShare = 32;
 // Scattering reads whole cache lines.
 inline constexpr size_t kPageAlignment = 64;
 
+// Hints that may wait: more are of requests that come much later. One brings in so much of the page
+// cache at most that two do not push each other out.
+inline constexpr uint32_t kPrefetchesMax = 64;
+inline constexpr uint64_t kPrefetchShare = 2;
+
 // How max_memory_bytes is divided (engine/memory_parts.h): shares of what the hot tail and staging
 // leave, which is a quarter of it at least. The page cache has what these do not use, and a quarter
 // always.

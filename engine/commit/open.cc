@@ -384,6 +384,8 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-job", executor_threads_);
   background_executor_ = std::make_unique<io::Executor>(
       *world_.scheduler, "cairn-seal", executor_threads_, io::ThreadPriority::kBackground);
+  prefetch_executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-prefetch", 1,
+                                                      io::ThreadPriority::kBackground);
   crew_ = std::make_unique<engine::Crew>(*world_.scheduler, background_executor_.get(),
                                          executor_threads_);
   return Status::Ok();
@@ -418,6 +420,7 @@ Status StoreCore::Close() {
     static_cast<void>(log_.release());
     static_cast<void>(timer_.release());
     static_cast<void>(executor_.release());
+    static_cast<void>(prefetch_executor_.release());
     static_cast<void>(background_executor_.release());
     static_cast<void>(lock_.release());
     static_cast<void>(space_thread_.release());
@@ -431,6 +434,7 @@ Status StoreCore::Close() {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }
   executor_.reset();  // Finishes what was posted.
+  prefetch_executor_.reset();
   Status status = options_.read_only ? Status::Ok() : log_->Close();
   if (status.ok()) status = PoisonStatus();
   if (status.ok() && !options_.read_only) status = WriteCheckpoint();

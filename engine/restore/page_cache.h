@@ -86,8 +86,8 @@ class PageCache final : public MemoryBudget::Cache {
     size_t operator()(const PageName& name) const;
   };
   struct Shard {
-    mutable std::mutex mutex;         // Guards all below.
-    List passing, staying, names;     // Newest first.
+    mutable std::mutex mutex;      // Guards all below.
+    List passing, staying, names;  // Newest first.
     uint64_t passing_bytes = 0, staying_bytes = 0;
     std::unordered_map<PageName, List::iterator, NameHash> entries;
     uint64_t bytes() const;

@@ -48,9 +48,8 @@ class PipelineHost {
 class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
  public:
   // `ticket` may be null. The host outlives Run.
-  ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads,
-               ReadPool* pool, PipelineHost* host, const TicketState* ticket,
-               uint64_t deadline_ns);
+  ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads, ReadPool* pool,
+               PipelineHost* host, const TicketState* ticket, uint64_t deadline_ns);
 
   // Returns when every job was worked on, or one failed and nothing is touched any more. Jobs that
   // are next to each other should be neighbours on the device. Of several damages that at the

@@ -123,6 +123,18 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
   return plan;
 }
 
+RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end) {
+  RestorePlan plan;
+  plan.model = tree.FindModel(head.model);
+  plan.begin = begin;
+  plan.end = end;
+  for (uint32_t lane = 0; lane <= plan.model->groups.size(); ++lane) {
+    AddLane(tree, head, lane, begin, std::min(end, head.lengths[lane]), &plan);
+  }
+  plan.jobs.clear();
+  return plan;
+}
+
 Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
                                std::shared_ptr<sstable::SnapshotTable> table, uint32_t layer_begin,
                                uint32_t layer_end) {
@@ -149,8 +161,8 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
   uint32_t first_slice = 0, end_slice = 1;
   if (piece.lane != kTokenLane && found->slices > 1) {
     first_slice = layer_begin * layout.slices_per_layer();
-    end_slice = static_cast<uint32_t>(std::min<uint64_t>(
-        found->slices, uint64_t{layer_end} * layout.slices_per_layer()));
+    end_slice = static_cast<uint32_t>(
+        std::min<uint64_t>(found->slices, uint64_t{layer_end} * layout.slices_per_layer()));
   }
   OpenPiece open{.piece = piece,
                  .table = std::move(table),

@@ -54,6 +54,8 @@ void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begi
 uint64_t HashOfPlace(const Place& place);
 uint64_t HashOfPlaces(const RestorePlan& plan);
 
+// Under the commit lock: what tables hold of [begin, end), in all lanes.
+RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end);
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
 
@@ -67,7 +69,7 @@ struct OpenPiece {
   uint32_t first_page = 0, end_page = 0;
   std::vector<sstable::FrameEntry> entries{};  // Of the whole fragment; empty until it is read.
   size_t missing = 0;                          // Frames wanted that must be read...
-  std::vector<bool> cached{};                  // ...and which need not; empty: none.
+  std::vector<uint8_t> cached{};               // ...and 1 for each that need not; empty: none.
 
   // Read, and kept in memory, as a whole.
   bool small() const { return fragment.bytes() <= kSmallFragmentBytes; }
@@ -85,7 +87,7 @@ struct OpenPiece {
     return size_t{slice - first_slice} * (end_page - first_page) + (page - first_page);
   }
   bool IsCached(uint32_t slice, uint32_t page) const {
-    return !cached.empty() && cached[IndexOfWanted(slice, page)];
+    return !cached.empty() && cached[IndexOfWanted(slice, page)] != 0;
   }
   // The first of the positions wanted that a page holds.
   uint64_t FirstPosition(uint32_t page) const {

@@ -3,10 +3,12 @@
 // The read path: plan under the lock; what the hot tail holds is scattered at once; the rest comes
 // through the pipeline.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
+#include "engine/space/crew.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -27,32 +29,40 @@ class RestoreRun final : public engine::PipelineHost {
              std::span<OpenPiece> open)
       : core_(core), reader_(reader), scatterer_(scatterer), open_(open) {}
 
-  // What the page cache has, layer by layer.
-  Status TakeCached(const TicketState* ticket) {
+  // What the page cache has, layer by layer. Looking up and copying frames is shared with helpers.
+  Status TakeCached(const TicketState* ticket, engine::Crew* crew) {
     uint32_t slices = 0;
     for (size_t i = 0; i < open_.size(); ++i) {
       OpenPiece& open = open_[i];
       if (!open.small()) {
         slices = std::max(slices, open.end_slice);
+        open.cached.resize(open.frames());
       } else if (scatterer_->ScatterCachedFragment(i)) {
         cached_ += std::exchange(open.missing, 0);
       }
     }
-    for (uint32_t slice = 0; slice < slices; ++slice) {
+    const auto take_slice = [&](size_t index) {
+      if (ticket != nullptr && ticket->cancel_requested()) {
+        return Status(StatusCode::kCancelled, "the restore was cancelled");
+      }
+      const auto slice = static_cast<uint32_t>(index);
       for (size_t i = 0; i < open_.size(); ++i) {
         OpenPiece& open = open_[i];
         if (open.small() || slice < open.first_slice || slice >= open.end_slice) continue;
         for (uint32_t page = open.first_page; page < open.end_page; ++page) {
-          if (!scatterer_->ScatterCached({i, slice, page})) continue;
-          open.cached.resize(open.frames());
-          open.cached[open.IndexOfWanted(slice, page)] = true;
-          --open.missing;
-          ++cached_;
+          const bool found = scatterer_->ScatterCached({i, slice, page});
+          open.cached[open.IndexOfWanted(slice, page)] = found ? 1 : 0;
         }
       }
-      if (ticket != nullptr && ticket->cancel_requested()) {
-        return Status(StatusCode::kCancelled, "the restore was cancelled");
-      }
+      return Status::Ok();
+    };
+    CAIRN_RETURN_IF_ERROR(crew->Run([] { return Status::Ok(); }, slices, take_slice));
+    for (OpenPiece& open : open_) {
+      if (open.small()) continue;
+      const auto found =
+          static_cast<size_t>(std::count(open.cached.begin(), open.cached.end(), uint8_t{1}));
+      open.missing -= found;
+      cached_ += found;
     }
     return Status::Ok();
   }
@@ -73,11 +83,10 @@ class RestoreRun final : public engine::PipelineHost {
       if (open_[i].missing == 0) continue;
       const sstable::FragmentEntry& fragment = open_[i].fragment;
       const bool small = open_[i].small();
-      jobs_.push_back({open_[i].piece.table,
-                       small ? ReadJob::Kind::kFragment : ReadJob::Kind::kEntries,
-                       small ? fragment.offset : fragment.entries_offset,
-                       small ? fragment.bytes() : fragment.entries_bytes(), open_[i].piece.begin,
-                       i});
+      jobs_.push_back(
+          {open_[i].piece.table, small ? ReadJob::Kind::kFragment : ReadJob::Kind::kEntries,
+           small ? fragment.offset : fragment.entries_offset,
+           small ? fragment.bytes() : fragment.entries_bytes(), open_[i].piece.begin, i});
     }
     std::stable_sort(jobs_.begin() + first, jobs_.end(), [](const ReadJob& a, const ReadJob& b) {
       return a.file != b.file ? a.file < b.file : a.offset < b.offset;
@@ -119,8 +128,7 @@ class RestoreRun final : public engine::PipelineHost {
   Status Work(const ReadJob& job, std::span<const std::byte> bytes,
               uint64_t* first_position) override {
     switch (job.kind) {
-      case ReadJob::Kind::kRecord:
-        return scatterer_->Scatter(*records_[job.index], bytes, true);
+      case ReadJob::Kind::kRecord: return scatterer_->Scatter(*records_[job.index], bytes, true);
       case ReadJob::Kind::kFragment: return WorkOnFragment(job.index, bytes, first_position);
       case ReadJob::Kind::kEntries: {
         OpenPiece& open = open_[job.index];
@@ -135,7 +143,7 @@ class RestoreRun final : public engine::PipelineHost {
     return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
   }
   engine::ReadLimits Limits() const override {
-    if (reader_ == StoreCore::Reader::kCaller) return {engine::kReadPieceBytes, UINT64_MAX};
+    if (reader_ != StoreCore::Reader::kSpace) return {engine::kReadPieceBytes, UINT64_MAX};
     return {engine::kSpacePieceBytes, engine::kSpaceInFlightBytes};
   }
 
@@ -143,10 +151,9 @@ class RestoreRun final : public engine::PipelineHost {
   Status WorkOnFragment(size_t index, std::span<const std::byte> bytes, uint64_t* first_position) {
     OpenPiece& open = open_[index];
     const sstable::FragmentEntry& fragment = open.fragment;
-    CAIRN_ASSIGN_OR_RETURN(
-        open.entries,
-        open.table->ParseFrames(fragment,
-                                bytes.subspan(fragment.entries_offset - fragment.offset)));
+    CAIRN_ASSIGN_OR_RETURN(open.entries,
+                           open.table->ParseFrames(
+                               fragment, bytes.subspan(fragment.entries_offset - fragment.offset)));
     const Status status = scatterer_->ScatterFragment(index, bytes, first_position);
     open.entries.clear();  // There is nothing left to be read.
     return status;
@@ -288,16 +295,16 @@ Status StoreCore::FindFragments(const RestorePlan& plan, const RestoreRequest& r
   for (const engine::SealedPiece& piece : plan.sealed) {
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
     uint32_t layer_begin = 0, layer_end = UINT32_MAX;
-    if (piece.lane != engine::kTokenLane) {
+    if (piece.lane != engine::kTokenLane && request.into != nullptr) {
       for (const GroupView& view : request.into->groups) {
         if (1 + view.group != piece.lane) continue;
         layer_begin = view.layer_begin;
         layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
       }
     }
-    CAIRN_ASSIGN_OR_RETURN(OpenPiece found,
-                           engine::FindFragment(*plan.model, piece, std::move(table), layer_begin,
-                                                layer_end));
+    CAIRN_ASSIGN_OR_RETURN(
+        OpenPiece found,
+        engine::FindFragment(*plan.model, piece, std::move(table), layer_begin, layer_end));
     open->push_back(std::move(found));
   }
   return Status::Ok();
@@ -319,8 +326,9 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
                                          Hits* hits) {
   std::vector<OpenPiece> open;
   CAIRN_RETURN_IF_ERROR(FindFragments(plan, request, &open));
-  engine::PageCache* const cache = reader == Reader::kCaller ? &page_cache_ : nullptr;
-  engine::Scatterer scatterer(plan, request, store_id(), progress, open, cache);
+  engine::PageCache* const cache = reader != Reader::kSpace ? &page_cache_ : nullptr;
+  engine::Scatterer scatterer(plan, request, store_id(), progress, open, cache,
+                              reader == Reader::kPrefetch);
   RestoreRun run(this, reader, &scatterer, open);
   for (const RecordJob& job : plan.jobs) {
     const std::span<const std::byte> staged = FindStaged(stage, job.location, job.read_bytes);
@@ -341,11 +349,16 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
     }
   }
   const uint64_t hot_bytes = scatterer.bytes();
-  if (cache != nullptr) CAIRN_RETURN_IF_ERROR(run.TakeCached(ticket));
+  if (cache != nullptr) {
+    engine::Crew crew(*world_.scheduler, executor_.get(),
+                      reader == Reader::kPrefetch ? 0 : executor_threads_);
+    CAIRN_RETURN_IF_ERROR(run.TakeCached(ticket, &crew));
+  }
   run.AddFragments();
   const auto pipeline = std::make_shared<engine::ReadPipeline>(
       world_, reader == Reader::kSpace ? background_executor_.get() : executor_.get(),
-      executor_threads_, &read_pool_, &run, ticket, Deadline(request.timeout_ns));
+      reader == Reader::kPrefetch ? 0 : executor_threads_, &read_pool_, &run, ticket,
+      Deadline(request.timeout_ns));
   // Damage does not end it yet: there may be more below.
   static_cast<void>(pipeline->Run(run.TakeJobs()));
   run.AddFrames();
@@ -377,6 +390,51 @@ Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& reques
     state->Finish(self->Restore(id, request, progress, state.get()).status());
   });
   return Ticket(state);
+}
+
+Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
+  const Use use(this);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (begin > end) {
+    return Status(StatusCode::kInvalidArgument,
+                  "prefetch of [" + std::to_string(begin) + ", " + std::to_string(end) + ")");
+  }
+  if (prefetches_waiting_.fetch_add(1) >= engine::kPrefetchesMax) {
+    prefetches_waiting_.fetch_sub(1);
+    return Status(StatusCode::kBusy, std::to_string(engine::kPrefetchesMax) + " hints are waiting");
+  }
+  prefetch_executor_->Post([self = shared_from_this(), id, begin, end] {
+    Status status;
+    try {
+      status = self->PrefetchNow(id, begin, end);
+    } catch (const std::bad_alloc&) {
+      status = Status(StatusCode::kOutOfMemory, "memory to prefetch");
+    }
+    self->counters_.prefetches.fetch_add(1, std::memory_order_relaxed);
+    if (!status.ok()) self->counters_.prefetches_failed.fetch_add(1, std::memory_order_relaxed);
+    self->prefetches_waiting_.fetch_sub(1);
+  });
+  return Status::Ok();
+}
+
+Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
+  const Use use(this);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  RestorePlan plan;
+  std::unique_ptr<engine::Pins::Pin> pin;
+  {
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    const uint64_t token_bytes = tree_.FindModel(head->model)->token_bytes() + sizeof(TokenId);
+    const uint64_t room = page_cache_.capacity() / engine::kPrefetchShare / token_bytes;
+    end = std::min(end, head->lengths[engine::kTokenLane]);
+    if (begin >= end) return Status::Ok();
+    plan = engine::PlanPrefetch(tree_, *head, begin, begin + std::min(room, end - begin));
+    pin = pins_.Take(plan);
+  }
+  Hits hits;
+  return RunPlan(std::move(plan), RestoreRequest(), Reader::kPrefetch, nullptr, nullptr, &hits)
+      .status();
 }
 
 Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, uint64_t end) {

@@ -48,13 +48,15 @@ std::span<std::byte> Scratch(uint64_t bytes) {
 }  // namespace
 
 Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                     LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache)
+                     LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache,
+                     bool prefetch)
     : plan_(plan),
       request_(request),
       store_(store),
       progress_(progress),
       open_(open),
-      cache_(cache) {
+      cache_(cache),
+      prefetch_(prefetch) {
   size_t next_progress = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     const GroupView& view = request.into->groups[i];
@@ -85,7 +87,7 @@ Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, con
           piece.end_page - piece.first_page);
     }
   }
-  large_ = cache != nullptr && frame_bytes > cache->passing_bytes();
+  large_ = cache != nullptr && !prefetch && frame_bytes > cache->passing_bytes();
 }
 
 Scatterer::GroupTarget* Scatterer::TargetOf(uint32_t lane) {
@@ -191,6 +193,14 @@ bool Scatterer::ScatterCached(const FrameJob& job) {
   return true;
 }
 
+// What was asked for ahead is as good as what was asked for twice.
+PageCache::Admission Scatterer::Admit(const PageName& name, uint64_t bytes) {
+  if (cache_ == nullptr) return PageCache::Admission::kNo;
+  const PageCache::Admission admission = cache_->Admit(name, bytes, large_);
+  return prefetch_ && admission == PageCache::Admission::kNew ? PageCache::Admission::kAgain
+                                                              : admission;
+}
+
 bool Scatterer::ScatterCachedFragment(size_t piece) {
   const OpenPiece& open = open_[piece];
   const PageCache::Page all = cache_->Find(NameOf(open), open.fragment.frames_hash);
@@ -216,16 +226,16 @@ Status Scatterer::Unpack(const FrameJob& job, std::span<const std::byte> stored,
   if (open.piece.lane != kTokenLane) {
     return DecodeFrame(open.layout.Shape(job.slice, open.fragment.rows(job.page)), stored, raw);
   }
-  return DecodeTokens(stored, std::span(reinterpret_cast<TokenId*>(raw.data()),
-                                        raw.size() / sizeof(TokenId)));
+  return DecodeTokens(
+      stored, std::span(reinterpret_cast<TokenId*>(raw.data()), raw.size() / sizeof(TokenId)));
 }
 
 Status Scatterer::ScatterFrame(const FrameJob& job, std::span<const std::byte> stored) {
   const OpenPiece& open = open_[job.piece];
   const uint64_t raw_bytes = open.RawBytes(job.slice, job.page);
   const PageName name = NameOf(open, job);
-  auto admission = PageCache::Admission::kNo;
-  if (cache_ != nullptr) admission = cache_->Admit(name, raw_bytes, large_);
+  const PageCache::Admission admission = Admit(name, raw_bytes);
+  if (prefetch_ && admission == PageCache::Admission::kNo) return Status::Ok();
   AlignedBuffer kept;
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
   const std::span<std::byte> raw = kept.empty() ? Scratch(raw_bytes) : kept.span();
@@ -242,8 +252,8 @@ Status Scatterer::ScatterFragment(size_t piece, std::span<const std::byte> store
   const OpenPiece& open = open_[piece];
   const sstable::FragmentEntry& fragment = open.fragment;
   const std::vector<uint64_t> offsets = RawOffsets(open);
-  auto admission = PageCache::Admission::kNo;
-  if (cache_ != nullptr) admission = cache_->Admit(NameOf(open), offsets.back(), large_);
+  const PageCache::Admission admission = Admit(NameOf(open), offsets.back());
+  if (prefetch_ && admission == PageCache::Admission::kNo) return Status::Ok();
   AlignedBuffer kept;
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(offsets.back());
   bool whole = !kept.empty();
@@ -258,8 +268,8 @@ Status Scatterer::ScatterFragment(size_t piece, std::span<const std::byte> store
           whole ? kept.span().subspan(offsets[index], raw_bytes) : Scratch(raw_bytes);
       const sstable::FrameEntry& entry = open.entries[index];
       const FrameJob job{piece, slice, page};
-      const Status status = Unpack(
-          job, stored.subspan(entry.offset - fragment.offset, entry.stored_bytes), raw);
+      const Status status =
+          Unpack(job, stored.subspan(entry.offset - fragment.offset, entry.stored_bytes), raw);
       // Damage to what was not wanted only means that the fragment is not kept.
       if (!status.ok()) whole = false;
       if (!wanted) continue;

@@ -17,9 +17,10 @@ namespace cairn::engine {
 class Scatterer {
  public:
   // `open`: all whose frames will be scattered; they may get their entries meanwhile. `cache` may
-  // be null. What the request has no room for is unpacked for the cache alone.
+  // be null. `prefetch`: the request has no room, and all is unpacked for the cache alone.
   Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-            LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache);
+            LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache,
+            bool prefetch);
 
   // `record` holds job.read_bytes of the record. `verify`: it came from a device, so every strip is
   // checked before a byte of it is copied. kCorruption names segment and offset.
@@ -28,8 +29,7 @@ class Scatterer {
   Status ScatterFrame(const FrameJob& job, std::span<const std::byte> stored);
   // Of a small OpenPiece, whose entries were read: `stored` is the whole fragment. On failure
   // `first_position` is set to the first that cannot be had.
-  Status ScatterFragment(size_t piece, std::span<const std::byte> stored,
-                         uint64_t* first_position);
+  Status ScatterFragment(size_t piece, std::span<const std::byte> stored, uint64_t* first_position);
   // False when it is not in the cache: a frame, or a small fragment.
   bool ScatterCached(const FrameJob& job);
   bool ScatterCachedFragment(size_t piece);
@@ -58,6 +58,7 @@ class Scatterer {
   uint64_t ScatterRaw(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterRawTokens(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterRawKv(const FrameJob& job, std::span<const std::byte> raw);
+  PageCache::Admission Admit(const PageName& name, uint64_t bytes);
   GroupTarget* TargetOf(uint32_t lane);
   void LayerDone(GroupTarget* target, uint32_t layer);
 
@@ -68,6 +69,7 @@ class Scatterer {
   const std::span<const OpenPiece> open_;
   std::vector<std::unique_ptr<GroupTarget>> targets_;
   PageCache* const cache_;
+  const bool prefetch_;
   bool large_ = false;  // More frames than the cache takes in at first sight.
   // KV; of that out of frames; of these out of the cache; of planes that are not sealed without
   // loss.

@@ -29,9 +29,9 @@ Result<std::shared_ptr<sstable::SnapshotTable>> TableSet::Open(uint64_t number) 
   entry.used = ++clock_;
   const std::shared_ptr<sstable::SnapshotTable> opened = entry.table;
   while (open_.size() > 1 && (open_.size() > open_max_ || bytes_ > bytes_max_)) {
-    const auto oldest = std::min_element(open_.begin(), open_.end(), [](const auto& x, const auto& y) {
-      return x.second.used < y.second.used;
-    });
+    const auto oldest = std::min_element(
+        open_.begin(), open_.end(),
+        [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
     bytes_ -= ChargeOf(*oldest->second.table);
     closing.push_back(std::move(oldest->second));
     open_.erase(oldest);

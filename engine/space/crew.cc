@@ -16,7 +16,7 @@ Status Guarded(const Call& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "memory for sealing");
+    return Status(StatusCode::kOutOfMemory, "memory for the work of a helper");
   }
 }
 

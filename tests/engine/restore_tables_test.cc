@@ -53,11 +53,13 @@ class RestoreTablesTest : public ::testing::Test {
     EXPECT_OK(restored);
     EXPECT_TRUE(got == want);
     const std::vector<std::string>& trace = sim_.disk->trace();
-    return static_cast<uint64_t>(
-        std::count_if(trace.begin() + static_cast<ptrdiff_t>(before), trace.end(),
-                      [](const std::string& line) {
-                        return line.starts_with("read ") && line.find(".snapshot") != line.npos;
-                      }));
+    return static_cast<uint64_t>(std::count_if(
+        trace.begin() + static_cast<ptrdiff_t>(before), trace.end(), [](const std::string& line) {
+          return line.starts_with("read ") && line.find(".snapshot") != line.npos;
+        }));
+  }
+  void AwaitPrefetches(uint64_t count) {
+    while (store_.Metrics().prefetches < count) options_.world->scheduler->Sleep(100'000);
   }
   std::string TablePath() {
     std::string found;
@@ -258,6 +260,91 @@ TEST_F(RestoreTablesTest, MemoryIsRefused) {
   }
   EXPECT_GT(failed, 0u);
   EXPECT_GT(restored, 5u) << "without the cache's memory it goes on";
+}
+
+TEST_F(RestoreTablesTest, PrefetchBringsItIn) {
+  for (const ModelSpec& model : {TinyModel(), HybridModel(), WideModel()}) {
+    const std::string name = model.identity.name;
+    Write(model, name, 300);
+    ASSERT_OK(store_.Compact());
+    Reopen();
+    const Branch chat = Find(name);
+    ASSERT_OK(chat.Prefetch(0, 300));
+    AwaitPrefetches(1);
+    EXPECT_EQ(0u, ReadsToRestore(chat, model, 300)) << name;
+    EXPECT_EQ(0u, store_.Metrics().prefetches_failed);
+    EXPECT_EQ(0u, store_.Metrics().restored_table_frames);
+    // What is there is not read again.
+    const size_t before = sim_.disk->trace().size();
+    ASSERT_OK(chat.Prefetch());
+    AwaitPrefetches(2);
+    EXPECT_EQ(before, sim_.disk->trace().size());
+  }
+}
+
+TEST_F(RestoreTablesTest, APrefetchIsAHint) {
+  const ModelSpec model = TinyModel();
+  Write(model, "chat", 100);
+  const Branch chat = Find("chat");
+  ASSERT_OK(chat.Prefetch());  // All of it is in the log.
+  AwaitPrefetches(1);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(chat.Prefetch(100, 200));  // There is nothing.
+  AwaitPrefetches(2);
+  EXPECT_EQ(0u, store_.Metrics().prefetches_failed);
+  EXPECT_EQ(0u, store_.Metrics().page_cache_bytes);
+  EXPECT_FAILS(chat.Prefetch(2, 1), StatusCode::kInvalidArgument, "prefetch");
+
+  const std::string path = TablePath();
+  ASSERT_OK(sim_.disk->FlipBit(path, 1, 1));
+  ASSERT_OK(chat.Prefetch());
+  AwaitPrefetches(3);
+  EXPECT_EQ(1u, store_.Metrics().prefetches_failed);
+  ASSERT_OK(sim_.disk->FlipBit(path, 1, 1));
+  ReadsToRestore(chat, model, 100);
+
+  Branch gone = Find("chat");
+  ASSERT_OK(gone.Drop());
+  ASSERT_OK(chat.Prefetch());
+  AwaitPrefetches(4);
+  EXPECT_EQ(2u, store_.Metrics().prefetches_failed);
+  ASSERT_OK(store_.Close());
+  EXPECT_FAILS(chat.Prefetch(), StatusCode::kInvalidState, "closed");
+}
+
+// Many at once are refused, and closing does not wait for a word from anybody.
+TEST_F(RestoreTablesTest, PrefetchesNeverBlock) {
+  const ModelSpec model = WideModel();
+  Write(model, "chat", 300);
+  ASSERT_OK(store_.Compact());
+  const Branch chat = Find("chat");
+  uint64_t busy = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const Status status = chat.Prefetch();
+    busy += status.code() == StatusCode::kBusy;
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kBusy) << status.ToString();
+  }
+  EXPECT_GT(busy, 0u);
+  ASSERT_OK(store_.Close());
+}
+
+// A hint brings in a part when there is no room for all.
+TEST_F(RestoreTablesTest, APrefetchIsBounded) {
+  options_.max_memory_bytes = 16 << 20;
+  options_.hot_tail_bytes = 8 << 20;
+  Reopen();
+  ModelSpec model = WideModel();
+  model.extent_tokens = 64;    // Frames of 8 KiB.
+  Write(model, "chat", 2000);  // 16 MiB.
+  ASSERT_OK(store_.Compact());
+  Reopen();
+  const Branch chat = Find("chat");
+  ASSERT_OK(chat.Prefetch());
+  AwaitPrefetches(1);
+  EXPECT_GT(store_.Metrics().page_cache_bytes, 256u << 10);
+  EXPECT_LE(store_.Metrics().page_cache_bytes, 5u << 20);
+  ReadsToRestore(chat, model, 2000);
+  EXPECT_GT(store_.Metrics().restored_cached_bytes, 128u << 10);
 }
 
 TEST_F(RestoreTablesTest, AClosedStoreRestoresNothingFromMemory) {

@@ -117,8 +117,9 @@ TEST_F(VerifyTest, SnapshotTablesPlaceByPlace) {
   // The first frame of the table, one within, and the last.
   const auto first = fragment_at(0), middle = fragment_at(footer.fragment_count / 2),
              last = fragment_at(footer.fragment_count - 1);
-  for (const uint64_t at : {first.entries_offset, middle.entries_offset,
-                            last.entries_offset + last.entries_bytes() - sizeof(sstable::FrameEntry)}) {
+  for (const uint64_t at :
+       {first.entries_offset, middle.entries_offset,
+        last.entries_offset + last.entries_bytes() - sizeof(sstable::FrameEntry)}) {
     Flip(path, wal::LoadAs<sstable::FrameEntry>(bytes.data() + at).offset);
   }
   Expect(0, 0, 3);

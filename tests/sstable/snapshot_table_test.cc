@@ -234,12 +234,10 @@ TEST_F(SnapshotTableTest, FragmentsLieOneBehindTheOther) {
     }
     // Entries that were read along are checked like those that are read here.
     const auto whole = *machine_.disk->ReadRaw(path_);
-    std::vector<std::byte> entries(whole.begin() + fragment.entries_offset,
-                                   whole.begin() + end);
+    std::vector<std::byte> entries(whole.begin() + fragment.entries_offset, whole.begin() + end);
     EXPECT_TRUE((*table)->ParseFrames(fragment, entries).ok());
     entries.back() ^= std::byte{1};
-    EXPECT_EQ(StatusCode::kCorruption,
-              (*table)->ParseFrames(fragment, entries).status().code());
+    EXPECT_EQ(StatusCode::kCorruption, (*table)->ParseFrames(fragment, entries).status().code());
   }
 }
 

@@ -138,22 +138,23 @@ Status RunRestoreSmall(const Config& config, const std::string& scratch, Report*
   const uint64_t wanted = config.session_bytes > 0 ? config.session_bytes : 32 << 10;
   const uint64_t tokens = std::max<uint64_t>(1, wanted / kTokenBytes);
   const uint64_t session_bytes = tokens * kTokenBytes;
-  const uint64_t sessions =
-      std::max(kSessionsByTurns, config.source_bytes / 2 / session_bytes);
+  const uint64_t sessions = std::max(kSessionsByTurns, config.source_bytes / 2 / session_bytes);
   CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOfTokenBytes(kTokenBytes));
   CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
   const uint64_t blocks = (tokens + kTokensPerBlock - 1) / kTokensPerBlock;
-  const KvPool source(model, layout,
-                      std::max(config.source_bytes / 8 / kTokenBytes / kTokensPerBlock,
-                               2 * blocks) * kTokensPerBlock,
-                      /*seed=*/1);
+  const KvPool source(
+      model, layout,
+      std::max(config.source_bytes / 8 / kTokenBytes / kTokensPerBlock, 2 * blocks) *
+          kTokensPerBlock,
+      /*seed=*/1);
   const KvPool target(model, layout, blocks * kTokensPerBlock, /*seed=*/2);
 
   SmallSessions log(config, scratch + "/log", source, target, tokens, sessions);
   SmallSessions sealed(config, scratch + "/sealed", source, target, tokens, sessions);
   CAIRN_RETURN_IF_ERROR(log.Write(/*sealed=*/false, report));
   CAIRN_RETURN_IF_ERROR(sealed.Write(/*sealed=*/true, report));
-  CAIRN_ASSIGN_OR_RETURN(auto raw_file, RawFile::Create(scratch + "/raw", sessions * session_bytes));
+  CAIRN_ASSIGN_OR_RETURN(auto raw_file,
+                         RawFile::Create(scratch + "/raw", sessions * session_bytes));
 
   const auto arm_of = [&](const char* name, SmallSessions& store, bool cold) {
     Arm arm{.name = name, .bytes_per_op = session_bytes};

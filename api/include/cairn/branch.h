@@ -232,6 +232,12 @@ class Branch {
   // The request's spans and views are borrowed until the ticket is done.
   Result<Ticket> RestoreAsync(const RestoreRequest& request,
                               LayerProgress* progress = nullptr) const;
+  // A hint that positions [begin, end) will be restored soon, when a request waits in a queue, say:
+  // what tables hold of them, ids and KV of all groups, is brought into memory in the background,
+  // from `begin` on and up to half of what the page cache may have. Never blocks on the disk.
+  // Errors, damage included, are left to the restore; metrics count them. kBusy, and nothing is
+  // done, when many hints are waiting; kInvalidArgument when begin > end.
+  Status Prefetch(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
   Result<std::vector<TokenId>> ReadTokens(uint64_t begin, uint64_t end) const;
   // The newest state set at a position <= `position` tokens; kNotFound when none is.
   struct StateAt {

@@ -47,6 +47,8 @@ struct StoreMetrics {
   uint64_t restored_cached_frames = 0, restored_cached_bytes = 0;
   uint64_t restored_log_records = 0, restored_log_bytes = 0;
   uint64_t restored_table_frames = 0, restored_table_bytes = 0;
+  uint64_t prefetches = 0;         // Hints carried out...
+  uint64_t prefetches_failed = 0;  // ...and of these what was not brought in because of an error.
   // Restores that began and failed, by cause. Arguments that make no sense are none.
   uint64_t restores_failed_corruption = 0, restores_failed_io = 0, restores_failed_memory = 0;
   uint64_t restores_failed_deadline = 0, restores_failed_cancelled = 0, restores_failed_other = 0;
