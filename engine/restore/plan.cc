@@ -125,11 +125,12 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
 
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end) {
   RestorePlan plan;
+  std::vector<KvHole> holes;  // The restore will tell.
   plan.model = tree.FindModel(head.model);
   plan.begin = begin;
   plan.end = end;
   for (uint32_t lane = 0; lane <= plan.model->groups.size(); ++lane) {
-    AddLane(tree, head, lane, begin, std::min(end, head.lengths[lane]), &plan);
+    AddLane(tree, head, lane, begin, std::min(end, head.lengths[lane]), &plan, &holes);
   }
   plan.jobs.clear();
   return plan;

@@ -433,7 +433,8 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
     pin = pins_.Take(plan);
   }
   Hits hits;
-  return RunPlan(std::move(plan), RestoreRequest(), Reader::kPrefetch, nullptr, nullptr, &hits)
+  return RunPlan(std::move(plan), RestoreRequest(), Reader::kPrefetch, nullptr, nullptr, nullptr,
+                 &hits)
       .status();
 }
 
