@@ -280,8 +280,8 @@ class StoreCore final : public wal::LogObserver,
     uint64_t frames = 0, frame_bytes = 0;          // Read from tables.
   };
   // The space thread reads in smaller bites, at its rate, helped by threads of its own, and keeps
-  // nothing; some records are in its stage already (else null). A prefetch reads for the page cache,
-  // and nobody helps.
+  // nothing; some records are in its stage already (else null). A prefetch reads for the page
+  // cache, and nobody helps.
   enum class Reader { kCaller, kSpace, kPrefetch };
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
                                 Reader reader, const engine::RecordStage* stage,
@@ -473,7 +473,7 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<bool> seal_wanted_{false};
   uint64_t expiry_seen_ns_ = 0;              // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};  // By an append that was refused.
-  std::atomic<bool> space_waits_{false};  // For something to be freed: there was no room.
+  std::atomic<bool> space_waits_{false};     // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;                   // Guards those below.

@@ -93,6 +93,7 @@ class BatchBuilder {
   const std::vector<std::unique_ptr<engine::DeltaPayload>>& payloads() const { return payloads_; }
   const std::vector<uint64_t>& created() const { return created_; }
   uint64_t bytes() const { return bytes_; }
+  BranchId appended() const { return BranchId{appended_.empty() ? 0 : appended_.back()}; }
 
  private:
   Result<uint64_t> Target(const WriteBatch::Op& op) const {
@@ -249,7 +250,17 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       Status status = builder.Add(batch.ops()[i]);
       if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
     }
-    CAIRN_RETURN_IF_ERROR(builder.CheckQuotas());
+    if (const Status full = builder.CheckQuotas(); !full.ok()) {
+      // Room may be made, as for an append that does not wait.
+      const BranchId appended = builder.appended();
+      const uint64_t bytes = builder.bytes();
+      transaction.Rollback();
+      lock.unlock();
+      const Status asked = AskForRoom(appended, bytes, full).status();
+      if (asked.code() == StatusCode::kNotFound) return full;  // The batch itself would make it.
+      CAIRN_RETURN_IF_ERROR(asked);
+      return Status(StatusCode::kBusy, "room is being made: " + std::string(full.message()));
+    }
     auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
                                    .more = false,
                                    .unit = 0,

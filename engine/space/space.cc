@@ -271,7 +271,8 @@ Status StoreCore::DeleteDeadTables() {
 Status StoreCore::RewriteEmptiest(bool* rewritten) {
   *rewritten = false;
   uint64_t emptiest = 0, live_before = 0, too_large = 0;
-  double share = DataIsShort() || RoomIsShort() ? engine::kLiveShareMinAtCap : engine::kLiveShareMin;
+  double share =
+      DataIsShort() || RoomIsShort() ? engine::kLiveShareMinAtCap : engine::kLiveShareMin;
   const uint64_t room = ledger_.room(wal::Purpose::kReclaim);
   {
     std::lock_guard lock(mutex_);

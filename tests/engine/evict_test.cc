@@ -330,6 +330,31 @@ TEST_P(EvictTest, WhatANamespaceHoldsIsCountedAnewByNobody) {
   EXPECT_EQ((std::vector<std::string>{}), NamesOf(store_));
 }
 
+TEST_P(EvictTest, AStoreAtItsCapGoesOnForEver) {
+  Options options = world_->options();
+  options.max_bytes = 8 << 20;
+  options.evict = Evict::kKv;
+  ASSERT_OK(store_.Close());
+  auto opened = world_->Open(options);
+  ASSERT_OK(opened);
+  store_ = std::move(*opened);
+  constexpr int kBranches = 400;  // 25 MiB of KV.
+  for (int i = 0; i < kBranches; ++i) {
+    MakeFull(std::to_string(i));
+    ASSERT_LE(store_.Metrics().physical_bytes, options.max_bytes) << i;
+    if (HasFailure()) return;
+  }
+  EXPECT_TRUE(HasKv(Again(std::to_string(kBranches - 1)), model_, 0, kEach));
+  EXPECT_TRUE(HasKv(Again(std::to_string(kBranches - 8)), model_, 0, kEach));
+  EXPECT_TRUE(Lacks(Again("0"), 0, kEach));
+  EXPECT_EQ(Tokens(kEach, kSeed), *Again("0").ReadTokens(0, kEach));
+  EXPECT_GT(store_.Metrics().evicted_bytes, 8u << 20);
+  Reopen(options);
+  EXPECT_EQ(uint64_t{kBranches}, store_.Metrics().branches);
+  EXPECT_TRUE(HasKv(Again(std::to_string(kBranches - 1)), model_, 0, kEach));
+  EXPECT_TRUE(store_.Verify(VerifyLevel::kAll)->damages.empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, EvictTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
 
 class ExpiryTest : public EvictTest {

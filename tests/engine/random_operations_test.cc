@@ -20,6 +20,8 @@ constexpr size_t kBranchesMax = 24;
 // So many bring enough KV, as a rule, to go into a table of their own.
 constexpr uint64_t kIngestBytes = 4096;
 constexpr uint64_t kIngestedTokens = 50;
+// About half of what the branches of a namespace would hold.
+constexpr uint64_t kNamespaceBytes = 24 << 10;
 
 class RandomWalk {
  public:
@@ -34,6 +36,8 @@ class RandomWalk {
     auto id = store_.RegisterModel(model_spec_);
     ASSERT_OK(id);
     id_ = *id;
+    // One of the two namespaces loses KV all the time.
+    ASSERT_OK(store_.SetNamespace("ns", {.max_bytes = kNamespaceBytes, .evict = Evict::kKv}));
     for (int step = 0; step < steps && !::testing::Test::HasFatalFailure(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       Step();
@@ -44,6 +48,8 @@ class RandomWalk {
     Open();
     CompareAll();
     EXPECT_GT(ingests_, 0U);
+    EXPECT_GT(evicted_, 0U);
+    EXPECT_GT(filled_, 0U);
   }
 
  private:
@@ -331,9 +337,18 @@ class RandomWalk {
     request.tokens = ids;
     request.into = got.View(begin, end - begin);
     auto restored = branch.Restore(request);
+    if (restored.status().code() == StatusCode::kEvicted) {
+      ASSERT_EQ("ns", want.ns) << restored.status().ToString();
+      ++evicted_;
+      request.into = nullptr;
+      restored = branch.Restore(request);
+      if (Draw(2) == 0) {
+        ASSERT_NO_FATAL_FAILURE(FillAnew(id));
+      }
+    }
     ASSERT_OK(restored);
     for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(want.positions[begin + i].token, ids[i]);
-    for (uint32_t group = 0; group < model_.groups(); ++group) {
+    for (uint32_t group = 0; request.into != nullptr && group < model_.groups(); ++group) {
       const uint64_t kv_end = std::min(end, want.kv_length(group));
       if (kv_end <= begin) continue;
       image.pool(group).Write([&](uint64_t at) { return *want.positions[at].kv[group]; }, begin,
@@ -350,6 +365,24 @@ class RandomWalk {
       ASSERT_EQ(std::prev(state)->first, sampler->position);
       ASSERT_EQ(std::prev(state)->second, sampler->sampler->philox_seed);
     }
+  }
+
+  // Gives all KV that the branch has had; what was not evicted is left alone.
+  void FillAnew(uint64_t id) {
+    const ModelBranch& want = model_.branches().at(id);
+    KvSet kv(model_spec_, Layout::kNhd, 0, want.length());
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    for (uint32_t group = 0; group < model_.groups(); ++group) {
+      const uint64_t end = want.kv_length(group);
+      kv.pool(group).Write([&](uint64_t at) { return *want.positions[at].kv[group]; }, 0, end);
+      ranges.emplace_back(0, end);
+    }
+    std::vector<GroupView> groups;
+    for (const GroupView& view : kv.View(ranges)->groups) {
+      if (view.count != 0) groups.push_back(view);
+    }
+    ASSERT_OK(Handle(id).Fill({.groups = groups}));
+    ++filled_;
   }
 
   void CompareAll() {
@@ -378,7 +411,7 @@ class RandomWalk {
     return spec;
   }();
   ModelId id_{};
-  uint64_t ingests_ = 0;
+  uint64_t ingests_ = 0, evicted_ = 0, filled_ = 0;
   Store store_;
   ReferenceModel model_;
 };

@@ -236,6 +236,38 @@ TEST_F(CliTest, ForkRewindRenameDrop) {
   ExpectError({"cat", store_, "chat", "--ns", "t", "--end", "5"}, 2, "InvalidArgument", "--end 5");
 }
 
+TEST_F(CliTest, KeepAndNamespaces) {
+  Create();
+  Output({"append", store_, "chat", "--create", "--ns", "t", "1", "2"});
+  const json kept =
+      JsonOutput({"keep", store_, "chat", "--ns", "t", "--pin", "--priority", "7", "--ttl", "2h"});
+  EXPECT_EQ(kept["keep"], (json{{"pinned", true}, {"priority", 7}, {"ttl_ns", 7'200'000'000'000}}));
+  EXPECT_EQ(Output({"keep", store_, "chat", "--ns", "t", "--unpin", "--ttl", "0s"}),
+            "t/chat (#2): not pinned, priority 7, ttl -\n");
+  EXPECT_EQ(JsonOutput({"show", store_, "chat", "--ns", "t"})["evicted_kv"], json::array());
+  ExpectError({"keep", store_, "chat", "--ns", "t", "--ttl", "7"}, 2, "InvalidArgument", "ttl");
+  ExpectError({"keep", store_, "none"}, 3, "NotFound", "none");
+
+  const json set = JsonOutput({"namespaces", store_, "--set", "t", "--max-bytes", "1MiB", "--evict",
+                               "kv", "--persist", "turn-end", "--ttl", "1d"});
+  EXPECT_EQ(set["namespaces"], json::array({{{"name", "t"},
+                                             {"branches", 1},
+                                             {"bytes", 8},
+                                             {"max_bytes", 1 << 20},
+                                             {"evict", "kv"},
+                                             {"persist", "turn-end"},
+                                             {"ttl_ns", 86'400'000'000'000}}}));
+  const json unset =
+      JsonOutput({"namespaces", store_, "--set", "t", "--max-bytes", "0", "--evict", "default"});
+  EXPECT_EQ(unset["namespaces"][0]["max_bytes"], nullptr);
+  EXPECT_EQ(unset["namespaces"][0]["evict"], nullptr);
+  EXPECT_EQ(unset["namespaces"][0]["persist"], "turn-end");
+  const std::string text = Output({"namespaces", store_});
+  EXPECT_NE(text.find("turn-end"), std::string::npos) << text;
+  ExpectError({"namespaces", store_, "--evict", "kv"}, 2, "InvalidArgument", "--set");
+  ExpectError({"namespaces", store_, "--set", "t", "--evict", "all"}, 2, "InvalidArgument", "all");
+}
+
 TEST_F(CliTest, ListsByNamespacePrefixAndPage) {
   Create();
   std::string lines;

@@ -61,6 +61,7 @@ void AddLookCommands(CLI::App& app, Session& session);       // ls, show, cat, m
 void AddTreeCommand(CLI::App& app, Session& session);        // tree
 void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
+void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces
 void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal
 void AddDoctorCommand(CLI::App& app, Session& session);      // doctor
 void AddRepairCommand(CLI::App& app, Session& session);      // repair

@@ -162,6 +162,7 @@ void PrintShow(const Json& show) {
                     std::to_string(show["model"].get<uint64_t>()) + ")");
   line("tokens", std::to_string(show["length"].get<uint64_t>()));
   if (!show["kv_lengths"].empty()) line("kv", compact(show["kv_lengths"]));
+  if (!show["evicted_kv"].empty()) line("evicted", compact(show["evicted_kv"]));
   for (const Json& loss : show["lossy"]) line("lossy", loss);
   line("created", TimeText(show["created_at_ns"]));
   line("updated", TimeText(show["updated_at_ns"]));
@@ -191,7 +192,12 @@ Result<int> RunShow(const BranchArguments& arguments, bool json) {
   const auto metadata = branch.MetadataAt(info.length);
   CAIRN_RETURN_IF_ERROR(CheckState(metadata));
 
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<KvHole> evicted, branch.EvictedKv());
   Json show = ToJson(info);
+  show["evicted_kv"] = Json::array();
+  for (const KvHole& hole : evicted) {
+    show["evicted_kv"].push_back({{"group", hole.group}, {"begin", hole.begin}, {"end", hole.end}});
+  }
   show["model_name"] = ModelName(store, info.model);
   show["lossy"] = Json::array();
   for (const ModelInfo& model : store.Models()) {

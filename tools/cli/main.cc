@@ -105,6 +105,7 @@ int Main(int argc, char** argv) {
   AddTreeCommand(app, session);
   AddAppendCommand(app, session);
   AddChangeCommands(app, session);
+  AddKeepCommands(app, session);
   AddWalDumpCommand(app, session);
   AddRepairCommand(app, session);
   AddDoctorCommand(app, session);

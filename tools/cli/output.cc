@@ -49,7 +49,12 @@ Json ToJson(const BranchInfo& info) {
           {"length", info.length},
           {"kv_lengths", info.kv_lengths},
           {"created_at_ns", info.created_at_ns},
-          {"updated_at_ns", info.updated_at_ns}};
+          {"updated_at_ns", info.updated_at_ns},
+          {"used_at_ns", info.used_at_ns},
+          {"keep",
+           {{"pinned", info.keep.pinned},
+            {"priority", info.keep.priority},
+            {"ttl_ns", info.keep.ttl_ns}}}};
 }
 
 Json ToJson(const ModelSpec& spec) {

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// keep, namespaces: what goes when room is needed, and when.
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "base/core/check.h"
+#include "tools/cli/command.h"
+#include "tools/cli/output.h"
+
+namespace cairn::cli {
+
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+
+const std::map<std::string, Evict> kEvicts = {
+    {"never", Evict::kNever}, {"kv", Evict::kKv}, {"branches", Evict::kBranches}};
+const std::map<std::string, Persist> kPersists = {{"always", Persist::kAlways},
+                                                  {"turn-end", Persist::kTurnEnd},
+                                                  {"reused", Persist::kReused},
+                                                  {"tokens-only", Persist::kTokensOnly}};
+
+template <typename Value>
+std::string NameIn(const std::map<std::string, Value>& names, Value value) {
+  for (const auto& [name, known] : names) {
+    if (known == value) return name;
+  }
+  return "?";
+}
+
+std::string SpanText(uint64_t ns) { return ns == 0 ? "-" : std::to_string(ns / kSecondNs) + " s"; }
+
+void AddTtlOption(CLI::App* command, std::optional<uint64_t>* seconds, const std::string& text) {
+  command->add_option("--ttl", *seconds, text + ": 90s, 30min, 12h, 7d; 0s: none")
+      ->transform(CLI::AsNumberWithUnit(
+          std::map<std::string, uint64_t>{{"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}},
+          CLI::AsNumberWithUnit::UNIT_REQUIRED));
+}
+
+// ---------------------------------------------------------------- keep
+
+struct KeepArguments : BranchArguments {
+  Durability durability = Durability::kProcess;
+  bool pin = false, unpin = false;
+  std::optional<uint32_t> priority;
+  std::optional<uint64_t> ttl_seconds;
+};
+
+// Without an option it only tells.
+Result<int> RunKeep(const KeepArguments& arguments, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
+  const auto run = [&]() -> Result<int> {
+    CAIRN_ASSIGN_OR_RETURN(Branch branch, FindBranch(store, arguments.branch, arguments.ns));
+    CAIRN_ASSIGN_OR_RETURN(BranchInfo info, branch.Info());
+    Keep keep = info.keep;
+    if (arguments.pin || arguments.unpin) keep.pinned = arguments.pin;
+    if (arguments.priority) keep.priority = static_cast<uint8_t>(*arguments.priority);
+    if (arguments.ttl_seconds) keep.ttl_ns = *arguments.ttl_seconds * kSecondNs;
+    if (keep != info.keep) {
+      CAIRN_RETURN_IF_ERROR(branch.SetKeep(keep, arguments.durability));
+      CAIRN_ASSIGN_OR_RETURN(info, branch.Info());
+    }
+    if (json) {
+      PrintJson(ToJson(info));
+    } else {
+      std::printf("%s (#%llu): %s, priority %u, ttl %s\n", BranchLabel(info).c_str(),
+                  static_cast<unsigned long long>(info.id),
+                  info.keep.pinned ? "pinned" : "not pinned", info.keep.priority,
+                  SpanText(info.keep.ttl_ns).c_str());
+    }
+    return kExitOk;
+  };
+  return CloseAfter(&store, run());
+}
+
+// ---------------------------------------------------------------- namespaces
+
+struct NamespaceArguments {
+  std::string store;
+  std::optional<std::string> ns;
+  std::optional<uint64_t> max_bytes, ttl_seconds;
+  std::string evict, persist;
+  bool changes() const { return max_bytes || ttl_seconds || !evict.empty() || !persist.empty(); }
+};
+
+Json ToJson(const NamespaceInfo& info) {
+  const NamespacePolicy& policy = info.policy;
+  Json json = {{"name", info.name},      {"branches", info.branches},
+               {"bytes", info.bytes},    {"max_bytes", nullptr},
+               {"evict", nullptr},       {"persist", NameIn(kPersists, policy.persist)},
+               {"ttl_ns", policy.ttl_ns}};
+  if (policy.max_bytes != UINT64_MAX) json["max_bytes"] = policy.max_bytes;
+  if (policy.evict) json["evict"] = NameIn(kEvicts, *policy.evict);
+  return json;
+}
+
+Result<int> Print(const Store& store, const std::optional<std::string>& only, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
+  Json list = Json::array();
+  TextTable table({"NAMESPACE", "BRANCHES", "HOLDS", "CAP", "EVICT", "PERSIST", "TTL"}, {1, 2, 3});
+  for (const NamespaceInfo& one : all) {
+    if (only && one.name != *only) continue;
+    list.push_back(ToJson(one));
+    const NamespacePolicy& policy = one.policy;
+    table.Add({one.name.empty() ? "(default)" : Printable(one.name), std::to_string(one.branches),
+               BytesText(one.bytes),
+               policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
+               policy.evict ? NameIn(kEvicts, *policy.evict) : "-",
+               NameIn(kPersists, policy.persist), SpanText(policy.ttl_ns)});
+  }
+  if (json) {
+    PrintJson({{"namespaces", list}});
+  } else {
+    std::printf("%s", table.ToString().c_str());
+  }
+  return kExitOk;
+}
+
+Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
+  if (!arguments.changes()) {
+    CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
+    return Print(store, arguments.ns, json);
+  }
+  if (!arguments.ns) {
+    return Status(StatusCode::kInvalidArgument, "--set names the namespace that is to change");
+  }
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
+  const auto run = [&]() -> Result<int> {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
+    NamespacePolicy policy;
+    for (const NamespaceInfo& one : all) {
+      if (one.name == *arguments.ns) policy = one.policy;
+    }
+    if (arguments.max_bytes) {
+      policy.max_bytes = *arguments.max_bytes == 0 ? UINT64_MAX : *arguments.max_bytes;
+    }
+    if (arguments.ttl_seconds) policy.ttl_ns = *arguments.ttl_seconds * kSecondNs;
+    if (!arguments.persist.empty()) policy.persist = kPersists.at(arguments.persist);
+    if (arguments.evict == "default") {
+      policy.evict.reset();
+    } else if (!arguments.evict.empty()) {
+      policy.evict = kEvicts.at(arguments.evict);
+    }
+    CAIRN_RETURN_IF_ERROR(store.SetNamespace(*arguments.ns, policy));
+    return Print(store, arguments.ns, json);
+  };
+  return CloseAfter(&store, run());
+}
+
+}  // namespace
+
+void AddKeepCommands(CLI::App& app, Session& session) {
+  const auto keep = std::make_shared<KeepArguments>();
+  CLI::App* command =
+      AddCommand(app, session, "keep",
+                 "Say how long a branch is kept\n\n"
+                 "Where eviction is allowed (cairn namespaces, or the program that has the store\n"
+                 "open), the branch that was not used for longest goes first, of the lowest\n"
+                 "priority. A pinned one never goes. Without an option: tells what holds now.",
+                 "  cairn keep state chat-42 --pin\n"
+                 "  cairn keep state chat-42 --unpin --priority 3 --ttl 7d",
+                 keep, RunKeep);
+  AddBranchArguments(command, keep.get());
+  CLI::Option* const pin = command->add_flag("--pin", keep->pin, "Neither evict nor expire it");
+  command->add_flag("--unpin", keep->unpin, "The opposite")->excludes(pin);
+  command->add_option("--priority", keep->priority, "0 (first to go) to 255")
+      ->check(CLI::Range(0, 255));
+  AddTtlOption(command, &keep->ttl_seconds, "Drop it when it was not used for so long");
+  AddDurabilityOption(command, &keep->durability);
+
+  const auto spaces = std::make_shared<NamespaceArguments>();
+  command = AddCommand(
+      app, session, "namespaces",
+      "List namespaces with what they hold, or set what one may\n\n"
+      "Stored bytes count for what is in tables, raw bytes for what is in the log. What is beyond\n"
+      "a cap is refused, or room is made by eviction: kv takes KV and leaves tokens, branches\n"
+      "takes whole branches when no KV is left. --persist says which KV of appends is kept.",
+      "  cairn namespaces state\n"
+      "  cairn namespaces state --set tenant-a --max-bytes 20GiB --evict kv\n"
+      "  cairn namespaces state --set scratch --ttl 12h --persist turn-end",
+      spaces, RunNamespaces);
+  AddStoreArgument(command, &spaces->store);
+  command->add_option("--set,--ns", spaces->ns, "The namespace; \"\" is the default one");
+  command->add_option("--max-bytes", spaces->max_bytes, "Its cap; 0: none")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--evict", spaces->evict, "What may go: never, kv, branches, default")
+      ->check(CLI::IsMember({"never", "kv", "branches", "default"}));
+  command
+      ->add_option("--persist", spaces->persist,
+                   "Which KV is kept: always, turn-end, reused, tokens-only")
+      ->check(CLI::IsMember({"always", "turn-end", "reused", "tokens-only"}));
+  AddTtlOption(command, &spaces->ttl_seconds,
+               "For branches made in it from now on: dropped when not used for so long");
+}
+
+}  // namespace cairn::cli
