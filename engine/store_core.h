@@ -324,7 +324,10 @@ class StoreCore final : public wal::LogObserver,
   engine::WrittenHours CountWritten();
   const StoreId& store_id() const { return tables_.context().store; }
   Status ClaimTables();
+  Status DumpIfDue();
   Status DumpTree();
+  Status ApplyTree(engine::Manifest* checkpoint);
+  Status WriteDump();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
@@ -464,6 +467,7 @@ class StoreCore final : public wal::LogObserver,
 
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
+  bool dumping_ = false, merging_ = false;
   uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<uint32_t> space_word_{0};

@@ -104,9 +104,16 @@ inline constexpr size_t kTableSourcesMax = 32768;
 // Entries of the tree that one load looks at to make room for what it brings: a few. When most are
 // in use, looking at each every time would cost more than the load.
 inline constexpr size_t kTrimSteps = 64;
-// The tree is also dumped when a quarter as many branches and nodes changed as records may be
-// replayed: each costs a read in a replay, and a microsecond under the commit lock in the dump.
-inline constexpr uint64_t kReplayRecordsPerDirty = 4;
+// The tree is also dumped when a replay would read a quarter as many branches and nodes as records
+// may be replayed: the time of a replay is mostly that of these reads.
+inline constexpr uint64_t kReplayRecordsPerRead = 4;
+// When so many branches and nodes changed, the memory of the index gets them: so neither is the
+// commit lock held for longer than some milliseconds, nor can much not be trimmed. (1.1 us to
+// encode each, and half as much again to put its records in place.)
+inline constexpr size_t kDumpEntriesMax = 1024;
+// A dump that cannot wait for the end of a merge adds a table that every lookup asks until the next
+// one, so it comes when so many times the records have gathered.
+inline constexpr uint64_t kReplayShareInMerge = 2;
 // Closing dumps what is more than this share of that: the next opening is the one to wait.
 inline constexpr uint64_t kReplayShareAtClose = 16;
 // Branches that a listing reads together.

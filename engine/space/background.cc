@@ -17,8 +17,11 @@ class StoreCore::PacedHost final : public sstable::TableHost {
 
   Result<uint64_t> NewTableNumber() override { return core_->NewTableNumber(); }
   Status TakeSpace(uint64_t bytes) override {
-    // A merge reads about as much as it writes.
-    if (core_->pacer_.working()) CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(bytes, bytes));
+    if (core_->pacer_.working()) {
+      // A merge reads about as much as it writes.
+      CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(bytes, bytes));
+      CAIRN_RETURN_IF_ERROR(core_->DumpIfDue());
+    }
     return core_->TakeSpace(bytes);
   }
   void ReturnSpace(uint64_t bytes) override { core_->ReturnSpace(bytes); }

@@ -84,7 +84,8 @@ Result<std::vector<std::byte>> StoreSealReader::ReadState(const Tree::SealSource
 
 Status StoreSealReader::Take(uint64_t read_bytes, uint64_t written_bytes) {
   CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(read_bytes, written_bytes));
-  return core_->log_->poisoned();
+  CAIRN_RETURN_IF_ERROR(core_->log_->poisoned());
+  return core_->DumpIfDue();
 }
 
 Status StoreSealReader::Read(const Tree::SealSource& source, const RestoreRequest& request) {

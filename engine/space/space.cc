@@ -21,6 +21,18 @@ using engine::Tree;
 
 namespace {
 
+// Sets a flag for as long as it lives.
+class Flagged {
+ public:
+  explicit Flagged(bool* flag) : flag_(flag) { *flag_ = true; }
+  ~Flagged() { *flag_ = false; }
+  Flagged(const Flagged&) = delete;
+  Flagged& operator=(const Flagged&) = delete;
+
+ private:
+  bool* const flag_;
+};
+
 uint64_t RawBytes(const Tree::SealSource& source) {
   return engine::FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
 }
@@ -113,26 +125,38 @@ Status StoreCore::ClaimTables() {
 
 // ---------------------------------------------------------------- sealing
 
-// Everything in log segments up to `segment` goes into tables.
+// Everything in log segments up to `segment` goes into tables. What has to be is known by L records
+// of the index and by what the tree logged since its last dump. Others append meanwhile, into the
+// same segments, and dumps come between the steps: at the end it must be known for each L record
+// whether it only stands for what was sealed. It is not kept track of: the next dump deletes all of
+// them up to `segment` and then puts what the tree still has, which is whatever was logged since we
+// looked (Tree::KeepLogged), dumped meanwhile or not.
 Status StoreCore::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
   CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadLogged(*index_, segment, &nodes));
-  size_t entries = 0;  // What is logged from here on is not looked at.
+  struct Kept {
+    StoreCore* core;
+    ~Kept() {
+      std::lock_guard lock(core->mutex_);
+      core->tree_.ReleaseLogged();
+    }
+  };
   {
     std::lock_guard lock(mutex_);
-    entries = tree_.logged().size();
     for (const auto& [at, node] : tree_.logged()) {
       if (at <= segment) nodes.push_back(node);
     }
+    tree_.KeepLogged();  // What is logged from here on is not looked at.
   }
+  const Kept kept{this};
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const engine::Place& place) {
     return place.log.segment != 0 && place.log.segment <= segment;
   }));
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  std::lock_guard lock(mutex_);
-  tree_.ForgetLogged(segment, entries);
+  const std::lock_guard lock(mutex_);  // Given back before what is kept is released.
+  tree_.ForgetLogged(segment);
   sealed_segment_ = std::max(sealed_segment_, segment);
   return Status::Ok();
 }
@@ -168,6 +192,7 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
   const uint64_t table_bytes_max = TableRawBytesMax();
   uint64_t bytes = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(DumpIfDue());
     const size_t first = sources.size();
     used.nodes.reserve(used.nodes.size() + 1);
     {
@@ -314,57 +339,89 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
 
 // ---------------------------------------------------------------- the index and the log
 
-// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
-// then needed for content alone.
+// Between any two steps of the space thread, so that neither what an opening replays nor what
+// memory must hold follows from how long sealing or merging takes. The tree is another then, as far
+// as it is not in use, and has another generation; L records: see SealUpTo.
+Status StoreCore::DumpIfDue() {
+  if (!dump_wanted_ || dumping_) return Status::Ok();
+  bool due = false, many = false;
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t share = merging_ ? engine::kReplayShareInMerge : 1;
+    due = DumpIsDue(log_->last_reserved_sequence(), share * options_.replay_records_max);
+    many = tree_.dirty_count() >= engine::kDumpEntriesMax;
+  }
+  if (!due) return many ? ApplyTree(nullptr) : Status::Ok();
+  Status status = DumpTree();
+  // The step may give back what lacks.
+  return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
+}
+
 Status StoreCore::DumpTree() {
-  uint64_t sequence = 0, next_id = 0;
-  wal::LogPosition replay_from;
+  CAIRN_RETURN_IF_ERROR(WriteDump());
+  return merging_ ? Status::Ok() : MergeIndex();
+}
+
+// Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a
+// checkpoint if one is given: it gets what it says of that moment.
+Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
   // What the dump puts anew comes after it.
-  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));  // So that replay_from comes close.
   sstable::WriteBatch sealed = index_->NewBatch();
   if (sealed_segment_ != 0) {
     CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &sealed));
   }
-  {
-    Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
-    CAIRN_RETURN_IF_ERROR(log_->poisoned());  // Else the tree is another by now.
-    sstable::WriteBatch changed = index_->NewBatch();
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed));
-    index_->Apply(std::move(sealed));
-    index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
-    sequence = log_->last_reserved_sequence();
-    next_id = tree_.next_id();
-    // Parts of large appends that are under way are pinned.
-    replay_from = log_->written_end();
-    if (const uint64_t pinned = pins_.LowestSegment(); pinned <= replay_from.segment) {
-      replay_from = {.segment = pinned};
-    }
-    tree_.Trim(options_.tree_memory_bytes);
-    dumped_sequence_ = sequence;
-    dump_wanted_ = false;
-  }
+  Lock lock(mutex_);
+  CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
+  CAIRN_RETURN_IF_ERROR(log_->poisoned());  // Else the tree is another by now.
+  sstable::WriteBatch changed = index_->NewBatch();
+  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed));
+  index_->Apply(std::move(sealed));
+  index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
   sealed_segment_ = 0;
+  tree_.Trim(options_.tree_memory_bytes);
+  dump_wanted_ = false;
+  if (checkpoint == nullptr) return Status::Ok();
+  const uint64_t sequence = log_->last_reserved_sequence();
+  checkpoint->index_sequence = sequence;
+  checkpoint->next_id = tree_.next_id();
+  // Parts of large appends that are under way are pinned.
+  checkpoint->replay_from = log_->written_end();
+  if (const uint64_t pinned = pins_.LowestSegment(); pinned <= checkpoint->replay_from.segment) {
+    checkpoint->replay_from = {.segment = pinned};
+  }
+  dumped_sequence_ = sequence;
+  tree_.ForgetReplayReads();
+  return Status::Ok();
+}
+
+// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
+// then needed for content alone.
+Status StoreCore::WriteDump() {
+  const Flagged dumping(&dumping_);
+  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));  // So that replay_from comes close.
+  engine::Manifest dumped;
+  CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
   // What fails from here on is in memory, and there until the next dump makes a checkpoint.
-  CAIRN_RETURN_IF_ERROR(index_->Freeze(sequence).status());
+  CAIRN_RETURN_IF_ERROR(index_->Freeze(dumped.index_sequence).status());
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
     if (!flushed.has_value()) break;
   }
   // The index must not be ahead of what the log still has after a power loss.
-  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
   CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
     next->index = index_->live();
-    next->index_sequence = next->last_sequence = sequence;
-    next->next_id = next_id;
-    next->replay_from = replay_from;
+    next->index_sequence = next->last_sequence = dumped.index_sequence;
+    next->next_id = dumped.next_id;
+    next->replay_from = dumped.replay_from;
   }));
   PublishHint();
-  return MergeIndex();
+  return Status::Ok();
 }
 
-// Brings the index into shape. A replay stays as short as the dump has made it.
+// Brings the index into shape. Dumps go on meanwhile (PacedHost).
 Status StoreCore::MergeIndex() {
+  const Flagged merging(&merging_);
   while (true) {
     const auto edit = index_->CompactOnce();
     // Without room it waits for the next dump: giving back does not need it.
@@ -430,15 +487,15 @@ void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
 }
 
 void StoreCore::KickIfDumpIsDue(uint64_t sequence) {
-  if (DumpIsDue(sequence, options_.replay_records_max) && !dump_wanted_.exchange(true)) {
-    KickSpace();
-  }
+  const bool due = DumpIsDue(sequence, options_.replay_records_max) ||
+                   tree_.dirty_count() >= engine::kDumpEntriesMax;
+  if (due && !dump_wanted_.exchange(true)) KickSpace();
 }
 
 // Whether a replay up to `sequence` would be more than `records_max` are. Under the commit lock.
 bool StoreCore::DumpIsDue(uint64_t sequence, uint64_t records_max) const {
   return sequence - dumped_sequence_ >= records_max ||
-         tree_.dirty_count() * engine::kReplayRecordsPerDirty >= records_max;
+         tree_.replay_reads() * engine::kReplayRecordsPerRead >= records_max;
 }
 
 // ---------------------------------------------------------------- the thread
@@ -484,7 +541,7 @@ Status StoreCore::GiveBack(bool all) {
   const bool at_once = log_->counters().segment_bytes_live <= ledger_.room(wal::Purpose::kData);
   if (at_once) CAIRN_RETURN_IF_ERROR(unless_full(all ? SealUpTo(UINT64_MAX) : SealDue()));
   const bool sealed = at_once && left.ok();
-  if ((all && sealed) || dump_wanted_) CAIRN_RETURN_IF_ERROR(unless_full(DumpTree()));
+  CAIRN_RETURN_IF_ERROR(all && sealed ? unless_full(DumpTree()) : DumpIfDue());
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {

@@ -195,6 +195,7 @@ Status Transaction::ApplyFork(const Op& op) {
   source->reused = true;  // Also when it is undone: somebody wanted to.
   source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
+  ++tree_->replay_reads_;  // Of the source, which does not change.
   Head& head = tree_->heads_.at(op.branch);
   head.reused = true;
   MoveHead(&head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));

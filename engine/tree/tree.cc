@@ -343,11 +343,28 @@ Result<Op> Tree::ResolveDrop(uint64_t branch) const {
   return op;
 }
 
-void Tree::ForgetLogged(uint64_t segment, size_t entries) {
-  const auto end = logged_.begin() + static_cast<ptrdiff_t>(entries);
-  logged_.erase(std::remove_if(logged_.begin(), end,
-                               [&](const auto& entry) { return entry.first <= segment; }),
-                end);
+void Tree::KeepLogged() {
+  keep_logged_ = true;
+  logged_kept_ = logged_.size();
+}
+
+void Tree::ForgetLogged(uint64_t segment) {
+  size_t left = 0;
+  for (size_t i = 0; i < logged_.size(); ++i) {
+    const bool deleted = logged_[i].first <= segment;  // If the index has it.
+    if (i < logged_kept_ && deleted) continue;
+    if (i < logged_dumped_ && !deleted) continue;
+    logged_[left++] = logged_[i];
+  }
+  logged_.resize(left);
+  logged_dumped_ = 0;
+  ReleaseLogged();
+}
+
+void Tree::ReleaseLogged() {
+  logged_.erase(logged_.begin(), logged_.begin() + static_cast<ptrdiff_t>(logged_dumped_));
+  keep_logged_ = false;
+  logged_kept_ = logged_dumped_ = 0;
 }
 
 void Tree::NoteUnsealed(Node* node, uint64_t tokens) {

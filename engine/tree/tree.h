@@ -246,7 +246,8 @@ class Tree {
   // Of the tables' bytes, what became needless in this tree's life; some of it twice, when a change
   // was undone. So it tells that something died.
   uint64_t table_bytes_died() const { return table_bytes_died_; }
-  // {segment, node} of what was logged since the last dump, in log order; some twice.
+  // {segment, node} of what was logged since the last dump, in log order; some twice. While they
+  // are kept, since KeepLogged.
   std::span<const std::pair<uint64_t, uint64_t>> logged() const { return logged_; }
   uint64_t next_id() const { return next_id_; }
   const TreeCounts& counts() const { return counts_; }
@@ -332,8 +333,16 @@ class Tree {
   }
   uint64_t seal_due_bytes() const { return seal_due_bytes_; }  // Their KV, about.
   std::vector<uint64_t> TakeSealDue();
-  // Of the first `entries` of logged() those up to `segment` were sealed.
-  void ForgetLogged(uint64_t segment, size_t entries);
+  // What is in logged() is about to be sealed. A dump meanwhile puts it into the index, with what
+  // comes meanwhile, and keeps all of it here: the seal ends with the deletion of whatever L
+  // records there are up to its segment, and some of these may be of what came meanwhile.
+  void KeepLogged();
+  // What was in logged() at KeepLogged, up to `segment`, was sealed. The next dump must delete the
+  // L records up to there, before it puts: of what came meanwhile, what lies up to there is put by
+  // it, though it be again.
+  void ForgetLogged(uint64_t segment);
+  // The seal that KeepLogged was for came to nothing, or ForgetLogged has told its end.
+  void ReleaseLogged();
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);
 
@@ -368,6 +377,10 @@ class Tree {
 
   // Branches and nodes that changed since the last dump.
   size_t dirty_count() const { return dirty_.heads.size() + dirty_.nodes.size(); }
+  // Branches and nodes that a replay of what changed since ForgetReplayReads would read from the
+  // index, about: not those that were made since then.
+  size_t replay_reads() const { return replay_reads_; }
+  void ForgetReplayReads() { replay_reads_ = 0; }
 
  private:
   friend class Transaction;
@@ -393,10 +406,14 @@ class Tree {
   void Remember(bool head, uint64_t id);  // For Trim. May throw.
   void RememberDirty();                   // The same of all that is off the clock.
   void Touch(Node* node) {
-    if (!std::exchange(node->dirty, true)) dirty_.nodes.push_back(node->id);
+    if (std::exchange(node->dirty, true)) return;
+    dirty_.nodes.push_back(node->id);
+    replay_reads_ += node->in_index ? 1 : 0;
   }
   void Touch(Head* head) {
-    if (!std::exchange(head->dirty, true)) dirty_.heads.push_back(head->id);
+    if (std::exchange(head->dirty, true)) return;
+    dirty_.heads.push_back(head->id);
+    replay_reads_ += head->dumped.there ? 1 : 0;
   }
   // Lives around every change of a node's lanes and keeps counts_ right.
   class Recount {
@@ -429,8 +446,12 @@ class Tree {
   uint64_t died_bytes_ = 0;
   uint64_t table_bytes_died_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> logged_;
+  bool keep_logged_ = false;
+  size_t logged_kept_ = 0;    // So many there were at KeepLogged...
+  size_t logged_dumped_ = 0;  // ...and so many the index has since then.
   TreeCounts counts_;
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
+  size_t replay_reads_ = 0;
   std::vector<uint64_t> undecided_;
   uint64_t seal_tokens_ = 0, seal_deltas_ = 0;
   std::vector<uint64_t> seal_due_;

@@ -422,10 +422,12 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
                               ? batch->Delete('P' + name)
                               : batch->Put('P' + name, Text(std::as_bytes(std::span(&bytes, 1)))));
   }
-  std::sort(tree->logged_.begin(), tree->logged_.end());
-  for (size_t i = 0; i < tree->logged_.size(); ++i) {
-    const auto& [segment, node] = tree->logged_[i];
-    if (i > 0 && tree->logged_[i - 1] == tree->logged_[i]) continue;
+  // A copy: Tree::ForgetLogged goes by their order.
+  std::vector<std::pair<uint64_t, uint64_t>> logged(
+      tree->logged_.begin() + static_cast<ptrdiff_t>(tree->logged_dumped_), tree->logged_.end());
+  std::sort(logged.begin(), logged.end());
+  logged.erase(std::unique(logged.begin(), logged.end()), logged.end());
+  for (const auto& [segment, node] : logged) {
     CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
   const TreeCounts& sums = tree->counts_;
@@ -477,7 +479,11 @@ void TreeRecords::NoteAllDumped(Tree* tree) {
   dirty.heads.clear();
   dirty.nodes.clear();
   dirty.gone_tables.clear();
-  tree->logged_.clear();
+  if (tree->keep_logged_) {
+    tree->logged_dumped_ = tree->logged_.size();
+  } else {
+    tree->logged_.clear();
+  }
   ++tree->generation_;
 }
 
