@@ -103,8 +103,9 @@ struct Options {
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
                                            // to half of the above.
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
-  // Branches that were not used for longest are forgotten beyond this and read from the index when
-  // they are asked for again; some 1 KiB each. What is new or changed stays until it is there.
+  // Branches that were not used for longest are forgotten beyond this (or a quarter of what the hot
+  // tail and a quarter for staging leave of max_memory_bytes) and read from the index when they are
+  // asked for again; some 1 KiB each. What is new or changed stays until it is there.
   uint64_t tree_memory_bytes = 64ull << 20;
   Allocator allocator = Allocator::Default();
 
