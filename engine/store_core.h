@@ -184,6 +184,7 @@ class StoreCore final : public wal::LogObserver,
   struct Expected {
     std::optional<uint64_t> length;
     std::optional<uint64_t> version;  // Head::version; drafts.
+    bool joined = false;              // Its room was taken when it was accepted.
   };
   // What a delta is checked for before any lock: shapes, emptiness, its model.
   Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
@@ -359,6 +360,7 @@ class StoreCore final : public wal::LogObserver,
   Status DropExpired();
   uint64_t NextExpiry();
   Status MakeRoom(BranchId id, uint64_t bytes, const Status& refusal, uint64_t deadline_ns);
+  Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
   Result<uint64_t> AskForRoom(BranchId id, uint64_t bytes, const Status& refusal);
 
   // --- space/checkpoint.cc
@@ -475,9 +477,10 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
-  uint64_t expiry_seen_ns_ = 0;              // What the space thread waits for; guarded by mutex_.
-  std::atomic<bool> room_is_wanted_{false};  // By an append that was refused.
-  std::atomic<bool> space_waits_{false};     // For something to be freed: there was no room.
+  uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
+  std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
+  std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
+  std::atomic<bool> space_waits_{false};      // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;                   // Guards those below.

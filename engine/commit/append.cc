@@ -128,7 +128,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
       written == nullptr ? std::span<const engine::Part>() : written->parts;
   engine::Transaction transaction(&tree_);
   CAIRN_RETURN_IF_ERROR(transaction.Apply(op, parts));
-  CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
+  if (!expected.joined) CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
   fields.Clear();
   EncodeOp(op, &fields);
   const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
@@ -259,12 +259,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
   if (options.overload == Overload::kShedKv) {
     return AppendShedding(id, kept, options, expected, applied.status());
   }
-  if (applied.status().code() == StatusCode::kNoSpace) {
-    CAIRN_RETURN_IF_ERROR(AskForRoom(id, bytes, applied.status()).status());
-    return Status(StatusCode::kBusy,
-                  "room is being made: " + std::string(applied.status().message()));
-  }
-  return applied.status();
+  return WhileRoomIsMade(id, bytes, applied.status());
 }
 
 Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& delta,

@@ -256,10 +256,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       const uint64_t bytes = builder.bytes();
       transaction.Rollback();
       lock.unlock();
-      const Status asked = AskForRoom(appended, bytes, full).status();
-      if (asked.code() == StatusCode::kNotFound) return full;  // The batch itself would make it.
-      CAIRN_RETURN_IF_ERROR(asked);
-      return Status(StatusCode::kBusy, "room is being made: " + std::string(full.message()));
+      return WhileRoomIsMade(appended, bytes, full);
     }
     auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
                                    .more = false,

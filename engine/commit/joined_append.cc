@@ -58,6 +58,13 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
         return std::nullopt;
       }
     }
+    // What was accepted is applied later, come what may. Without room the ordinary way refuses it.
+    uint64_t bytes = sizeof(TokenId);
+    for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+      const GroupView& view = delta.kv->groups[i];
+      bytes += view.count * model->groups[view.group].token_bytes();
+    }
+    if (!head->use->HasRoom(bytes)) return std::nullopt;
     if (found == joined_.end()) {
       auto joined = std::make_unique<engine::Joined>();
       std::vector<uint64_t> positions(head->lengths.begin() + 1, head->lengths.end());
@@ -82,6 +89,8 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       joined.kv_counts[view.group] += view.count;
     }
     joined.tokens.push_back(delta.tokens[0]);
+    joined.bytes += bytes;
+    tree_.NoteJoined(head->ns, bytes, 1);
     for (engine::DeltaState& one : engine::StatesOf(delta)) {
       one.tokens = joined.tokens.size();
       joined.states.push_back(std::move(one));
@@ -126,7 +135,7 @@ Status StoreCore::TryFlushJoined(BranchId id) {
   {
     Lock lock(mutex_);
     if (!joined_.contains(id)) return Status::Ok();
-    const Status loaded = LoadBranch(id, &lock).status();
+    const Result<const engine::Head*> loaded = LoadBranch(id, &lock);
     const auto found = joined_.find(id);  // Another thread may have been faster.
     if (found == joined_.end()) return Status::Ok();
     engine::Joined& waiting = *found->second;
@@ -142,10 +151,15 @@ Status StoreCore::TryFlushJoined(BranchId id) {
                     std::move(waiting.states));
     hashes.reserve(payload->strips().size());
     if (loaded.ok()) {
+      const std::string& ns = (*loaded)->ns;
+      tree_.NoteJoined(ns, waiting.bytes, -1);
       slot =
-          ReserveDeltaLocked(id, delta, {waiting.length, {}}, &*payload, &applied, nullptr, now_ns);
+          ReserveDeltaLocked(id, delta, {.length = waiting.length, .version = {}, .joined = true},
+                             &*payload, &applied, nullptr, now_ns);
+      const bool busy = !slot.ok() && slot.status().code() == StatusCode::kBusy;
+      if (busy) tree_.NoteJoined(ns, waiting.bytes, 1);
     } else {
-      slot = loaded;
+      slot = loaded.status();
     }
     if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
       waiting.states = payload->TakeStates();

@@ -19,6 +19,7 @@ struct Joined {
   std::unique_ptr<KvStaging> staging;
   uint64_t length = 0;  // Of the branch when the first came.
   std::vector<TokenId> tokens;
+  uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the namespace's quota.
   std::vector<uint64_t> kv_counts;  // By group.
   std::vector<DeltaState> states;
   std::vector<std::pair<Durability, std::shared_ptr<TicketState>>> tickets;

@@ -322,7 +322,7 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
       if (applied.status().code() == StatusCode::kCancelled) {
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);
       }
-      state->Finish(applied.status());
+      state->Finish(self->WhileRoomIsMade(id, self->PayloadBytes(*model, delta), applied.status()));
       return;
     }
     state->Release();

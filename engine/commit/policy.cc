@@ -39,7 +39,7 @@ bool StoreCore::KeepsKv(const engine::Head& head, const AppendOptions& options) 
 // After an append was applied: whether it may stay.
 Status StoreCore::CheckQuota(const engine::Head& head) {
   const engine::NamespaceUse& use = *head.use;
-  if (use.bytes <= use.policy.max_bytes) return Status::Ok();
+  if (use.HasRoom(0)) return Status::Ok();
   return Status(StatusCode::kNoSpace, "max_bytes " + std::to_string(use.policy.max_bytes) +
                                           " of namespace \"" + head.ns + "\": it would hold " +
                                           std::to_string(use.bytes));

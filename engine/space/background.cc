@@ -96,10 +96,15 @@ void StoreCore::KickSpaceIfShort() {
   if (space_waits_.exchange(false)) KickSpace();
 }
 
-// Something was refused. What there is to give back is given back, unless that was tried and waits
-// for something to be freed itself.
+// Something was refused: what there is to give back is given back. Now and then also when that was
+// tried and waits for something to be freed itself.
 void StoreCore::NoteRefused(const Status& status) {
-  if (status.code() == StatusCode::kNoSpace && !space_waits_.load()) KickSpace();
+  if (status.code() != StatusCode::kNoSpace) return;
+  const uint64_t now_ns = world_.scheduler->MonotonicNs();
+  const uint64_t kicked_ns = refused_kick_ns_.load();
+  if (space_waits_.load() && now_ns < kicked_ns + engine::kRefusedAgainNs) return;
+  refused_kick_ns_.store(now_ns);
+  KickSpace();
 }
 
 Status StoreCore::PauseBackground() {

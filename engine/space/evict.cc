@@ -295,6 +295,15 @@ Status StoreCore::MakeRoom(BranchId id, uint64_t bytes, const Status& refusal,
   return Status::Ok();
 }
 
+// For whoever does not wait: kBusy when a refusal for want of room may be another one soon.
+Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal) {
+  if (refusal.code() != StatusCode::kNoSpace) return refusal;
+  const Status asked = AskForRoom(id, bytes, refusal).status();
+  if (asked.code() == StatusCode::kNotFound) return refusal;  // The call itself would have made it.
+  CAIRN_RETURN_IF_ERROR(asked);
+  return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
+}
+
 // Tells the space thread what is wanted; the refusal when nothing may go. Does not wait. The number
 // of the pass that will have seen to it.
 Result<uint64_t> StoreCore::AskForRoom(BranchId id, uint64_t bytes, const Status& refusal) {

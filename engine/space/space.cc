@@ -450,7 +450,11 @@ Status StoreCore::RetireOldest(bool* retired) {
   const std::vector<wal::SegmentInfo> segments = log_->Segments();
   if (segments.size() < 2) return Status::Ok();
   const wal::SegmentInfo& oldest = segments[0];
-  if (segments[1].first_sequence > log_->durable_sequence()) return Status::Ok();
+  if (segments[1].first_sequence > log_->durable_sequence()) {
+    // Nobody may sync any more who is refused for want of room.
+    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
+  }
   if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
   CAIRN_RETURN_IF_ERROR(DumpTree());

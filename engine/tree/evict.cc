@@ -66,6 +66,14 @@ void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
   head->reused = true;
 }
 
+void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end()) return;
+  uint64_t& joined = found->second.joined_bytes;
+  // Another tree may have taken its place meanwhile, after a poisoning.
+  joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
+}
+
 void Tree::NoteExpiry(const Head& head) {
   const uint64_t at = head.expires_at_ns();
   if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
@@ -212,7 +220,8 @@ Status Transaction::ApplyEvict(const Op& op) {
       return Unfit(op, "no such lane");
     }
     const Lane& lane = node->lanes[range.lane];
-    if (range.begin < lane.start || range.begin + range.count != lane.end) {
+    if (range.begin < lane.start || range.begin >= lane.end ||
+        range.begin + range.count != lane.end) {
       return Unfit(op, "not up to the end of the lane");
     }
     EvictRange(node, range.lane, range.begin);
@@ -229,11 +238,15 @@ void Transaction::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
   const Lane& lane = node->lanes[lane_index];
   size_t first = ExtentAt(lane, begin);
   std::vector<Extent> left;
-  if (first < lane.extents.size() && lane.extents[first].begin < begin) {
+  // Evicted neighbours are one extent.
+  if (first > 0 && lane.extents[first].begin == begin && lane.extents[first - 1].place.evicted()) {
+    --first;
+  }
+  if (lane.extents[first].place.evicted()) {
+    begin = lane.extents[first].begin;
+  } else if (lane.extents[first].begin < begin) {
     left.push_back(lane.extents[first]);
     left.back().count = static_cast<uint32_t>(begin - left.back().begin);
-  } else if (first > 0 && lane.extents[first - 1].place.evicted()) {
-    begin = lane.extents[--first].begin;
   }
   left.push_back(HoleOf(begin, lane.end));
   ReplaceExtents(node, lane_index, first, lane.extents.size(), std::move(left));
@@ -268,7 +281,7 @@ Status Transaction::ApplyFill(const Op& op) {
                       .place = {}});
     if (end < hole_end) filled.push_back(HoleOf(end, hole_end));
     ReplaceExtents(node, range.lane, at, at + 1, std::move(filled));
-    tree_->NoteUnsealed(node, range.count);
+    unsealed_.emplace_back(node->id, range.count);
     touched_.push_back(node->id);
     filled_.push_back({node->id, range.lane, range.begin});
   }

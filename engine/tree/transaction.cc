@@ -22,6 +22,9 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
   touched_.reserve(touched_.size() + 1 + op.lanes.size());
   filled_.reserve(filled_.size() + op.lanes.size());
+  unsealed_.reserve(unsealed_.size() + 1 + op.lanes.size());
+  const size_t due = tree_->seal_due_.size() + unsealed_.capacity();
+  if (tree_->seal_due_.capacity() < due) tree_->seal_due_.reserve(2 * due);
   std::vector<std::pair<uint64_t, uint64_t>>& logged = tree_->logged_;
   const size_t entries = logged.size() + touched_.size() + 1 + parts.size() + op.lanes.size();
   if (logged.capacity() < entries) logged.reserve(2 * entries);
@@ -79,7 +82,9 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     at->prefix_bytes = location.bytes;
   }
   undo_.clear();
+  for (const auto& [node, tokens] : unsealed_) tree_->NoteUnsealed(node, tokens);
   for (const uint64_t node : left_) tree_->CollectDead(node);
+  unsealed_.clear();
   filled_.clear();
   touched_.clear();
   left_.clear();
@@ -96,6 +101,7 @@ void Transaction::Rollback() {
     undo_.back()();
     undo_.pop_back();
   }
+  unsealed_.clear();
   filled_.clear();
   touched_.clear();
   left_.clear();
@@ -340,7 +346,7 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     for (size_t lane = 1; lane < ends.size(); ++lane) {
       added = std::max(added, node->lanes[lane].end - ends[lane]);
     }
-    if (added > 0) tree_->NoteUnsealed(node, added);
+    if (added > 0) unsealed_.emplace_back(node->id, added);
   }
   std::vector<uint64_t> lengths(node->lanes.size());
   for (size_t lane = 0; lane < lengths.size(); ++lane) {

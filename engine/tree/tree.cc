@@ -367,7 +367,9 @@ void Tree::ReleaseLogged() {
   logged_kept_ = logged_dumped_ = 0;
 }
 
-void Tree::NoteUnsealed(Node* node, uint64_t tokens) {
+void Tree::NoteUnsealed(uint64_t id, uint64_t tokens) {
+  Node* const node = MutableNode(id);
+  if (node == nullptr) return;
   ++node->unsealed_deltas;
   node->unsealed_tokens += tokens;
   const bool due = (seal_deltas_ != 0 && node->unsealed_deltas >= seal_deltas_) ||

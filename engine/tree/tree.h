@@ -109,6 +109,11 @@ struct NamespaceUse {
   uint64_t branches = 0, nodes = 0;
   uint64_t bytes = 0;  // See NamespacePolicy::max_bytes.
   bool dirty = false;  // The index does not have it so.
+  // Of appends that were accepted and are still to be applied; in memory only.
+  uint64_t joined_bytes = 0;
+  bool HasRoom(uint64_t more) const {
+    return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
+  }
   bool empty() const { return branches == 0 && nodes == 0 && policy == NamespacePolicy(); }
 };
 
@@ -372,6 +377,8 @@ class Tree {
   // Of the first of them enough is known now: it dies or is left alone.
   void DecideFirst();
 
+  // So much room of a namespace is taken (1), or given back (-1), for what is still to be applied.
+  void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
   void NoteUsed(uint64_t branch, uint64_t now_ns);
 
@@ -394,8 +401,9 @@ class Tree {
   bool IsStale(uint64_t node, const Ref& ref) const;  // What the index says is no longer so.
   Status CheckFits(const Node& node) const;
   void CollectDead(uint64_t node);
-  void NoteUnsealed(Node* node, uint64_t tokens);  // May throw.
-  void TrimRefs(uint64_t node);                    // REQUIRES: the index has all of them.
+  // REQUIRES: room in seal_due_.
+  void NoteUnsealed(uint64_t node, uint64_t tokens);
+  void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
   void UseTable(const Place& place, uint64_t count, int sign);
   // The same of positions of a lane, within a Recount of the node.
   void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
@@ -516,6 +524,7 @@ class Transaction {
     uint32_t lane = 0;
     uint64_t begin = 0;
   };
+  std::vector<std::pair<uint64_t, uint64_t>> unsealed_;  // {node, tokens with new KV}
   std::vector<Filled> filled_;  // Extents between others, whose place is not known yet.
   std::vector<uint64_t> left_;  // Nodes that lost a head or an edge.
 };

@@ -38,7 +38,7 @@ Look LookAt(const std::string& store) {
   std::error_code vanished;
   std::filesystem::recursive_directory_iterator it(store, vanished), end;
   for (; !vanished && it != end; it.increment(vanished)) {
-    struct stat info {};
+    struct stat info{};
     if (lstat(it->path().c_str(), &info) == 0) add(info);
   }
   // What this process has open of it, with or without a name.
@@ -48,7 +48,7 @@ Look LookAt(const std::string& store) {
     if (length <= 0 || !std::string_view(target, static_cast<size_t>(length)).starts_with(store)) {
       continue;
     }
-    struct stat info {};
+    struct stat info{};
     if (stat(entry.path().c_str(), &info) == 0) add(info);
   }
   return look;

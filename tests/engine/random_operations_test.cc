@@ -178,8 +178,10 @@ class RandomWalk {
       auto ticket = Handle(id).Append(added.delta(), options);
       if (!ticket.ok() && ticket.status().code() == StatusCode::kBusy) return;
       ASSERT_OK(ticket);
-      if (!ticket->released() || Draw(4) == 0) {
-        ASSERT_OK(ticket->Wait());
+      if (!ticket->released() || count >= kIngestedTokens || Draw(4) == 0) {
+        const Status waited = ticket->Wait();
+        if (waited.code() == StatusCode::kBusy) return;  // For want of room; nothing was applied.
+        ASSERT_OK(waited);
       }
     }
     AddToModel(id, added);
@@ -338,7 +340,6 @@ class RandomWalk {
     request.into = got.View(begin, end - begin);
     auto restored = branch.Restore(request);
     if (restored.status().code() == StatusCode::kEvicted) {
-      ASSERT_EQ("ns", want.ns) << restored.status().ToString();
       ++evicted_;
       request.into = nullptr;
       restored = branch.Restore(request);
