@@ -24,6 +24,8 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
   {
     std::lock_guard lock(mutex_);
     if (stopped_ || jobs.empty()) return status_;
+    file_job_ = nullptr;  // It was one of those before.
+    files_.clear();
     jobs_ = std::move(jobs);
     windows_ = PlanWindows(jobs_);
     finished_ = false;

@@ -74,6 +74,34 @@ bool KvMemory::Matches(std::span<const TokenId> tokens) const {
   return same;
 }
 
+namespace {
+
+// The tokens, and the KV before, between and behind what was evicted.
+Status ReadBesideHoles(const Branch& branch, BranchState* state) {
+  RestoreRequest tokens;
+  tokens.tokens = state->tokens;
+  CAIRN_RETURN_IF_ERROR(branch.Restore(tokens).status());
+  CAIRN_ASSIGN_OR_RETURN(std::vector<KvHole> holes, branch.EvictedKv());
+  if (holes.empty()) return Status(StatusCode::kCorruption, "evicted, but nothing is missing");
+  holes.push_back({0, state->kv_length, state->kv_length});
+  uint64_t begin = 0;
+  for (const KvHole& hole : holes) {
+    if (begin < hole.begin) {
+      KvMemory kv(TinyModel(), begin, hole.begin - begin);
+      RestoreRequest request{.begin = begin, .end = hole.begin};
+      request.into = &kv.view();
+      CAIRN_RETURN_IF_ERROR(branch.Restore(request).status());
+      if (!kv.Matches(std::span(state->tokens).subspan(begin, hole.begin - begin))) {
+        return Status(StatusCode::kCorruption, "wrong KV bytes beside what was evicted");
+      }
+    }
+    begin = hole.end;
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Result<StoreState> ReadStore(const Store& store) {
   StoreState state;
   const ModelSpec model = TinyModel();
@@ -87,7 +115,13 @@ Result<StoreState> ReadStore(const Store& store) {
     RestoreRequest request;
     request.tokens = one.tokens;
     if (one.kv_length != 0) request.into = &kv.view();
-    CAIRN_RETURN_IF_ERROR(branch.Restore(request).status());
+    const Status restored = branch.Restore(request).status();
+    if (restored.code() == StatusCode::kEvicted) {
+      CAIRN_RETURN_IF_ERROR(ReadBesideHoles(branch, &one));
+      state[info.name] = std::move(one);
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(restored);
     if (!kv.Matches(std::span(one.tokens).first(one.kv_length))) {
       return Status(StatusCode::kCorruption, "wrong KV bytes were served for " + info.name);
     }
@@ -120,6 +154,9 @@ Status History::Step(Store& store) {
     next[name] = {};
     CAIRN_ASSIGN_OR_RETURN(const ModelId model,
                            store.RegisterModel(TinyModel(), Durability::kMemory));
+    // So that KV is evicted now and then: a few hundred positions fit.
+    CAIRN_RETURN_IF_ERROR(
+        store.SetNamespace("", {.max_bytes = 60'000, .evict = Evict::kKv}, Durability::kMemory));
     Start(next);
     return store.CreateBranch(model, {.name = name, .ns = "", .durability = Level()}).status();
   }
@@ -132,6 +169,7 @@ Status History::Step(Store& store) {
     Start(next);  // Changes nothing that can be seen.
     return store.Compact();
   }
+  if (dice < 95) return FillOne(store, next);
   return WriteTwo(store, &next);
 }
 
@@ -150,8 +188,13 @@ Status History::Append(Store& store, StoreState* next) {
   Start(*next);
   const Durability level = Level();
   CAIRN_ASSIGN_OR_RETURN(Branch branch, store.FindBranch(name));
-  CAIRN_RETURN_IF_ERROR(
-      branch.AppendSync({.tokens = tokens, .kv = &kv.view()}, {.durability = level}).status());
+  const Status appended =
+      branch.AppendSync({.tokens = tokens, .kv = &kv.view()}, {.durability = level}).status();
+  if (appended.code() == StatusCode::kNoSpace) {  // Its branch alone fills the namespace.
+    states_.back() = states_[states_.size() - 2];
+    return Status::Ok();
+  }
+  CAIRN_RETURN_IF_ERROR(appended);
   if (level >= ack_level_) acknowledged_ = started();
   return Status::Ok();
 }
@@ -195,6 +238,24 @@ Status History::RewindOne(Store& store, StoreState* next) {
   return Status::Ok();
 }
 
+// Gives a branch that lost KV all that it has had; of another one nothing is taken.
+Status History::FillOne(Store& store, const StoreState& next) {
+  std::string name = Pick(next);
+  for (const auto& [other, state] : next) {
+    CAIRN_ASSIGN_OR_RETURN(const Branch branch, store.FindBranch(other));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<KvHole> holes, branch.EvictedKv());
+    if (!holes.empty()) name = other;
+  }
+  const BranchState state = next.at(name);
+  Start(next);
+  if (state.kv_length == 0) return Status::Ok();
+  KvMemory kv(TinyModel(), 0, state.kv_length);
+  kv.Fill(std::span(state.tokens).first(state.kv_length));
+  CAIRN_ASSIGN_OR_RETURN(Branch branch, store.FindBranch(name));
+  const Status filled = branch.Fill(kv.view(), {.durability = Level()});
+  return filled.code() == StatusCode::kNoSpace ? Status::Ok() : filled;
+}
+
 Status History::DropOne(Store& store, StoreState* next) {
   const std::string name = Pick(*next);
   next->erase(name);
@@ -227,7 +288,7 @@ Status History::WriteTwo(Store& store, StoreState* next) {
   Result<Store::WriteResult> result = store.Write(batch, {.durability = level});
   while (!result.ok() && result.status().code() == StatusCode::kBusy) {
     // Write never waits. A rename to the same name does, and changes nothing.
-    CAIRN_RETURN_IF_ERROR(Branch(branch).Rename(first, Durability::kMemory));
+    CAIRN_RETURN_IF_ERROR(Branch(branch).Rename(first, Durability::kProcess));
     result = store.Write(batch, {.durability = level});
   }
   CAIRN_RETURN_IF_ERROR(result.status());

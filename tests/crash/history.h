@@ -69,6 +69,7 @@ class History {
   Status Append(Store& store, StoreState* next);
   Status ForkOne(Store& store, StoreState* next);
   Status RewindOne(Store& store, StoreState* next);
+  Status FillOne(Store& store, const StoreState& next);
   Status DropOne(Store& store, StoreState* next);
   Status WriteTwo(Store& store, StoreState* next);
   void Start(StoreState next);

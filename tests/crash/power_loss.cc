@@ -62,6 +62,8 @@ class PowerLoss {
         }
       }
       Cut(machine, history, "the end", &found);
+      result_.evicted_bytes += store->Metrics().evicted_bytes;
+      result_.filled_bytes += store->Metrics().filled_bytes;
       opened = false;
     }
     machine.disk->set_on_operation(nullptr);

@@ -10,8 +10,9 @@
 namespace cairn::crash {
 
 struct PowerLossResult {
-  uint64_t states = 0;    // Disks recovered.
-  std::string violation;  // The first broken promise; empty if none.
+  uint64_t states = 0;                           // Disks recovered.
+  uint64_t evicted_bytes = 0, filled_bytes = 0;  // In the runs before; so they may matter.
+  std::string violation;                         // The first broken promise; empty if none.
 };
 
 struct PowerLossOptions {

@@ -13,13 +13,17 @@ namespace cairn::crash {
 namespace {
 
 TEST(PowerLoss, EveryDiskFoundHoldsAPrefixWithAllThatWasAcknowledged) {
-  uint64_t states = 0;
+  uint64_t states = 0, evicted_bytes = 0, filled_bytes = 0;
   for (uint64_t seed = 1; states < 1500; ++seed) {
     const PowerLossResult result = RunPowerLoss({.seed = seed});
     ASSERT_EQ(result.violation, "");
     ASSERT_GT(result.states, 0u);
     states += result.states;
+    evicted_bytes += result.evicted_bytes;
+    filled_bytes += result.filled_bytes;
   }
+  EXPECT_GT(evicted_bytes, 0u);
+  EXPECT_GT(filled_bytes, 0u);
   RecordProperty("states", std::to_string(states));
 }
 
