@@ -71,7 +71,9 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
   while (true) {
     Result<wal::Log::Slot> slot = [&] {
       std::lock_guard lock(mutex_);  // Sequences are given under the commit lock only.
-      return log_->Reserve(spec, wal::Log::Purpose::kData);
+      Result<wal::Log::Slot> reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
+      if (reserved.ok()) NoteLogged(*reserved);
+      return reserved;
     }();
     if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
       CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
@@ -82,7 +84,6 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
       return slot.status();
     }
     *sequence = slot->sequence;
-    NoteLogged(*slot);
     bool cancelled = false;
     payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
       log_->PieceReady(*slot, filled);
