@@ -110,12 +110,15 @@ Result<std::unique_ptr<StoreCore::Seen>> StoreCore::LookAgain() {
   std::optional<engine::Hint> hint;
   for (int look = 0; look < kLooks; ++look) {
     auto seen = std::make_unique<Seen>();
+    const std::string found = status.ToString();  // By the look before.
     status = Look(seen.get());
     if (status.ok()) return seen;
     const bool may_move = status.code() == StatusCode::kCorruption ||
                           status.code() == StatusCode::kNotFound ||
                           status.code() == StatusCode::kStale;
-    const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint;
+    // Two that moved under it at the same checkpoint are two errors.
+    const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
+                      status.ToString() == found;
     if (!may_move || (same && status.code() != StatusCode::kStale)) return status;
     checkpoint = seen->manifest.number;
     hint = seen->hint;
