@@ -31,7 +31,7 @@ Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
     head = tree_.FindHead(branch);
   }
   if (head != nullptr) return head;
-  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+  return engine::NoBranch(branch);
 }
 
 Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {

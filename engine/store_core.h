@@ -352,6 +352,7 @@ class StoreCore final : public wal::LogObserver,
   Evict EvictOf(const engine::NamespaceUse& use) const;
   uint64_t EvictionBegins() const;  // Of used bytes...
   uint64_t EvictionEnds() const;    // ...and so far down.
+  bool SomethingMayGo() const;
   bool RoomIsShort();
   Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
   Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,

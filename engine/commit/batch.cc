@@ -138,9 +138,7 @@ class BatchBuilder {
 
   Result<engine::Op> ResolveAppend(uint64_t branch, const WriteBatch::Op& op) {
     const engine::Head* head = tree_->FindHead(branch);
-    if (head == nullptr) {
-      return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
-    }
+    if (head == nullptr) return engine::NoBranch(branch);
     const uint64_t length = head->lengths[engine::kTokenLane];
     if (op.expected_length.has_value() && *op.expected_length != length) {
       return Status(StatusCode::kConflict,

@@ -31,13 +31,18 @@ uint64_t StoreCore::EvictionEnds() const {
   return ledger_.data_bytes_max() - ledger_.data_bytes_max() / engine::kEvictionEndsShare;
 }
 
-// What is used, as far as giving back what is dead already would not help.
+// Under the commit lock.
+bool StoreCore::SomethingMayGo() const {
+  const Tree::Namespaces& all = tree_.namespaces();
+  return std::any_of(all.begin(), all.end(),
+                     [this](const auto& entry) { return EvictOf(entry.second) != Evict::kNever; });
+}
+
+// Something may go, and is wanted to: by who was refused, or because the cap is near.
 bool StoreCore::RoomIsShort() {
   if (options_.max_bytes == UINT64_MAX && !room_is_wanted_.load()) return false;
   std::lock_guard lock(mutex_);
-  const auto may = [this](const auto& entry) { return EvictOf(entry.second) != Evict::kNever; };
-  const Tree::Namespaces& all = tree_.namespaces();
-  if (std::none_of(all.begin(), all.end(), may)) return false;
+  if (!SomethingMayGo()) return false;
   return room_is_wanted_.load() || ledger_.used_bytes() > EvictionBegins();
 }
 
@@ -314,10 +319,8 @@ Result<uint64_t> StoreCore::AskForRoom(BranchId id, uint64_t bytes, const Status
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     const NamespaceUse& use = *head->use;
     by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
-    const auto may = [this](const auto& entry) { return EvictOf(entry.second) != Evict::kNever; };
-    const Tree::Namespaces& all = tree_.namespaces();
     const bool allowed = by_quota ? EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes
-                                  : std::any_of(all.begin(), all.end(), may);
+                                  : SomethingMayGo();
     if (!allowed) return refusal;
     ns = head->ns;
   }

@@ -14,16 +14,6 @@ namespace cairn::engine {
 
 namespace {
 
-Status Unfit(const Op& op, const std::string& what) {
-  return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
-                                             " of branch #" + std::to_string(op.branch) +
-                                             " does not fit the tree: " + what);
-}
-
-Status NoBranch(uint64_t branch) {
-  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
-}
-
 // The first extent that reaches beyond `position`.
 size_t ExtentAt(const Lane& lane, uint64_t position) {
   return static_cast<size_t>(std::partition_point(lane.extents.begin(), lane.extents.end(),
@@ -91,10 +81,7 @@ Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
 }
 
 Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
-  if (ns.size() > 256 || ns.find('\0') != std::string::npos) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a namespace has at most 256 bytes, none of them NUL");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
   if (policy.persist > Persist::kTokensOnly ||
       (policy.evict.has_value() && *policy.evict > Evict::kBranches)) {
     return Status(StatusCode::kInvalidArgument, "policy.persist or policy.evict does not exist");
@@ -194,13 +181,13 @@ void Transaction::NeedKv(Node* node) {
   }
   if (needed.empty()) return;
   undo_.reserve(undo_.size() + 8);
+  undo_.push_back([needed] {
+    for (Node* const one : needed) one->kv_gone = true;
+  });
   for (Node* const one : needed) {
     tree_->Touch(one);
     one->kv_gone = false;
   }
-  undo_.push_back([needed = std::move(needed)] {
-    for (Node* const one : needed) one->kv_gone = true;
-  });
 }
 
 Status Transaction::ApplyEvict(const Op& op) {

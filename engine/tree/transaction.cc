@@ -6,15 +6,11 @@
 
 namespace cairn::engine {
 
-namespace {
-
 Status Unfit(const Op& op, const std::string& what) {
   return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
                                              " of branch #" + std::to_string(op.branch) +
                                              " does not fit the tree: " + what);
 }
-
-}  // namespace
 
 Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between

@@ -14,15 +14,25 @@ constexpr size_t kMaxNameBytes = 256;
 
 Status Bad(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
 
-Status NoBranch(uint64_t branch) {
-  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
-}
-
 std::string Describe(const Head& head) {
   return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch \"" + head.name + "\"";
 }
 
 }  // namespace
+
+Status NoBranch(uint64_t branch) {
+  return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
+}
+
+Status CheckNameBytes(const std::string& name, const char* what) {
+  if (name.size() > kMaxNameBytes) {
+    return Bad(std::string(what) + " has " + std::to_string(name.size()) + " bytes, at most " +
+               std::to_string(kMaxNameBytes));
+  }
+  // Cursors of listings end a name with NUL.
+  if (name.find('\0') != std::string::npos) return Bad(std::string(what) + " holds a NUL");
+  return Status::Ok();
+}
 
 const Head* Tree::FindHead(uint64_t branch) const {
   const auto it = heads_.find(branch);
@@ -159,15 +169,8 @@ const Node* Tree::NodeAt(const Node* node, uint64_t position,
 }
 
 Status Tree::CheckName(const std::string& name, const std::string& ns) const {
-  if (name.size() > kMaxNameBytes) {
-    return Bad("name has " + std::to_string(name.size()) + " bytes, at most 256");
-  }
-  if (ns.size() > kMaxNameBytes) {
-    return Bad("namespace has " + std::to_string(ns.size()) + " bytes, at most 256");
-  }
-  // Cursors of listings end a name with NUL.
-  if (name.find('\0') != std::string::npos) return Bad("name holds a NUL");
-  if (ns.find('\0') != std::string::npos) return Bad("namespace holds a NUL");
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(name, "name"));
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
   if (FindHead(ns, name) != nullptr) {
     return Status(
         StatusCode::kAlreadyExists,

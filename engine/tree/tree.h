@@ -232,6 +232,12 @@ struct Part {
   std::vector<uint32_t> prefix_bytes;  // One a lane range.
 };
 
+// What the parts of the tree say alike.
+Status NoBranch(uint64_t branch);                     // kNotFound.
+Status Unfit(const Op& op, const std::string& what);  // kCorruption: only a bad log can bring it.
+// kInvalidArgument beyond 256 bytes, or with a NUL. `what`: "name", "namespace".
+Status CheckNameBytes(const std::string& name, const char* what);
+
 class Tree {
  public:
   // --- Looking, at what is in memory
