@@ -447,6 +447,8 @@ Status Recovery::Replay() {
     if (next) {
       end = {next->header.predecessor_last_sequence, next->header.predecessor_end_offset,
              next->header.predecessor_last_hash};
+      // It says what is there now; a writer may have written that after this segment was opened.
+      segment.reader->Forget();
     }
     CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
     if (stopped_ || (log_.last_sequence >= stop_after_ && (!options_.following || !next))) break;

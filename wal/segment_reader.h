@@ -56,6 +56,9 @@ class SegmentReader {
   // All valid group headers of epoch `min_epoch` or newer in [begin, end), in order.
   Result<std::vector<GroupHeader>> FindGroups(uint64_t begin, uint64_t end, uint64_t min_epoch);
 
+  // What is read from now on is as the file is now, not as it was when something near was read.
+  void Forget() { window_begin_ = window_end_ = 0; }
+
   // The footer's trailer, and its entries. Nothing when there is none or it is damaged.
   Result<std::optional<FooterTrailer>> ReadFooterTrailer(uint64_t epoch);
   Result<std::span<const std::byte>> ReadFooterEntries(const FooterTrailer& trailer);

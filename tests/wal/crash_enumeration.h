@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/io/sim_world.h"
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 
 namespace cairn::wal {
 

@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "base/codec/fields.h"
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 
 namespace cairn::wal {
 namespace {

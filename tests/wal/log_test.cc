@@ -12,7 +12,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/io/sim_world.h"
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/io/delayed_file_system.h"
 #include "base/io/sim_random.h"
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 
 namespace cairn::wal {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "base/io/sim_world.h"
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 #include "wal/format.h"
 #include "wal/segment_files.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/wal/log_fixture.h"
+#include "tests/support/log_fixture.h"
 
 #include <algorithm>
 #include <map>
