@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <random>
 #include <vector>
 
+#include "base/core/check.h"
 #include "tests/crash/history.h"
 
 namespace cairn::crash {
@@ -42,13 +44,17 @@ std::vector<TokenId> TokensOf(uint64_t branch, uint64_t begin, uint64_t end) {
   return tokens;
 }
 
-Options StoreOptions(Backend backend) {
+Options StoreOptions(const KillOptions& kill) {
   Options options;
   options.create_if_missing = true;
+  if (kill.follow) {
+    options.log_bytes_max = 4 << 20;
+    options.replay_records_max = 64;
+  }
   options.segment_bytes = 1 << 20;
   options.max_memory_bytes = 32 << 20;
   options.hot_tail_bytes = 1 << 20;
-  options.backend = backend;
+  options.backend = kill.backend;
   return options;
 }
 
@@ -56,7 +62,7 @@ Options StoreOptions(Backend backend) {
 [[noreturn]] void Child(const std::string& path, const KillOptions& options, uint64_t seed,
                         int reports) {
   std::mt19937_64 random(seed);
-  auto store = Store::Open(path, StoreOptions(options.backend));
+  auto store = Store::Open(path, StoreOptions(options));
   if (!store.ok()) _exit(3);
   const auto model = store->RegisterModel(TinyModel());
   if (!model.ok()) _exit(4);
@@ -83,27 +89,78 @@ Options StoreOptions(Backend backend) {
   }
 }
 
-std::string CheckStore(const std::string& path, Backend backend,
-                       const std::map<uint64_t, uint64_t>& acknowledged) {
-  auto store = Store::Open(path, StoreOptions(backend));
-  if (!store.ok()) return "open: " + store.status().ToString();
-  const auto state = ReadStore(*store);  // Checks KV against tokens.
-  if (!state.ok()) return "read: " + state.status().ToString();
+std::string CheckTokens(const StoreState& state) {
+  for (const auto& [name, branch] : state) {
+    const uint64_t id = static_cast<uint64_t>(name[1] - '0');
+    if (branch.tokens != TokensOf(id, 0, branch.tokens.size())) return name + " has other tokens";
+  }
+  return "";
+}
+
+std::string CheckState(const StoreState& state, const std::map<uint64_t, uint64_t>& acknowledged) {
   for (const auto& [id, length] : acknowledged) {
-    const auto found = state->find(BranchName(id));
-    const uint64_t real = found == state->end() ? 0 : found->second.tokens.size();
+    const auto found = state.find(BranchName(id));
+    const uint64_t real = found == state.end() ? 0 : found->second.tokens.size();
     // A rewind by two that was not reported may have followed.
     if (real + 2 < length) {
       return BranchName(id) + " has " + std::to_string(real) + " tokens, " +
              std::to_string(length) + " were acknowledged";
     }
   }
-  for (const auto& [name, branch] : *state) {
-    const uint64_t id = static_cast<uint64_t>(name[1] - '0');
-    if (branch.tokens != TokensOf(id, 0, branch.tokens.size())) return name + " has other tokens";
-  }
-  return "";
+  return CheckTokens(state);
 }
+
+std::string CheckStore(const std::string& path, const KillOptions& options,
+                       const std::map<uint64_t, uint64_t>& acknowledged) {
+  auto store = Store::Open(path, StoreOptions(options));
+  if (!store.ok()) return "open: " + store.status().ToString();
+  const auto state = ReadStore(*store);  // Checks KV against tokens.
+  if (!state.ok()) return "read: " + state.status().ToString();
+  return CheckState(*state, acknowledged);
+}
+
+// A reader beside the child, which rewinds branches and gives files back all the time.
+class Follower {
+ public:
+  Follower(const std::string& path, const KillOptions& options) : path_(path), options_(options) {}
+
+  // Reads all there is, once; what is wrong with it, if anything.
+  std::string Look(uint64_t* right) {
+    const Status shown = Refresh();
+    if (Moved(shown)) return "";
+    if (!shown.ok()) return "follow: " + shown.ToString();
+    const auto state = ReadStore(store_);
+    if (Moved(state.status())) return "";
+    if (!state.ok()) return "read beside the writer: " + state.status().ToString();
+    ++*right;
+    return CheckTokens(*state);
+  }
+  // When the writer is dead: what it acknowledged is there.
+  std::string LookAtLast(const std::map<uint64_t, uint64_t>& acknowledged) {
+    if (const Status shown = Refresh(); !shown.ok()) return "follow the dead: " + shown.ToString();
+    const auto state = ReadStore(store_);
+    if (!state.ok()) return "read what it left: " + state.status().ToString();
+    return CheckState(*state, acknowledged);
+  }
+
+ private:
+  Status Refresh() {
+    if (store_.core() != nullptr) return store_.Refresh().status();
+    Options options = StoreOptions(options_);
+    options.create_if_missing = false;
+    options.read_only = true;
+    CAIRN_ASSIGN_OR_RETURN(store_, Store::Open(path_, options));
+    return Status::Ok();
+  }
+  // A branch may have been rewound between two looks at it.
+  static bool Moved(const Status& status) {
+    return status.code() == StatusCode::kStale || status.code() == StatusCode::kInvalidArgument;
+  }
+
+  const std::string path_;
+  const KillOptions options_;
+  Store store_;
+};
 
 }  // namespace
 
@@ -123,7 +180,16 @@ KillResult RunKillLoop(const KillOptions& options) {
     // The first report shows that it runs; then it has a random while to live.
     pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
     poll(&ready, 1, 20000);
-    usleep(static_cast<useconds_t>(random() % 30000));
+    Follower follower(path, options);
+    if (options.follow) {
+      const auto until =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 300000);
+      while (result.violation.empty() && std::chrono::steady_clock::now() < until) {
+        result.violation = follower.Look(&result.followed);
+      }
+    } else {
+      usleep(static_cast<useconds_t>(random() % 30000));
+    }
     kill(child, SIGKILL);
     int ended = 0;
     waitpid(child, &ended, 0);
@@ -138,12 +204,13 @@ KillResult RunKillLoop(const KillOptions& options) {
     }
     close(reports[0]);
     ++result.kills;
-    if (result.violation.empty()) {
-      result.violation = CheckStore(path, options.backend, acknowledged);
-      if (!result.violation.empty()) {
-        result.violation = "seed " + std::to_string(options.seed) + ", kill " +
-                           std::to_string(round) + ": " + result.violation;
-      }
+    if (result.violation.empty() && options.follow) {
+      result.violation = follower.LookAtLast(acknowledged);
+    }
+    if (result.violation.empty()) result.violation = CheckStore(path, options, acknowledged);
+    if (!result.violation.empty()) {
+      result.violation = "seed " + std::to_string(options.seed) + ", kill " +
+                         std::to_string(round) + ": " + result.violation;
     }
     // A young store now and then, so that its creation is cut as well.
     if (round % 20 == 19) std::filesystem::remove_all(path);

@@ -17,11 +17,14 @@ struct KillOptions {
   // What the child takes for an acknowledgement. kProcess and kPower survive a kill; kMemory does
   // not, so claiming it must be found out.
   Durability claimed = Durability::kProcess;
+  // The parent follows the store meanwhile, whose files move faster than by default.
+  bool follow = false;
 };
 
 struct KillResult {
   uint32_t kills = 0;
   uint64_t acknowledged = 0;  // Appends acknowledged in all.
+  uint64_t followed = 0;      // Whole stores read right beside a living writer.
   std::string violation;
 };
 

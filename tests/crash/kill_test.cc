@@ -3,8 +3,9 @@
 // Property: a process killed at any moment loses nothing that was acknowledged at kProcess or
 // kPower, and leaves no wrong byte.
 // Method: a child appends to a store on a real disk and reports each acknowledgement through a
-// pipe; SIGKILL comes at a random moment; the parent opens the store and compares. Claiming that
-// kMemory survives as well must be found out.
+// pipe; SIGKILL comes at a random moment; the parent opens the store and compares, and in one run
+// has followed it before, as another process. Claiming that kMemory survives as well must be found
+// out.
 #include "tests/crash/kill_loop.h"
 
 #include <gtest/gtest.h>
@@ -26,6 +27,14 @@ TEST(Kill, UringLosesNothingAcknowledged) {
   const KillResult result = RunKillLoop({.backend = Backend::kUring, .seed = 12, .kills = 15});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 15u);
+}
+
+TEST(Kill, WhoFollowsInAnotherProcessReadsRightAndSeesAllThatWasAcknowledged) {
+  const KillResult result =
+      RunKillLoop({.backend = Backend::kAuto, .seed = 13, .kills = 12, .follow = true});
+  EXPECT_EQ(result.violation, "");
+  EXPECT_EQ(result.kills, 12u);
+  EXPECT_GT(result.followed, 12u);
 }
 
 TEST(Kill, ClaimingThatMemorySurvivesIsFoundOut) {
