@@ -44,7 +44,8 @@ struct Config {
   uint64_t kv_bytes = 128ull << 10;   // append-token: of one token.
   uint64_t sync_delay_us = 0;         // append-group.
   double share_of_raw = 0.5;          // append-beside-sealing.
-  uint64_t interval_us = 1000;        // append-beside-sealing.
+  uint64_t interval_us = 1000;        // append-beside-sealing, append-at-cap.
+  uint64_t cap_bytes = 1ull << 30;    // append-at-cap.
   std::string durability = "memory";  // submit.
   bool sealed = false;                // restore-cold.
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
@@ -156,6 +157,7 @@ Status RunAppendDurable(const Config&, const std::string&, Report*);
 Status RunAppendLarge(const Config& config, const std::string& scratch, Report* report);
 Status RunAppendToken(const Config&, const std::string&, Report*);
 Status RunAppendBesideSealing(const Config&, const std::string&, Report*);
+Status RunAppendAtCap(const Config& config, const std::string& scratch, Report* report);
 Status RunAppendGroup(const Config&, const std::string&, Report*);
 Status RunSubmit(const Config&, const std::string&, Report*);
 Status RunRestoreCold(const Config&, const std::string&, Report*);

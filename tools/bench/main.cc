@@ -45,6 +45,11 @@ constexpr std::array kBenchmarks = {
         "Beside the same with sealing paused. --share: what sealing may read and write, of the\n"
         "disk's write bandwidth as measured first; 0: no limit. --interval-us between appends.",
         RunAppendBesideSealing},
+    Benchmark{
+        "append-at-cap", "appends of one token at kPower to a store that is full and evicts",
+        "Beside the same to a store that has room; conversations of 64 tokens, one after the\n"
+        "other. --cap-bytes: Options::max_bytes. --interval-us between appends; 0: none.",
+        RunAppendAtCap},
     Benchmark{"append-group", "small durable commits: one thread, eight threads, eight tickets",
               "One token of 2 KiB a commit. --sync-delay-us: what each sync takes at least.",
               RunAppendGroup},
@@ -143,7 +148,7 @@ void AddPeersOptions(CLI::App& app, Config& config) {
 
 void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "append-durable" || name == "append-large" || name == "append-token" ||
-      name == "append-beside-sealing" || name.starts_with("restore")) {
+      name == "append-beside-sealing" || name == "append-at-cap" || name.starts_with("restore")) {
     app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major");
   }
   if (name == "append-token") app.add_option("--kv-bytes", config.kv_bytes, "KV of one token");
@@ -151,10 +156,17 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.get_option("--rounds")->default_val(5);
     app.add_option("--share", config.share_of_raw, "Of the raw write bandwidth, read and written")
         ->check(CLI::Range(0.0, 100.0));
-    app.add_option("--interval-us", config.interval_us, "Between appends")
-        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
     app.add_option("--backlog-bytes", config.session_bytes, "KV to seal; 0: what will do")
         ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  }
+  if (name == "append-beside-sealing" || name == "append-at-cap") {
+    app.add_option("--interval-us", config.interval_us, "Between appends")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
+  }
+  if (name == "append-at-cap") {
+    app.get_option("--rounds")->default_val(8);
+    app.add_option("--cap-bytes", config.cap_bytes, "Of the full store")
+        ->check(CLI::Range(uint64_t{64} << 20, kNumberMax));
   }
   if (name == "append-group") {
     app.add_option("--sync-delay-us", config.sync_delay_us,
