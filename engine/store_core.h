@@ -336,7 +336,7 @@ class StoreCore final : public wal::LogObserver,
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
-  Status GiveBack(bool all);
+  Status GiveBack(bool all, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Status RewriteEmptiest(bool* rewritten);
@@ -357,7 +357,9 @@ class StoreCore final : public wal::LogObserver,
   Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
   Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
                    uint64_t* freed);
-  Status EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool* evicted, bool* made);
+  uint64_t DeadBytes() const;
+  Status EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool stuck, bool* evicted,
+                       bool* made);
   Status DropExpired();
   uint64_t NextExpiry();
   Status MakeRoom(BranchId id, uint64_t bytes, const Status& refusal, uint64_t deadline_ns);

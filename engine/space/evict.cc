@@ -147,9 +147,27 @@ Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t
 
 // ---------------------------------------------------------------- when
 
-// What is wanted of this pass: by namespaces beyond their cap, and by the store.
+// What comes back without anything going: what is dead in tables, and in the log but for the
+// segment that is written to. Under the commit lock.
+uint64_t StoreCore::DeadBytes() const {
+  uint64_t dead = 0, live = 0;
+  for (const auto& [number, use] : tree_.tables()) {
+    dead += use.sealed_bytes - std::min(use.sealed_bytes, use.live_bytes);
+    live += use.live_bytes;
+  }
+  uint64_t held = 0;  // By tables and log.
+  for (const auto& [name, use] : tree_.namespaces()) held += use.bytes;
+  const uint64_t live_in_log = held - std::min(held, live);
+  const uint64_t log_bytes = log_->counters().segment_bytes_live;
+  const uint64_t given_back = log_bytes - std::min(log_bytes, options_.segment_bytes);
+  return dead + given_back - std::min(given_back, live_in_log);
+}
+
+// What is wanted of this pass: by namespaces beyond their cap, and by the store. `stuck`: nothing
+// could be given back before it.
 // `made`: there is room now for what was refused. `evicted`: something went.
-Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool* evicted, bool* made) {
+Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool stuck, bool* evicted,
+                                bool* made) {
   std::vector<std::string> all;
   uint64_t goal_bytes = 0;
   const bool short_of_room = RoomIsShort();
@@ -172,17 +190,14 @@ Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool* ev
       }
       wanted[name] = goal;
     }
-    const uint64_t used = ledger_.used_bytes();
-    uint64_t dead = 0;  // Will be given back anyway.
-    for (const auto& [number, use] : tree_.tables()) {
-      dead += use.sealed_bytes - std::min(use.sealed_bytes, use.live_bytes);
-    }
     if (short_of_room) {
+      const uint64_t used = ledger_.used_bytes();
+      const bool refused = room_is_wanted_.load();
       goal_bytes = options_.max_bytes == UINT64_MAX ? 0 : used - std::min(used, EvictionEnds());
-      if (room_is_wanted_.load()) {
-        goal_bytes = std::max(goal_bytes, used / engine::kEvictionBeginsShare);
-      }
-      goal_bytes -= std::min(goal_bytes, dead);
+      if (refused) goal_bytes = std::max(goal_bytes, used / engine::kEvictionBeginsShare);
+      goal_bytes -= std::min(goal_bytes, DeadBytes());
+      // What is dead helps nobody as long as it cannot be given back.
+      if (refused && stuck) goal_bytes = std::max(goal_bytes, options_.segment_bytes);
     }
   }
   if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();

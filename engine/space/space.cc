@@ -531,8 +531,12 @@ void StoreCore::KickSpace() {
 
 // One round of everything that makes tables of the log and gives space back. What there is no room
 // for is left, and the rest done; so the round may give back what was lacking. kNoSpace: something
-// was left.
-Status StoreCore::GiveBack(bool all) {
+// was left. Where evicting gives more room at once, one step is a round, and there is `more`.
+Status StoreCore::GiveBack(bool all, bool* more) {
+  const auto enough = [&](bool stepped) {
+    *more = stepped && !all && RoomIsShort();
+    return *more;
+  };
   Status left;
   const auto unless_full = [&left](Status status) {
     if (status.code() != StatusCode::kNoSpace) return status;
@@ -552,6 +556,7 @@ Status StoreCore::GiveBack(bool all) {
       CAIRN_RETURN_IF_ERROR(unless_full(RetireOldest(&retired)));
       RunCheckpoints(Status::Ok());  // While others write this may go on for long.
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      if (enough(retired)) return left;
     }
     // Last: a damaged table must not keep the log from being given back.
     while (rewritten) {
@@ -560,6 +565,7 @@ Status StoreCore::GiveBack(bool all) {
       rewrote |= rewritten;
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      if (enough(rewritten)) return left;
     }
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
@@ -591,7 +597,7 @@ void StoreCore::RunSpace() {
       room_in.swap(room_in_);
       room_wanted = room_passes_wanted_;
     }
-    bool evicted = false, made_room = false;
+    bool evicted = false, made_room = false, more = false;
     Status status;
     try {
       {
@@ -599,9 +605,10 @@ void StoreCore::RunSpace() {
         status = engine::DecideAll(&tree_, &lock);
       }
       if (status.ok()) status = DropExpired();
-      if (Goes(status)) status = GiveBack(wanted > compactions_done_);
+      if (Goes(status)) status = GiveBack(wanted > compactions_done_, &more);
       if (Goes(status)) {
-        const Status evict = EvictAsNeeded(std::move(room_in), &evicted, &made_room);
+        const Status evict =
+            EvictAsNeeded(std::move(room_in), /*stuck=*/!more, &evicted, &made_room);
         if (status.ok() || !Goes(evict)) status = evict;
       }
     } catch (const std::bad_alloc&) {
@@ -614,14 +621,15 @@ void StoreCore::RunSpace() {
       compactions_done_ = wanted;
       compaction_status_ = status;
       room_passes_done_ = room_wanted;
-      if (made_room) room_made_for_ = room_wanted;
+      if (made_room || more) room_made_for_ = room_wanted;
       if (room_passes_wanted_ == room_wanted) room_is_wanted_.store(false);
     }
-    if (evicted) log_->SpaceWasFreed();
+    if (evicted || more) log_->SpaceWasFreed();
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
-    if (evicted && Goes(status)) continue;  // Until it is enough, or nothing is left to take.
+    if ((evicted || more) && Goes(status))
+      continue;  // Until it is enough, or nothing is left to take.
     world_.scheduler->Wait(space_word_, seen, NextExpiry());
   }
   {

@@ -137,7 +137,7 @@ TEST_P(EvictTest, WhatAnotherBranchNeedsStays) {
   ASSERT_OK(AppendSome(right, model_, 10, kEach));
   // Of base the tail that no fork has; of left then what right does not have.
   Branch more = MakeFull("more");
-  while (Held() > 290'000 / 8 * 7) world_->world().scheduler->Sleep(1'000'000);
+  while (Held() > 290'000 / 4 * 3) world_->world().scheduler->Sleep(1'000'000);
   EXPECT_TRUE(Lacks(base, 6, 8));
   EXPECT_TRUE(Lacks(left, 10, 14));
   EXPECT_TRUE(HasKv(right, model_, 0, 18));

@@ -124,6 +124,9 @@ Status RunAppendAtCap(const Config& config, const std::string& scratch, Report* 
   }
   const auto appended = static_cast<double>(capped.ops() * kTokenBytes);
   report->Value("cap_mib", static_cast<double>(config.cap_bytes) / (1 << 20), "of the full store");
+  report->Value("kept_to_cap",
+                static_cast<double>(end.raw_bytes) / static_cast<double>(config.cap_bytes),
+                "raw KV and ids that are there at the end; what is packed takes less");
   report->Value("evicted_to_appended",
                 static_cast<double>(end.evicted_bytes - begin.evicted_bytes) / appended,
                 "KV bytes that went, for one that came");
