@@ -2,7 +2,9 @@
 //
 // Questions about models and branches, and the metrics.
 #include "base/core/check.h"
+#include "engine/restore/restorable.h"
 #include "engine/store_core.h"
+#include "engine/tree/retention.h"
 
 namespace cairn {
 
@@ -115,17 +117,41 @@ Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, ui
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   Lock lock(mutex_);
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  const auto model = tree_.FindModel(head->model);
+  const uint64_t common =
+      engine::CommonLength(*model, head->lengths, std::min(end, head->lengths[engine::kTokenLane]));
   std::vector<KvHole> found;
-  for (uint32_t lane = 1; lane < head->lengths.size(); ++lane) {
-    for (const engine::Tree::Hole& hole : tree_.Holes(*head, lane, begin, end)) {
+  const auto add = [&](uint32_t lane, uint64_t from, uint64_t to) {
+    for (const engine::Tree::Hole& hole :
+         tree_.Holes(*head, lane, std::max(from, begin), std::min(to, end))) {
       if (!found.empty() && found.back().group == lane - 1 && found.back().end == hole.begin) {
         found.back().end = hole.end;
       } else {
         found.push_back({lane - 1, hole.begin, hole.end});
       }
     }
+  };
+  for (uint32_t lane = 1; lane < head->lengths.size(); ++lane) {
+    const LayerGroup& group = model->groups[lane - 1];
+    if (!engine::MayHaveGaps(group)) {
+      add(lane, begin, end);
+      continue;
+    }
+    const engine::NeededPositions needed = engine::Needed(
+        group, group.optional ? engine::LengthWithin(group, head->lengths[lane], common) : common);
+    add(lane, 0, needed.sinks_end);
+    add(lane, needed.begin, needed.end);
   }
   return found;
+}
+
+Result<uint64_t> StoreCore::RestorableLength(BranchId id, uint64_t at_most) {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  return engine::RestorableLength(tree_, *head,
+                                  std::min(at_most, head->lengths[engine::kTokenLane]));
 }
 
 Result<engine::Head> StoreCore::CopyHead(BranchId id) {

@@ -150,6 +150,9 @@ Status Branch::Fill(const KvView& kv, const AppendOptions& options) {
 Result<std::vector<KvHole>> Branch::EvictedKv(uint64_t begin, uint64_t end) const {
   return Guarded(core_, [&](StoreCore& core) { return core.EvictedKv(id_, begin, end); });
 }
+Result<uint64_t> Branch::RestorableLength(uint64_t at_most) const {
+  return Guarded(core_, [&](StoreCore& core) { return core.RestorableLength(id_, at_most); });
+}
 Status Branch::SetKeep(const Keep& keep, Durability durability) {
   return Guarded(core_, [&](StoreCore& core) { return core.SetKeep(id_, keep, durability); });
 }

@@ -101,6 +101,7 @@ class StoreCore final : public wal::LogObserver,
   Result<Draft> BeginAppend(BranchId id, uint64_t positions);
   Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
   Result<std::vector<KvHole>> EvictedKv(BranchId id, uint64_t begin, uint64_t end);
+  Result<uint64_t> RestorableLength(BranchId id, uint64_t at_most);
   Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Result<Branch> ForkAt(BranchId id, uint64_t position, const BranchOptions& options);
   Status Rewind(BranchId id, uint64_t length, Durability durability);
@@ -263,7 +264,7 @@ class StoreCore final : public wal::LogObserver,
   // --- commit/policy.cc, commit/fill.cc
   void NoteUsed(const engine::Head& head, uint64_t now_ns);
   Result<uint64_t> FillGap(BranchId id, const Delta& delta, const engine::DeltaWindow& window,
-                           const ModelSpec& model, const AppendOptions& options,
+                           const ModelSpec& model, uint64_t kv_length, const AppendOptions& options,
                            uint64_t deadline_ns);
 
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "engine/store_core.h"
+#include "engine/tree/retention.h"
 
 namespace cairn {
 
@@ -49,12 +50,13 @@ Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fi
   if (delta.kv == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
   for (const GroupView& view : delta.kv->groups) {
-    const Retention kind = model.groups[view.group].retention.kind;
-    if (kind == Retention::kCheckpoint || kind == Retention::kPerRequest) {
+    const bool one_state = model.groups[view.group].retention.kind == Retention::kPerRequest;
+    if (one_state && view.count != 0 && (view.position != 0 || view.count != 1)) {
       return Status(StatusCode::kInvalidArgument,
                     GroupName(model, view) +
-                        " keeps states, not positions; it cannot be appended "
-                        "position by position");
+                        " is one state, in the row of position 0; positions [" +
+                        std::to_string(view.position) + ", " +
+                        std::to_string(view.position + view.count) + ") were given");
     }
     if (fill && view.count == 0) {
       return Status(StatusCode::kInvalidArgument, GroupName(model, view) + " fills no position");
@@ -276,7 +278,7 @@ Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& d
 }
 
 // Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
-// and is shed as well, until Fill closes the gap.
+// and is shed as well, until Fill closes the gap, where the group may have none.
 Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
                                          const AppendOptions& options, const Expected& expected,
                                          const Status& cause) {
@@ -284,8 +286,10 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   if (delta.kv != nullptr) {
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    const std::vector<LayerGroup>& groups = tree_.FindModel(head->model)->groups;
     for (const GroupView& view : delta.kv->groups) {
-      gap |= view.position > head->lengths[1 + view.group];
+      gap |=
+          view.position > head->lengths[1 + view.group] && !engine::MayHaveGaps(groups[view.group]);
     }
   }
   const bool full = cause.code() == StatusCode::kBusy || cause.code() == StatusCode::kNoSpace;

@@ -6,6 +6,7 @@
 
 #include "base/core/check.h"
 #include "engine/store_core.h"
+#include "engine/tree/retention.h"
 
 namespace cairn {
 
@@ -30,6 +31,10 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
                  " does not exist");
     }
     if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
+    if (engine::KeepsStates(model.groups[view.group])) {
+      return Bad("group \"" + model.groups[view.group].name +
+                 "\" keeps states, which are given to Commit");
+    }
     std::atomic<uint64_t>& staged = staged_[view.group][layer];
     const uint64_t first = staging_->position(view.group);
     const uint64_t next = first + staged.load(std::memory_order_acquire);
@@ -48,7 +53,12 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
-    if (delta.kv != nullptr) return Bad("the KV of a draft is what was Put");
+    for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+      const uint32_t group = delta.kv->groups[i].group;
+      const std::vector<LayerGroup>& groups = staging_->model().groups;
+      if (group < groups.size() && engine::KeepsStates(groups[group])) continue;
+      return Bad("the KV of a draft is what was Put; only states are given to Commit");
+    }
     if (delta.tokens.size() > positions_) {
       return Bad(std::to_string(delta.tokens.size()) + " tokens for a draft of " +
                  std::to_string(positions_));
@@ -64,6 +74,9 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       const uint64_t end = length_ + delta.tokens.size();
       count = std::min(count, end > first ? end - first : 0);
       if (count != 0) views_.push_back(staging_->View(group, count));
+    }
+    if (delta.kv != nullptr) {
+      views_.insert(views_.end(), delta.kv->groups.begin(), delta.kv->groups.end());
     }
     kv_.groups = views_;
     if (!views_.empty()) whole.kv = &kv_;
@@ -112,7 +125,10 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
     first.assign(head->lengths.begin() + 1, head->lengths.end());
     length = head->lengths[engine::kTokenLane];
     version = head->version;
-    for (const uint64_t position : first) lag = std::max(lag, length - position);
+    for (size_t group = 0; group < first.size(); ++group) {
+      if (engine::KeepsStates(model->groups[group])) continue;
+      lag = std::max(lag, length - first[group]);
+    }
   }
   if (positions > UINT64_MAX - lag) {
     return Status(StatusCode::kInvalidArgument,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KV that comes later than its tokens: at the end of what a group has, which is an append without
-// tokens, and where it was evicted. What was evicted comes back record by record: each is whole and
-// right by itself, so nothing has to hold them together, and a prefill of any size needs no more
-// memory than one record.
+// tokens, and where it was evicted or never given. Such positions get it record by record: each is
+// whole and right by itself, so nothing has to hold them together, and a prefill of any size needs
+// no more memory than one record.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -13,10 +13,11 @@ namespace cairn {
 
 namespace {
 
-// Positions without KV within the view of a group: evicted, on one node, or beyond kv_length.
+// Positions without KV within the view of a group: a hole on one node, or beyond kv_length.
 struct Gap {
   size_t view = 0;
   uint64_t begin = 0, end = 0;
+  uint64_t kv_length = 0;  // As long as nothing of it is filled.
 };
 
 }  // namespace
@@ -39,14 +40,14 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
       const uint64_t length = head->lengths[1 + view.group];
       const uint64_t end = view.position + view.count;
       if (view.position >= length) {
-        gaps.push_back({i, view.position, end});
+        gaps.push_back({i, view.position, end, length});
         continue;
       }
       goes_on = false;
       for (const auto& hole : tree_.Holes(*head, 1 + view.group, view.position, end)) {
-        gaps.push_back({i, hole.begin, hole.end});
+        gaps.push_back({i, hole.begin, hole.end, length});
       }
-      if (end > length) gaps.push_back({i, length, end});
+      if (end > length) gaps.push_back({i, length, end, length});
     }
   }
   if (goes_on) {
@@ -64,16 +65,19 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
       engine::DeltaWindow window;
       window.kv.resize(kv.groups.size());
       window.kv[gap.view] = {begin, std::min(positions, gap.end - begin)};
-      CAIRN_ASSIGN_OR_RETURN(sequence, FillGap(id, delta, window, *model, options, deadline_ns));
+      const uint64_t kv_length = begin == gap.begin ? gap.kv_length : begin;
+      CAIRN_ASSIGN_OR_RETURN(sequence,
+                             FillGap(id, delta, window, *model, kv_length, options, deadline_ns));
     }
   }
   return sequence == 0 ? Status::Ok() : WaitFor(sequence, options.durability, deadline_ns);
 }
 
-// One record, of one lane.
+// One record, of one lane. `kv_length`: what it goes on from, if it is no hole.
 Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
                                     const engine::DeltaWindow& window, const ModelSpec& model,
-                                    const AppendOptions& options, uint64_t deadline_ns) {
+                                    uint64_t kv_length, const AppendOptions& options,
+                                    uint64_t deadline_ns) {
   engine::DeltaPayload payload(model, delta, window, {});
   std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());
@@ -89,7 +93,7 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
       const uint64_t end = lane.begin + lane.count;
       const auto holes = tree_.Holes(*head, lane.lane, lane.begin, end);
       const bool is_hole = holes.size() == 1 && holes[0].end - holes[0].begin == lane.count;
-      if (!is_hole && lane.begin != head->lengths[lane.lane]) {
+      if (!is_hole && head->lengths[lane.lane] != kv_length) {
         return Status(StatusCode::kConflict, "positions [" + std::to_string(lane.begin) + ", " +
                                                  std::to_string(end) +
                                                  ") were filled or cut by another meanwhile");

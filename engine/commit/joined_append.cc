@@ -5,17 +5,19 @@
 // complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
 #include "base/core/check.h"
 #include "engine/store_core.h"
+#include "engine/tree/retention.h"
 
 namespace cairn {
 
 namespace {
 
-// One token, and of each group at most the next position.
-bool CanJoin(const Delta& delta) {
+// One token, and of each group at most the next position, no state.
+bool CanJoin(const Delta& delta, const ModelSpec& model) {
   if (delta.tokens.size() != 1 || !delta.spans.empty()) return false;
   if (delta.kv == nullptr) return true;
   for (const GroupView& view : delta.kv->groups) {
     if (view.count > 1) return false;
+    if (view.count != 0 && engine::KeepsStates(model.groups[view.group])) return false;
   }
   return true;
 }
@@ -26,7 +28,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
                                                       const AppendOptions& options,
                                                       std::shared_ptr<const ModelSpec> model,
                                                       bool kv_shed) {
-  if (!CanJoin(delta)) return std::nullopt;
+  if (!CanJoin(delta, *model)) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
@@ -51,8 +53,9 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     }
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const GroupView& view = delta.kv->groups[i];
+      if (view.count == 0) continue;
       const uint64_t staged = waiting == 0 ? 0 : found->second->kv_counts[view.group];
-      // What does not simply go on is refused, in words, by the ordinary way.
+      // What does not simply go on leaves a gap, or is refused, in words, by the ordinary way.
       if (view.position != head->lengths[1 + view.group] + staged ||
           view.position + view.count > length + 1) {
         return std::nullopt;

@@ -122,6 +122,7 @@ engine::DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta,
                                engine::DeltaWindow* rest, uint64_t max_bytes) {
   uint64_t position_bytes = sizeof(TokenId);
   for (size_t i = 0; i < rest->kv.size(); ++i) {
+    if (rest->kv[i].count == 0) continue;
     position_bytes += engine::KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
   }
   const uint64_t positions = std::max<uint64_t>(1, max_bytes / position_bytes);
@@ -274,9 +275,14 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
   // Nothing in the tree names the parts until the last record is there.
   const auto pin = pins_.Take(newest_segment_.load(), {});
   const uint64_t part_bytes = PayloadBytesMax();
-  if (model.token_bytes() > part_bytes) {
+  uint64_t position_bytes = 0;
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    const GroupView& view = delta.kv->groups[i];
+    if (view.count != 0) position_bytes += model.groups[view.group].token_bytes();
+  }
+  if (position_bytes > part_bytes) {
     return Status(StatusCode::kInvalidArgument,
-                  "one position holds " + std::to_string(model.token_bytes()) +
+                  "one position holds " + std::to_string(position_bytes) +
                       " bytes of KV; with this segment_bytes at most " +
                       std::to_string(part_bytes) + " fit a record");
   }

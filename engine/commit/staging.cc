@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/staging.h"
 
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/codec/kv_copy.h"
 #include "base/core/check.h"
+#include "engine/tree/retention.h"
 
 namespace cairn::engine {
 
@@ -42,12 +44,12 @@ Result<std::unique_ptr<KvStaging>> KvStaging::Make(StagingPool* pool,
   staging->positions_ = std::move(positions);
   staging->capacity_ = capacity;
   uint64_t bytes = 0;
-  if (__builtin_mul_overflow(model->token_bytes(), capacity, &bytes) || bytes > pool->max_bytes()) {
-    return Status(StatusCode::kInvalidArgument, std::to_string(capacity) + " positions of " +
-                                                    std::to_string(model->token_bytes()) +
-                                                    " bytes need more than all staging memory, " +
-                                                    std::to_string(pool->max_bytes()) +
-                                                    " bytes (a share of max_memory_bytes)");
+  const uint64_t position_bytes = PositionKvBytes(*model);
+  if (__builtin_mul_overflow(position_bytes, capacity, &bytes) || bytes > pool->max_bytes()) {
+    return Status(StatusCode::kInvalidArgument,
+                  std::to_string(capacity) + " positions of " + std::to_string(position_bytes) +
+                      " bytes need more than all staging memory, " +
+                      std::to_string(pool->max_bytes()) + " bytes (a share of max_memory_bytes)");
   }
   std::byte* at = nullptr;
   if (bytes != 0) {
@@ -56,7 +58,8 @@ Result<std::unique_ptr<KvStaging>> KvStaging::Make(StagingPool* pool,
   }
   for (const LayerGroup& group : model->groups) {
     std::vector<PlaneMemory> planes;
-    for (const Plane& plane : group.planes) {
+    const size_t staged = KeepsStates(group) ? 0 : group.planes.size();
+    for (const Plane& plane : std::span(group.planes).first(staged)) {
       PlaneMemory memory;
       for (uint32_t layer = 0; layer < group.layers; ++layer) {
         memory.bases.push_back(at);

@@ -33,8 +33,9 @@ class StagingPool {
   std::atomic<uint64_t> used_bytes_{0};
 };
 
-// KV of `capacity` positions for all groups of a model, each group from its own first position on,
-// in canonical order. Put of different (group, layer, positions) may run at once.
+// KV of `capacity` positions for all groups of a model that keep positions and not states, each
+// group from its own first position on, in canonical order. Put of different (group, layer,
+// positions) may run at once.
 class KvStaging {
  public:
   static Result<std::unique_ptr<KvStaging>> Make(StagingPool* pool,

@@ -6,6 +6,8 @@
 #include "base/core/check.h"
 #include "base/io/world.h"
 #include "engine/commit/constants.h"
+#include "engine/restore/restorable.h"
+#include "engine/tree/retention.h"
 
 namespace cairn::engine {
 
@@ -27,28 +29,33 @@ std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
   return merged;
 }
 
-// What of it was evicted is noted instead.
-void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
-             RestorePlan* plan, std::vector<KvHole>* holes) {
-  for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
-    if (!piece.extent.place.evicted()) {
-      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
-    } else if (!holes->empty() && holes->back().group == lane - 1 &&
-               holes->back().end == piece.begin) {
-      holes->back().end = piece.end;
-    } else {
-      holes->push_back({lane - 1, piece.begin, piece.end});
-    }
+void AddHole(KvHole hole, std::vector<KvHole>* holes) {
+  if (hole.begin >= hole.end) return;
+  if (!holes->empty() && holes->back().group == hole.group && holes->back().end == hole.begin) {
+    holes->back().end = hole.end;
+  } else {
+    holes->push_back(hole);
   }
 }
 
-Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes) {
+// Of what lies nowhere, what is needed is noted instead.
+void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
+             const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes) {
+  for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
+    if (!piece.extent.place.absent()) {
+      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
+      continue;
+    }
+    AddHole({lane - 1, piece.begin, std::min(piece.end, needed.sinks_end)}, holes);
+    AddHole({lane - 1, std::max(piece.begin, needed.begin), std::min(piece.end, needed.end)},
+            holes);
+  }
+}
+
+Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_t restorable) {
   constexpr size_t kShown = 4;
   std::string text = "evicted KV:";
-  uint64_t restorable = UINT64_MAX;
-  for (size_t i = 0; i < holes.size(); ++i) {
-    restorable = std::min(restorable, holes[i].begin);
-    if (i >= kShown) continue;
+  for (size_t i = 0; i < std::min(holes.size(), kShown); ++i) {
     text += (i == 0 ? " group \"" : ", group \"") + model.groups[holes[i].group].name +
             "\" positions [" + std::to_string(holes[i].begin) + ", " +
             std::to_string(holes[i].end) + ")";
@@ -56,6 +63,45 @@ Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes) {
   if (holes.size() > kShown) text += " and " + std::to_string(holes.size() - kShown) + " more";
   return Status(StatusCode::kEvicted,
                 text + "; restorable up to position " + std::to_string(restorable));
+}
+
+// KV of one group, for a restore of all groups at `common` positions.
+Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint64_t common,
+                RestorePlan* plan, std::vector<KvHole>* holes) {
+  const LayerGroup& group = plan->model->groups[view.group];
+  const uint32_t lane = 1 + view.group;
+  const uint64_t length = group.optional ? LengthWithin(group, head.lengths[lane], common) : common;
+  const uint64_t first = std::max(plan->begin, view.position);
+  const uint64_t room_end = view.position + view.count;
+  const bool has_room = first < std::min(plan->end, room_end);
+  const bool has_state = view.position < length && length <= room_end;
+  if (group.retention.kind == Retention::kCheckpoint && length > plan->begin && has_room &&
+      !has_state) {
+    return Status(StatusCode::kInvalidArgument,
+                  "group \"" + group.name + "\": the branch is restored at position " +
+                      std::to_string(length) + ", the view has no room for its state there, row " +
+                      std::to_string(length - 1));
+  }
+  const uint64_t end = std::min(length, room_end);
+  AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes);
+  plan->kv_ends.push_back(std::max(end, std::min(plan->begin, length)));
+  return Status::Ok();
+}
+
+// The next best, for a restore that `holes` stand in the way of.
+uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan& plan,
+                           const KvView& into, uint64_t common, std::span<const KvHole> holes) {
+  std::vector<uint64_t> from(plan.model->groups.size(), plan.begin);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const bool missed = std::any_of(holes.begin(), holes.end(),
+                                    [&](const KvHole& hole) { return hole.group == i; });
+    if (plan.model->groups[i].optional && !missed) from[i] = kGroupIsNotNeeded;
+  }
+  for (const GroupView& view : into.groups) {
+    uint64_t& own = from[view.group];
+    if (own != kGroupIsNotNeeded) own = std::max(own, view.position);
+  }
+  return RestorableLength(tree, head, common, from);
 }
 
 }  // namespace
@@ -107,18 +153,19 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
                     "room for " + std::to_string(request.tokens.size()) + " token ids, " +
                         std::to_string(plan.end - plan.begin) + " are wanted");
     }
-    AddLane(tree, head, kTokenLane, plan.begin, plan.end, &plan, &holes);
+    AddLane(tree, head, kTokenLane, plan.begin, plan.end, {}, &plan, &holes);
   }
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
+    const uint64_t common = CommonLength(*plan.model, head.lengths, plan.end);
     for (const GroupView& view : request.into->groups) {
-      const uint32_t lane = 1 + view.group;
-      const uint64_t end = std::min({plan.end, head.lengths[lane], view.position + view.count});
-      AddLane(tree, head, lane, std::max(plan.begin, view.position), end, &plan, &holes);
-      plan.kv_ends.push_back(std::max(end, std::min(plan.begin, head.lengths[lane])));
+      CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, view, common, &plan, &holes));
+    }
+    if (!holes.empty()) {
+      return Evicted(*plan.model, holes,
+                     RestorableInstead(tree, head, plan, *request.into, common, holes));
     }
   }
-  if (!holes.empty()) return Evicted(*plan.model, holes);
   plan.jobs = MergeJobs(std::move(plan.jobs));
   return plan;
 }
@@ -129,8 +176,12 @@ RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uin
   plan.model = tree.FindModel(head.model);
   plan.begin = begin;
   plan.end = end;
-  for (uint32_t lane = 0; lane <= plan.model->groups.size(); ++lane) {
-    AddLane(tree, head, lane, begin, std::min(end, head.lengths[lane]), &plan, &holes);
+  AddLane(tree, head, kTokenLane, begin, end, {}, &plan, &holes);
+  for (uint32_t lane = 1; lane <= plan.model->groups.size(); ++lane) {
+    const NeededPositions needed =
+        Needed(plan.model->groups[lane - 1], std::min(end, head.lengths[lane]));
+    AddLane(tree, head, lane, begin, needed.sinks_end, {}, &plan, &holes);
+    AddLane(tree, head, lane, std::max(begin, needed.begin), needed.end, {}, &plan, &holes);
   }
   plan.jobs.clear();
   return plan;

@@ -54,9 +54,11 @@ void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begi
 uint64_t HashOfPlace(const Place& place);
 uint64_t HashOfPlaces(const RestorePlan& plan);
 
-// Under the commit lock: what tables hold of [begin, end), in all lanes.
+// Under the commit lock: what tables hold of [begin, end), in all lanes, of what a restore up to
+// there needs.
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end);
-// Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing.
+// Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing,
+// kEvicted when KV is that is needed.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
 
 // A sealed piece, the fragment that holds it, and which of its frames are wanted.

@@ -10,6 +10,7 @@
 #include "engine/restore/scatter.h"
 #include "engine/space/crew.h"
 #include "engine/store_core.h"
+#include "engine/tree/retention.h"
 
 namespace cairn {
 
@@ -425,7 +426,8 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
   {
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
-    const uint64_t token_bytes = tree_.FindModel(head->model)->token_bytes() + sizeof(TokenId);
+    const uint64_t token_bytes =
+        engine::PositionKvBytes(*tree_.FindModel(head->model)) + sizeof(TokenId);
     const uint64_t room = page_cache_.capacity() / engine::kPrefetchShare / token_bytes;
     end = std::min(end, head->lengths[engine::kTokenLane]);
     if (begin >= end) return Status::Ok();

@@ -23,11 +23,11 @@ size_t ExtentAt(const Lane& lane, uint64_t position) {
                              lane.extents.begin());
 }
 
-Extent HoleOf(uint64_t begin, uint64_t end) {
-  CAIRN_CHECK(end - begin <= UINT32_MAX);
-  Extent hole{.begin = begin, .count = static_cast<uint32_t>(end - begin), .place = {}};
-  hole.place.table = kEvictedTable;
-  return hole;
+// Positions [begin, end) of an extent that lies nowhere.
+Extent PartOf(const Extent& absent, uint64_t begin, uint64_t end) {
+  Extent part{.begin = begin, .count = static_cast<uint32_t>(end - begin), .place = {}};
+  part.place.table = absent.place.table;
+  return part;
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::vector<Tree::Hole> Tree::Holes(const Head& head, uint32_t lane, uint64_t be
                                     uint64_t end) const {
   std::vector<Hole> holes;
   for (const LanePiece& piece : CollectLane(head, lane, begin, end)) {
-    if (!piece.extent.place.evicted()) continue;
+    if (!piece.extent.place.absent()) continue;
     if (!holes.empty() && holes.back().node == piece.node && holes.back().end == piece.begin) {
       holes.back().end = piece.end;
     } else {
@@ -128,7 +128,7 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
       const uint64_t begin = std::max(needed, kv.start);
       const size_t first = ExtentAt(kv, begin);
       if (std::all_of(kv.extents.begin() + static_cast<ptrdiff_t>(first), kv.extents.end(),
-                      [](const Extent& extent) { return extent.place.evicted(); })) {
+                      [](const Extent& extent) { return extent.place.absent(); })) {
         continue;
       }
       op.sealed.push_back({.node = node->id,
@@ -153,7 +153,7 @@ uint64_t Tree::EvictedBytes(const Op& op) const {
     const Lane& lane = node.lanes[range.lane];
     for (size_t i = ExtentAt(lane, range.begin); i < lane.extents.size(); ++i) {
       const Extent& extent = lane.extents[i];
-      if (extent.place.evicted()) continue;
+      if (extent.place.absent()) continue;
       const uint64_t count = extent.begin + extent.count - std::max(extent.begin, range.begin);
       bytes += extent.place.in_table() ? extent.place.Share(count)
                                        : count * PositionBytes(node, range.lane);
@@ -224,18 +224,27 @@ Status Transaction::ApplyEvict(const Op& op) {
 void Transaction::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
   const Lane& lane = node->lanes[lane_index];
   size_t first = ExtentAt(lane, begin);
-  std::vector<Extent> left;
-  // Evicted neighbours are one extent.
   if (first > 0 && lane.extents[first].begin == begin && lane.extents[first - 1].place.evicted()) {
     --first;
   }
-  if (lane.extents[first].place.evicted()) {
-    begin = lane.extents[first].begin;
-  } else if (lane.extents[first].begin < begin) {
-    left.push_back(lane.extents[first]);
-    left.back().count = static_cast<uint32_t>(begin - left.back().begin);
+  std::vector<Extent> left;
+  for (size_t i = first; i < lane.extents.size(); ++i) {
+    Extent extent = lane.extents[i];
+    if (extent.begin < begin && !extent.place.absent()) {
+      left.push_back(extent);
+      left.back().count = static_cast<uint32_t>(begin - extent.begin);
+      extent.count -= left.back().count;
+      extent.begin = begin;
+    }
+    if (!extent.place.gap()) extent.place.table = kEvictedTable;
+    // Evicted neighbours are one extent.
+    if (!left.empty() && left.back().place.evicted() && extent.place.evicted()) {
+      CAIRN_CHECK(uint64_t{left.back().count} + extent.count <= UINT32_MAX);
+      left.back().count += extent.count;
+    } else {
+      left.push_back(PartOf(extent, extent.begin, extent.begin + extent.count));
+    }
   }
-  left.push_back(HoleOf(begin, lane.end));
   ReplaceExtents(node, lane_index, first, lane.extents.size(), std::move(left));
 }
 
@@ -253,21 +262,26 @@ Status Transaction::ApplyFill(const Op& op) {
     }
     if (node == nullptr) return Unfit(op, "no node holds these positions");
     const std::vector<Extent>& extents = node->lanes[range.lane].extents;
-    const size_t at = ExtentAt(node->lanes[range.lane], range.begin);
-    if (at == extents.size() || !extents[at].place.evicted() || extents[at].begin > range.begin ||
-        extents[at].begin + extents[at].count < range.begin + range.count) {
+    const uint64_t end = range.begin + range.count;
+    const size_t first = ExtentAt(node->lanes[range.lane], range.begin);
+    size_t last = first;  // Behind the extents that it lies on.
+    while (last < extents.size() && extents[last].begin < end && extents[last].place.absent()) {
+      ++last;
+    }
+    if (last == first || extents[last - 1].begin + extents[last - 1].count < end) {
       return Unfit(op, "positions that have KV");
     }
-    const Extent& hole = extents[at];
-    const uint64_t end = range.begin + range.count, hole_end = hole.begin + hole.count;
+    const Extent& front = extents[first];
+    const Extent& back = extents[last - 1];
+    const uint64_t back_end = back.begin + back.count;
     std::vector<Extent> filled;
-    if (hole.begin < range.begin) filled.push_back(HoleOf(hole.begin, range.begin));
+    if (front.begin < range.begin) filled.push_back(PartOf(front, front.begin, range.begin));
     filled.push_back({.begin = range.begin,
                       .count = static_cast<uint32_t>(range.count),
                       .op_index = op_index_,
                       .place = {}});
-    if (end < hole_end) filled.push_back(HoleOf(end, hole_end));
-    ReplaceExtents(node, range.lane, at, at + 1, std::move(filled));
+    if (end < back_end) filled.push_back(PartOf(back, end, back_end));
+    ReplaceExtents(node, range.lane, first, last, std::move(filled));
     unsealed_.emplace_back(node->id, range.count);
     touched_.push_back(node->id);
     filled_.push_back({node->id, range.lane, range.begin});

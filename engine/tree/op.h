@@ -35,7 +35,7 @@ enum class OpKind : uint16_t {
   kCreate = 2,  // branch: new id, other: model id; name, namespace.
   kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves.
   kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before. With a
-                // table: what it holds of the append.
+                // table: what it holds of the append. KV that begins beyond its lane leaves a gap.
   kRewind = 5,  // branch, node: where the head is then (0: nowhere), position: new length.
   kRename = 6,  // branch; name.
   kDrop = 7,    // branch.
@@ -44,7 +44,7 @@ enum class OpKind : uint16_t {
   kSeal = 10,  // other: snapshot table, position: its bytes; what it holds from now on.
   kEvict =
       11,      // branch that was chosen; sealed: what of its nodes loses its KV, to the lane's end.
-  kFill = 12,  // branch; lanes: KV of positions that had lost it, each range on one node.
+  kFill = 12,  // branch; lanes: KV of positions that lie nowhere, each range on one node.
   kKeep = 13,  // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
 };

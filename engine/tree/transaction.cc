@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "engine/tree/retention.h"
 #include "engine/tree/tree.h"
 
 namespace cairn::engine {
@@ -74,6 +75,8 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     std::vector<Extent>& extents = tree_->MutableNode(filled.node)->lanes[filled.lane].extents;
     const auto at = std::partition_point(extents.begin(), extents.end(),
                                          [&](const Extent& e) { return e.begin < filled.begin; });
+    // A later op of the batch may have cut it off.
+    if (at == extents.end() || at->place.known()) continue;
     at->place.log = location;
     at->prefix_bytes = location.bytes;
   }
@@ -291,8 +294,12 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
 }
 
 Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts) {
-  std::vector<uint64_t> ends(node->lanes.size());
-  for (size_t lane = 0; lane < ends.size(); ++lane) ends[lane] = node->lanes[lane].end;
+  const auto held = [](const Lane& lane) { return lane.end - lane.start - lane.absent; };
+  std::vector<uint64_t> ends(node->lanes.size()), held_before(ends);
+  for (size_t lane = 0; lane < ends.size(); ++lane) {
+    ends[lane] = node->lanes[lane].end;
+    held_before[lane] = held(node->lanes[lane]);
+  }
   // Of the states only the last that was there may have been replaced.
   const auto last = [](const std::vector<Mark>& marks) {
     return marks.empty() ? Mark() : marks.back();
@@ -340,7 +347,7 @@ Status Transaction::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   if (op.sealed.empty()) {
     uint64_t added = 0;  // Positions with KV.
     for (size_t lane = 1; lane < ends.size(); ++lane) {
-      added = std::max(added, node->lanes[lane].end - ends[lane]);
+      added = std::max(added, held(node->lanes[lane]) - held_before[lane]);
     }
     if (added > 0) unsealed_.emplace_back(node->id, added);
   }
@@ -368,13 +375,26 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, con
     if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
     return Status::Ok();
   }
-  if (range.lane >= node->lanes.size() || range.count == 0 || range.count > UINT32_MAX ||
-      range.begin != node->lanes[range.lane].end) {
+  const bool no_lane = range.lane >= node->lanes.size();
+  const bool gaps = !no_lane && range.lane != kTokenLane &&
+                    MayHaveGaps(tree_->models_.at(node->model)->groups[range.lane - 1]);
+  if (no_lane || range.count == 0 || range.count > UINT32_MAX ||
+      range.begin < node->lanes[range.lane].end ||
+      range.begin - node->lanes[range.lane].end > (gaps ? UINT32_MAX : 0)) {
     return Status(StatusCode::kCorruption, "append of branch #" + std::to_string(head->id) +
                                                ": lane " + std::to_string(range.lane) +
                                                " does not go on at " + std::to_string(range.begin));
   }
   Lane& lane = node->lanes[range.lane];
+  if (range.begin != lane.end) {
+    Extent gap{
+        .begin = lane.end, .count = static_cast<uint32_t>(range.begin - lane.end), .place = {}};
+    gap.place.table = kGapTable;
+    lane.extents.push_back(gap);
+    tree_->UseExtent(node, range.lane, gap, 1);
+  }
+  // Commit finds the others from the lane's end.
+  if (gaps && !place.known()) filled_.push_back({node->id, range.lane, range.begin});
   lane.extents.push_back({.begin = range.begin,
                           .count = static_cast<uint32_t>(range.count),
                           .op_index = op_index_,

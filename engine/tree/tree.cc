@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "engine/tree/fragment_layout.h"
+#include "engine/tree/retention.h"
 
 namespace cairn::engine {
 
@@ -137,7 +138,7 @@ void Tree::Count(const Node& node, int sign) {
   for (size_t i = 0; i < node.lanes.size(); ++i) {
     const Lane& lane = node.lanes[i];
     const uint64_t position_bytes = PositionBytes(node, i);
-    raw_bytes += (lane.end - lane.start - lane.evicted) * position_bytes;
+    raw_bytes += (lane.end - lane.start - lane.absent) * position_bytes;
     if (i == kTokenLane) {
       counts_.tokens += factor * (lane.end - lane.start);
       continue;
@@ -258,7 +259,9 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
     CAIRN_CHECK(range.lane < head->lengths.size());
     if (range.lane == kTokenLane) continue;
     const std::string group = "kv of group " + std::to_string(range.lane - 1);
-    if (range.begin != head->lengths[range.lane]) {
+    const LayerGroup& kept = FindModel(head->model)->groups[range.lane - 1];
+    if (range.begin < head->lengths[range.lane] ||
+        (range.begin > head->lengths[range.lane] && !MayHaveGaps(kept))) {
       return Bad(group + " begins at position " + std::to_string(range.begin) + "; " +
                  Describe(*head) + " has KV up to " + std::to_string(head->lengths[range.lane]));
     }
@@ -378,7 +381,9 @@ void Tree::NoteUnsealed(uint64_t id, uint64_t tokens) {
   const bool due = (seal_deltas_ != 0 && node->unsealed_deltas >= seal_deltas_) ||
                    (seal_tokens_ != 0 && node->unsealed_tokens >= seal_tokens_);
   if (!due && !node->seal_due) return;
-  const uint64_t token_bytes = models_.at(node->model)->token_bytes();
+  const ModelSpec& model = *models_.at(node->model);
+  uint64_t token_bytes = PositionKvBytes(model);            // Not of states, which are few,
+  if (token_bytes == 0) token_bytes = model.token_bytes();  // unless they are all there is.
   if (!node->seal_due) {
     seal_due_.push_back(node->id);
     node->seal_due = true;

@@ -44,19 +44,22 @@ class LsmIndex;
 
 namespace cairn::engine {
 
-// Instead of a table's number: nothing holds it any more. On disk.
+// Instead of a table's number: nothing holds it any more, or never did. On disk.
 inline constexpr uint64_t kEvictedTable = UINT64_MAX;
+inline constexpr uint64_t kGapTable = UINT64_MAX - 1;
 
 // Where content lies: in a record of the log, or, sealed, in a fragment of a snapshot table.
 struct Place {
   wal::Location log;          // Segment 0: not in the log, or not yet known (see Transaction).
-  uint64_t table = 0;         // Snapshot table, or kEvictedTable, else 0.
+  uint64_t table = 0;         // Snapshot table, or kEvictedTable, kGapTable, else 0.
   uint32_t positions = 0;     // Of the fragment.
   uint64_t stored_bytes = 0;  // Of the fragment.
 
   bool known() const { return log.segment != 0 || table != 0; }
   bool evicted() const { return table == kEvictedTable; }
-  bool in_table() const { return table != 0 && !evicted(); }
+  bool gap() const { return table == kGapTable; }
+  bool absent() const { return evicted() || gap(); }
+  bool in_table() const { return table != 0 && !absent(); }
   // What `count` positions of the fragment take up; never nothing, since a table of which nothing
   // is needed is deleted.
   uint64_t Share(uint64_t count) const {
@@ -79,7 +82,8 @@ struct Lane {
   uint64_t start = 0;  // What lies below is on the parent.
   uint64_t end = 0;
   std::vector<Extent> extents;  // Contiguous from start to end.
-  uint64_t evicted = 0;         // Positions that lie nowhere any more.
+  uint64_t absent = 0;          // Positions that lie nowhere...
+  uint64_t evicted = 0;         // ...and of these, those that did.
 };
 
 // A state (sampler, metadata) that belongs after `position` tokens.
@@ -282,7 +286,7 @@ class Tree {
                        uint64_t* node = nullptr) const;
   std::vector<ContentSpan> Spans(const Head& head, uint64_t begin, uint64_t end) const;
 
-  // The positions of a lane of the path that have lost their KV, in order, joined.
+  // The positions of a lane of the path that have no KV (any more), in order, joined.
   struct Hole {
     uint64_t node = 0;
     uint64_t begin = 0, end = 0;
@@ -296,7 +300,8 @@ class Tree {
                            Keep keep = {}) const;
   Result<Op> ResolveFork(uint64_t branch, uint64_t position, const std::string& name,
                          const std::string& ns, Keep keep = {}) const;
-  // `lanes` in any order with begin and count set; each must begin at the branch's lane length.
+  // `lanes` in any order with begin and count set; each must begin at the branch's lane length, or
+  // beyond it where the group may have gaps.
   Result<Op> ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
                            std::vector<ContentSpan> spans) const;
   Result<Op> ResolveRewind(uint64_t branch, uint64_t length) const;
@@ -531,7 +536,7 @@ class Transaction {
     uint64_t begin = 0;
   };
   std::vector<std::pair<uint64_t, uint64_t>> unsealed_;  // {node, tokens with new KV}
-  std::vector<Filled> filled_;  // Extents between others, whose place is not known yet.
+  std::vector<Filled> filled_;  // Extents beside gaps or between others, without a place yet.
   std::vector<uint64_t> left_;  // Nodes that lost a head or an edge.
 };
 

@@ -121,6 +121,7 @@ Status Tree::Insert(std::unique_ptr<Node> node) {
   node->use = &use->second;
   for (Lane& lane : node->lanes) {
     for (const Extent& extent : lane.extents) {
+      if (extent.place.absent()) lane.absent += extent.count;
       if (extent.place.evicted()) lane.evicted += extent.count;
     }
   }
@@ -188,6 +189,7 @@ void Tree::UseTable(const Place& place, uint64_t count, int sign) {
 
 void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
   const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
+  if (extent.place.absent()) node->lanes[lane].absent += factor * extent.count;
   if (extent.place.evicted()) node->lanes[lane].evicted += factor * extent.count;
   if (!extent.place.in_table()) return;
   UseTable(extent.place, extent.count, sign);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: an append is applied whole or refused in words; KV may lag behind the tokens, group by
-// group, and is served exactly as far as it was given.
+// group, and is served exactly as far as all groups have it.
 // Method: appends that are right, and every way to get one wrong; after each refusal the branch is
 // as it was.
 #include "tests/engine/engine_test.h"
@@ -53,21 +53,19 @@ TEST_P(AppendTest, KvLagsGroupByGroupAndCatchesUp) {
     }
     KvSet got(model_, Layout::kHnd, 0, 12);
     KvSet want(model_, Layout::kHnd, 0, 12);
-    want.Write(kSeed, 0, 12);
+    want.Write(kSeed, 0, 4);
     RestoreRequest request;
     request.into = got.View(0, 12);
     ASSERT_OK_ASSIGN(const RestoreResult result, chat_.Restore(request));
-    EXPECT_EQ((L{12, 12, 12, 4}), result.kv_ends);
-    for (const uint32_t group : {0u, 1u, 2u}) {
-      EXPECT_EQ(want.pool(group).memory(), got.pool(group).memory()) << group;
-    }
-    KvPool lagging(model_.groups[3], 3, Layout::kHnd, 0, 12);
-    lagging.Write(kSeed, 0, 4);
-    EXPECT_EQ(lagging.memory(), got.pool(3).memory()) << "nothing above kv_length is served";
+    EXPECT_EQ((L{4, 4, 4, 4}), result.kv_ends) << "one position for all groups";
+    EXPECT_TRUE(got == want) << "nothing above it is served";
+    EXPECT_EQ(4u, *chat_.RestorableLength());
+    KvSet none(model_, Layout::kHnd, 8, 4), untouched(model_, Layout::kHnd, 8, 4);
     request.begin = 8;
-    request.into = got.View(8, 4);
+    request.into = none.View(8, 4);
     ASSERT_OK_ASSIGN(const RestoreResult beyond, chat_.Restore(request));
-    EXPECT_EQ((L{12, 12, 12, 4}), beyond.kv_ends);
+    EXPECT_EQ((L{4, 4, 4, 4}), beyond.kv_ends);
+    EXPECT_TRUE(none == untouched);
   }
   ASSERT_OK(
       chat_.AppendSync(MakeDelta(ids(12, 30), kv.View({{12, 18}, {12, 18}, {12, 18}, {4, 26}}))));
@@ -159,21 +157,6 @@ TEST_P(AppendTest, ExpectedLengthSettlesRetries) {
   options.expected_length = 4;
   EXPECT_FAILS(chat_.AppendSync(MakeDelta(tokens), options), StatusCode::kConflict, "3 tokens");
   EXPECT_EQ(3u, *chat_.length());
-}
-
-// A model of states alone has nothing per position.
-TEST_P(AppendTest, StatesAreNotPositions) {
-  ModelSpec model = TokenModel("recurrent");
-  model.groups.push_back(LayerGroup::Recurrent(2, 64));
-  Branch branch = Create(Register(model), "recurrent");
-  const std::vector<TokenId> tokens = Tokens(1);
-  KvSet kv(model, Layout::kContiguous, 0, 1);
-  EXPECT_FAILS(branch.AppendSync(MakeDelta(tokens, kv.View(0, 1))), StatusCode::kInvalidArgument,
-               "keeps states");
-  WriteBatch batch;
-  batch.Append(branch, MakeDelta(tokens, kv.View(0, 1)));
-  EXPECT_FAILS(store_.Write(batch), StatusCode::kInvalidArgument, "keeps states");
-  ASSERT_OK(branch.AppendSync(MakeDelta(tokens)));
 }
 
 TEST_P(AppendTest, TokensAlone) {

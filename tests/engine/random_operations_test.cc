@@ -4,7 +4,10 @@
 // tokens, KV bytes, states; at once, and after being opened again.
 // Method: a random walk over all operations from a printed seed, single steps and batches, against
 // the reference model, in memory and on the simulated machine; also with a store that forgets every
-// branch as soon as it may, so that each is read from the index again and again.
+// branch as soon as it may, so that each is read from the index again and again. Once with groups
+// that keep everything, once with a group of every retention rule: there the KV of a position
+// follows from its token, so that whoever fills a gap in what branches share fills it alike.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -17,18 +20,24 @@ namespace {
 
 constexpr uint64_t kLengthMax = 60;
 constexpr size_t kBranchesMax = 24;
-// So many bring enough KV, as a rule, to go into a table of their own.
+// So many bring enough KV, as a rule, to go into a table of their own; of the hybrid model fewer.
 constexpr uint64_t kIngestBytes = 4096;
 constexpr uint64_t kIngestedTokens = 50;
-// About half of what the branches of a namespace would hold.
+constexpr uint64_t kHybridIngestedTokens = 14;
+// About half of what the branches of a namespace would hold, of the plain model and of the hybrid.
 constexpr uint64_t kNamespaceBytes = 24 << 10;
+constexpr uint64_t kHybridNamespaceBytes = 32 << 10;
+
+constexpr std::byte kBlank{0xEE};  // What a KvPool begins with.
 
 class RandomWalk {
  public:
-  RandomWalk(TestWorld* world, uint64_t seed, Options options)
+  RandomWalk(TestWorld* world, uint64_t seed, Options options, ModelSpec model_spec)
       : world_(world),
         random_(seed),
         options_(std::move(options)),
+        model_spec_(std::move(model_spec)),
+        hybrid_(std::any_of(model_spec_.groups.begin(), model_spec_.groups.end(), HasRule)),
         model_(model_spec_.groups.size()) {}
 
   void Run(int steps) {
@@ -37,7 +46,8 @@ class RandomWalk {
     ASSERT_OK(id);
     id_ = *id;
     // One of the two namespaces loses KV all the time.
-    ASSERT_OK(store_.SetNamespace("ns", {.max_bytes = kNamespaceBytes, .evict = Evict::kKv}));
+    const uint64_t max_bytes = hybrid_ ? kHybridNamespaceBytes : kNamespaceBytes;
+    ASSERT_OK(store_.SetNamespace("ns", {.max_bytes = max_bytes, .evict = Evict::kKv}));
     for (int step = 0; step < steps && !::testing::Test::HasFatalFailure(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       Step();
@@ -50,6 +60,7 @@ class RandomWalk {
     EXPECT_GT(ingests_, 0U);
     EXPECT_GT(evicted_, 0U);
     EXPECT_GT(filled_, 0U);
+    EXPECT_EQ(hybrid_, gaps_ > 0);
   }
 
  private:
@@ -106,10 +117,12 @@ class RandomWalk {
     model_.Create(static_cast<uint64_t>(made->id()), name, ns);
   }
 
+  static bool HasRule(const LayerGroup& group) { return group.retention.kind != Retention::kAll; }
+
   // What an append adds; kept until it was given.
   struct Added {
     std::vector<TokenId> tokens;
-    std::vector<uint64_t> kv_counts, kv_seeds;
+    std::vector<uint64_t> kv_begins, kv_counts, kv_seeds;  // Seed 0: that of each token.
     std::unique_ptr<KvSet> kv;
     const KvView* view = nullptr;
     std::optional<SamplerState> sampler;
@@ -120,7 +133,8 @@ class RandomWalk {
     }
   };
 
-  // KV for each group from its length on, with a random lag.
+  // KV for each group from its length on, with a random lag; with rules, also from beyond it, and
+  // for a Fill (`count` 0) from before it.
   Added DrawAppend(const ModelBranch& branch, uint64_t count) {
     Added added;
     for (uint64_t i = 0; i < count; ++i) added.tokens.push_back(static_cast<TokenId>(random_()));
@@ -131,13 +145,32 @@ class RandomWalk {
     const uint64_t end = branch.length() + count;
     added.kv = std::make_unique<KvSet>(model_spec_, layout, 0, end);
     std::vector<std::pair<uint64_t, uint64_t>> ranges;
-    for (size_t group = 0; group < model_.groups(); ++group) {
-      const uint64_t begin = branch.kv_length(group);
-      const uint64_t most = end - begin;
-      const uint64_t kv_count = Draw(4) == 0 ? Draw(most + 1) : most;
-      const uint64_t seed = random_();
-      added.kv->pool(static_cast<uint32_t>(group)).Write(seed, begin, begin + kv_count);
+    for (uint32_t group = 0; group < model_.groups(); ++group) {
+      uint64_t begin = branch.kv_length(group);
+      uint64_t kv_count = end - begin;
+      uint64_t seed = 0;
+      if (!HasRule(model_spec_.groups[group])) {
+        kv_count = Draw(4) == 0 ? Draw(kv_count + 1) : kv_count;
+        seed = random_();
+        added.kv->pool(group).Write(seed, begin, begin + kv_count);
+      } else {
+        if (model_spec_.groups[group].retention.kind == Retention::kPerRequest) {
+          kv_count = begin == 0 ? std::min<uint64_t>(end, 1) : 0;
+        } else if (Draw(2) == 0) {
+          if (count == 0) begin = Draw(begin + 1);
+          begin += Draw(end - begin + 1);
+          kv_count = Draw(3) == 0 ? Draw(end - begin + 1) : end - begin;
+        } else if (Draw(2) == 0) {
+          kv_count = 0;
+        }
+        const auto token_of = [&](uint64_t at) {
+          return at < branch.length() ? branch.positions[at].token
+                                      : added.tokens[at - branch.length()];
+        };
+        added.kv->pool(group).Write(token_of, begin, begin + kv_count);
+      }
       ranges.emplace_back(begin, kv_count);
+      added.kv_begins.push_back(begin);
       added.kv_counts.push_back(kv_count);
       added.kv_seeds.push_back(seed);
     }
@@ -150,10 +183,18 @@ class RandomWalk {
     return added;
   }
 
+  // It may be gathered later, and be refused then.
+  bool IsLarge(const Added& added) const {
+    uint64_t count = added.tokens.size();
+    for (const uint64_t kv_count : added.kv_counts) count = std::max(count, kv_count);
+    return count >= ingested_tokens_ / 3;
+  }
+
   void AddToModel(uint64_t id, const Added& added) {
     model_.Append(id, added.tokens);
     for (size_t group = 0; group < model_.groups(); ++group) {
-      model_.AddKv(id, group, added.kv_counts[group], added.kv_seeds[group]);
+      model_.AddKv(id, group, added.kv_begins[group], added.kv_counts[group],
+                   added.kv_seeds[group]);
     }
     ModelBranch& branch = model_.branches().at(id);
     if (added.sampler.has_value()) branch.samplers[branch.length()] = added.sampler->philox_seed;
@@ -164,7 +205,7 @@ class RandomWalk {
     const ModelBranch& branch = model_.branches().at(id);
     if (branch.length() >= kLengthMax) return Rewind();
     const uint64_t count = Draw(3) == 0    ? 1 + Draw(12)
-                           : Draw(12) == 0 ? kIngestedTokens + Draw(20)
+                           : Draw(12) == 0 ? ingested_tokens_ + Draw(20)
                                            : 1;
     const Added added = DrawAppend(branch, count);
     AppendOptions options;
@@ -178,7 +219,7 @@ class RandomWalk {
       auto ticket = Handle(id).Append(added.delta(), options);
       if (!ticket.ok() && ticket.status().code() == StatusCode::kBusy) return;
       ASSERT_OK(ticket);
-      if (!ticket->released() || count >= kIngestedTokens || Draw(4) == 0) {
+      if (!ticket->released() || IsLarge(added) || Draw(4) == 0) {
         const Status waited = ticket->Wait();
         if (waited.code() == StatusCode::kBusy) return;  // For want of room; nothing was applied.
         ASSERT_OK(waited);
@@ -213,9 +254,7 @@ class RandomWalk {
     ModelBranch& branch = model_.branches().at(id);
     for (size_t group = 0; group < model_.groups(); ++group) {
       ASSERT_LE(info->kv_lengths[group], branch.kv_length(group));
-      for (uint64_t at = info->kv_lengths[group]; at < branch.length(); ++at) {
-        branch.positions[at].kv[group].reset();
-      }
+      branch.CutKv(group, info->kv_lengths[group]);
     }
   }
 
@@ -330,32 +369,11 @@ class RandomWalk {
     }
     const uint64_t begin = Draw(2) == 0 ? 0 : Draw(want.length() + 1);
     const uint64_t end = Draw(2) == 0 ? want.length() : begin + Draw(want.length() - begin + 1);
-    std::vector<TokenId> ids(end - begin);
-    KvSet got(model_spec_, Layout::kHnd, begin, end - begin);
-    KvSet image(model_spec_, Layout::kHnd, begin, end - begin);
-    RestoreRequest request;
-    request.begin = begin;
-    request.end = end;
-    request.tokens = ids;
-    request.into = got.View(begin, end - begin);
-    auto restored = branch.Restore(request);
-    if (restored.status().code() == StatusCode::kEvicted) {
-      ++evicted_;
-      request.into = nullptr;
-      restored = branch.Restore(request);
-      if (Draw(2) == 0) {
-        ASSERT_NO_FATAL_FAILURE(FillAnew(id));
-      }
+    bool missing = false;
+    ASSERT_NO_FATAL_FAILURE(CompareContent(branch, want, begin, end, &missing));
+    if (missing && Draw(2) == 0) {
+      ASSERT_NO_FATAL_FAILURE(FillAnew(id));
     }
-    ASSERT_OK(restored);
-    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(want.positions[begin + i].token, ids[i]);
-    for (uint32_t group = 0; request.into != nullptr && group < model_.groups(); ++group) {
-      const uint64_t kv_end = std::min(end, want.kv_length(group));
-      if (kv_end <= begin) continue;
-      image.pool(group).Write([&](uint64_t at) { return *want.positions[at].kv[group]; }, begin,
-                              kv_end);
-    }
-    ASSERT_TRUE(got == image) << "branch " << id << " [" << begin << ", " << end << ")";
     const uint64_t position = Draw(want.length() + 1);
     const auto sampler = branch.SamplerAt(position);
     const auto state = want.samplers.upper_bound(position);
@@ -368,6 +386,73 @@ class RandomWalk {
     }
   }
 
+  // Ids and KV of [begin, end). `missing`: some KV that is needed is not there; then what can be
+  // restored instead is compared.
+  void CompareContent(const Branch& branch, const ModelBranch& want, uint64_t begin, uint64_t end,
+                      bool* missing) {
+    // Positions apart, so that each can be looked at.
+    const Layout layout = hybrid_ ? Layout::kTokenMajor : Layout::kHnd;
+    const uint64_t length = want.CommonLength(model_spec_, end);
+    ASSERT_OK_ASSIGN(const uint64_t restorable, branch.RestorableLength(end));
+    ASSERT_LE(restorable, length);
+    std::vector<TokenId> ids(end - begin);
+    KvSet got(model_spec_, layout, begin, end - begin);
+    RestoreRequest request;
+    request.begin = begin;
+    request.end = end;
+    request.tokens = ids;
+    request.into = got.View(begin, end - begin);
+    auto restored = branch.Restore(request);
+    if (restored.status().code() == StatusCode::kEvicted) {
+      *missing = true;
+      ASSERT_OK_ASSIGN(const auto holes, branch.EvictedKv(begin, end));
+      ASSERT_FALSE(holes.empty());
+      for (const KvHole& hole : holes) {
+        ++(want.positions[hole.begin].kv[hole.group].has_value() ? evicted_ : gaps_);
+      }
+      ASSERT_OK_ASSIGN(const uint64_t instead, branch.RestorableLength(end));
+      const bool matters = std::any_of(holes.begin(), holes.end(), [&](const KvHole& hole) {
+        return hole.begin < length && !model_spec_.groups[hole.group].optional;
+      });
+      if (matters) {
+        ASSERT_LT(instead, length);
+      }
+      request.into = nullptr;
+      restored = branch.Restore(request);
+      if (matters && begin == 0) {
+        ASSERT_NO_FATAL_FAILURE(CompareContent(branch, want, 0, instead, missing));
+      }
+    } else if (begin == 0) {
+      ASSERT_EQ(length, restorable);
+    }
+    ASSERT_OK(restored);
+    for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(want.positions[begin + i].token, ids[i]);
+    if (request.into == nullptr) return;
+    KvSet image(model_spec_, layout, begin, end - begin);
+    for (uint32_t group = 0; group < model_.groups(); ++group) {
+      const LayerGroup& spec = model_spec_.groups[group];
+      const uint64_t kv_end = std::min(length, want.kv_length(group));
+      if (!spec.optional) {
+        ASSERT_EQ(length, restored->kv_ends[group]);
+      }
+      for (uint64_t at = begin; at < kv_end; ++at) {
+        if (HasRule(spec) && !NeedsRow(spec, length, at) && IsBlank(spec, got.pool(group), at))
+          continue;
+        // Not given for this branch, but filled in for one that it shares the position with.
+        const uint64_t seed = want.positions[at].kv[group].value_or(0);
+        image.pool(group).Write(seed == 0 ? want.positions[at].token : seed, at, at + 1);
+      }
+    }
+    ASSERT_TRUE(got == image) << "[" << begin << ", " << end << ") at " << length;
+  }
+
+  // Of a pool whose positions lie one after another.
+  static bool IsBlank(const LayerGroup& group, const KvPool& pool, uint64_t position) {
+    const auto bytes = static_cast<ptrdiff_t>(group.token_bytes());
+    const auto at = pool.memory().begin() + static_cast<ptrdiff_t>(position - pool.first()) * bytes;
+    return std::all_of(at, at + bytes, [](std::byte byte) { return byte == kBlank; });
+  }
+
   // Gives all KV that the branch has had; what was not evicted is left alone.
   void FillAnew(uint64_t id) {
     const ModelBranch& want = model_.branches().at(id);
@@ -375,14 +460,26 @@ class RandomWalk {
     std::vector<std::pair<uint64_t, uint64_t>> ranges;
     for (uint32_t group = 0; group < model_.groups(); ++group) {
       const uint64_t end = want.kv_length(group);
-      kv.pool(group).Write([&](uint64_t at) { return *want.positions[at].kv[group]; }, 0, end);
+      kv.pool(group).Write(
+          [&](uint64_t at) {
+            const uint64_t seed = want.positions[at].kv[group].value_or(0);
+            return seed == 0 ? want.positions[at].token : seed;
+          },
+          0, end);
       ranges.emplace_back(0, end);
     }
     std::vector<GroupView> groups;
     for (const GroupView& view : kv.View(ranges)->groups) {
       if (view.count != 0) groups.push_back(view);
     }
-    ASSERT_OK(Handle(id).Fill({.groups = groups}));
+    const Status status = Handle(id).Fill({.groups = groups});
+    // Gaps that are filled may be more than the namespace can hold; what came before is there.
+    if (hybrid_ && status.code() == StatusCode::kNoSpace) return;
+    ASSERT_OK(status);
+    for (uint32_t group = 0; group < model_.groups(); ++group) {
+      if (!HasRule(model_spec_.groups[group])) continue;
+      model_.AddKv(id, group, 0, want.kv_length(group), 0);
+    }
     ++filled_;
   }
 
@@ -406,13 +503,13 @@ class RandomWalk {
   TestWorld* const world_;
   std::mt19937_64 random_;
   const Options options_;
-  const ModelSpec model_spec_ = [] {
-    ModelSpec spec = TinyModel();
-    spec.groups.push_back(LayerGroup::Mla(1, 12, 4, Dtype::kBf16));
-    return spec;
-  }();
+  const ModelSpec model_spec_;
+  const bool hybrid_;
+  const uint64_t ingested_tokens_ = hybrid_ ? kHybridIngestedTokens : kIngestedTokens;
   ModelId id_{};
-  uint64_t ingests_ = 0, evicted_ = 0, filled_ = 0;
+  // What restores failed for: the model has it, so it was evicted; the model has not.
+  uint64_t evicted_ = 0, gaps_ = 0;
+  uint64_t ingests_ = 0, filled_ = 0;
   Store store_;
   ReferenceModel model_;
 };
@@ -422,6 +519,12 @@ uint64_t Seed() {
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 0) : 20'261'121;
   std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   return seed;
+}
+
+ModelSpec PlainModel() {
+  ModelSpec model = TinyModel();
+  model.groups.push_back(LayerGroup::Mla(1, 12, 4, Dtype::kBf16));
+  return model;
 }
 
 class RandomOperationsTest
@@ -437,8 +540,9 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomOperationsTest,
                                   std::to_string(std::get<2>(test.param));
                          });
 
-TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
-  const auto& [name, joined, replayed] = GetParam();
+void Walk(const std::tuple<std::string, uint32_t, uint64_t>& param, const ModelSpec& model,
+          int steps) {
+  const auto& [name, joined, replayed] = param;
   const uint64_t seed = Seed();
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
@@ -446,7 +550,15 @@ TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
   options.direct_ingest_bytes = kIngestBytes;
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
-  RandomWalk(world.get(), seed + joined, options).Run(name == "memory" ? 6'000 : 3'000);
+  RandomWalk(world.get(), seed + joined, options, model).Run(name == "memory" ? 2 * steps : steps);
+}
+
+TEST_P(RandomOperationsTest, TheStoreShowsWhatTheModelShows) {
+  Walk(GetParam(), PlainModel(), 3'000);
+}
+
+TEST_P(RandomOperationsTest, AHybridModelIsRestoredAtOnePosition) {
+  Walk(GetParam(), EveryRuleModel(), 3'000);
 }
 
 }  // namespace

@@ -49,6 +49,25 @@ ModelSpec HybridModel(const std::string& name) {
   return model;
 }
 
+ModelSpec EveryRuleModel(const std::string& name) {
+  ModelSpec model = TinyModel(name);
+  model.groups.push_back(LayerGroup::SlidingWindow(1, 1, 6, Dtype::kF32, 6, 2));
+  LayerGroup chunks = LayerGroup::FullAttention(1, 2, 4, Dtype::kBf16);
+  chunks.name = "chunks";
+  chunks.retention = {.kind = Retention::kChunkLocal, .window = 0, .sinks = 0, .chunk = 8};
+  model.groups.push_back(std::move(chunks));
+  model.groups.push_back(LayerGroup::Recurrent(2, 40));
+  LayerGroup encoder = LayerGroup::Recurrent(1, 100);
+  encoder.name = "encoder";
+  encoder.retention.kind = Retention::kPerRequest;
+  model.groups.push_back(std::move(encoder));
+  LayerGroup guesses = LayerGroup::Mla(1, 8, 0, Dtype::kBf16);
+  guesses.name = "guesses";
+  guesses.optional = true;
+  model.groups.push_back(std::move(guesses));
+  return model;
+}
+
 ModelSpec WideModel(const std::string& name) {
   ModelSpec model;
   model.identity.name = name;

@@ -33,6 +33,8 @@ ModelSpec TinyModel(const std::string& name = "tiny");
 // Four groups: full attention, sliding window, MLA with a rotary part, and quantised KV with planes
 // of scales whose heads and rows differ.
 ModelSpec HybridModel(const std::string& name = "hybrid");
+// A group of every retention rule, small enough for short branches, and one that is optional.
+ModelSpec EveryRuleModel(const std::string& name = "every rule");
 // 8 KiB a token.
 ModelSpec WideModel(const std::string& name = "wide");
 ModelSpec TokenModel(const std::string& name = "tokens");

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/kv_pool.h"
+#include "tests/support/test_store.h"
 #include "tests/tools/cli_fixture.h"
 
 namespace cairn::testing {
@@ -303,6 +305,26 @@ TEST_F(CliTest, ListsByNamespacePrefixAndPage) {
   const std::string text = Output({"ls", store_, "--limit", "2"});
   EXPECT_TRUE(text.starts_with("BRANCH  ID  TOKENS  KV  MODEL   UPDATED\n")) << text;
   EXPECT_NE(text.find("more: --cursor "), std::string::npos) << text;
+}
+
+TEST_F(CliTest, ShowsUpToWhereAHybridModelCanBeRestored) {
+  {
+    Store store = OpenStore();
+    const ModelSpec spec = EveryRuleModel();
+    const auto model = store.RegisterModel(spec);
+    ASSERT_TRUE(model.ok());
+    auto branch = store.CreateBranch(*model, {.name = "chat"});
+    ASSERT_TRUE(branch.ok());
+    const std::vector<TokenId> tokens = Tokens(1);
+    KvSet kv(spec, Layout::kContiguous, 0, 1);
+    kv.Write(7, 0, 1);
+    ASSERT_TRUE(branch->AppendSync({.tokens = tokens, .kv = kv.View(0, 1)}).ok());
+    ASSERT_TRUE(branch->AppendSync({.tokens = tokens}).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  EXPECT_EQ(JsonOutput({"show", store_, "chat"})["restorable"], 1);
+  const std::string text = Output({"show", store_, "chat"});
+  EXPECT_NE(text.find("restorable up to 1\n"), std::string::npos) << text;
 }
 
 TEST_F(CliTest, ShowsWhatTheLibraryWrote) {

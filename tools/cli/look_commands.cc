@@ -162,6 +162,9 @@ void PrintShow(const Json& show) {
                     std::to_string(show["model"].get<uint64_t>()) + ")");
   line("tokens", std::to_string(show["length"].get<uint64_t>()));
   if (!show["kv_lengths"].empty()) line("kv", compact(show["kv_lengths"]));
+  if (show.contains("restorable")) {
+    line("restorable", "up to " + std::to_string(show["restorable"].get<uint64_t>()));
+  }
   if (!show["evicted_kv"].empty()) line("evicted", compact(show["evicted_kv"]));
   for (const Json& loss : show["lossy"]) line("lossy", loss);
   line("created", TimeText(show["created_at_ns"]));
@@ -200,12 +203,17 @@ Result<int> RunShow(const BranchArguments& arguments, bool json) {
   }
   show["model_name"] = ModelName(store, info.model);
   show["lossy"] = Json::array();
+  bool has_rules = false;
   for (const ModelInfo& model : store.Models()) {
     if (model.id != info.model) continue;
     for (const LayerGroup& group : model.spec.groups) {
       const std::string loss = LossText(group);
       if (!loss.empty()) show["lossy"].push_back(group.name + loss);
+      has_rules |= group.retention.kind != Retention::kAll;
     }
+  }
+  if (has_rules) {
+    CAIRN_ASSIGN_OR_RETURN(show["restorable"], branch.RestorableLength());
   }
   show["path"] = Json::array();
   for (const PathStep& step : path) {
@@ -314,7 +322,7 @@ void AddLookCommands(CLI::App& app, Session& session) {
       AddCommand(app, session, "show",
                  "Everything about one branch\n\n"
                  "Its path through the tree, content spans, and the newest sampler state and\n"
-                 "metadata.",
+                 "metadata; for a hybrid model, up to where it can be restored.",
                  "  cairn show state chat-42\n"
                  "  cairn show state '#17' --json",
                  show, RunShow);

@@ -9,6 +9,10 @@
 // token_length and kv_length: a sampled token has no KV before the next forward pass, so each layer
 // group has a KV length that may lag behind the tokens. KV of a position is written once, with its
 // token or later, in order. Nothing at or above kv_length is ever served.
+//
+// Hybrid models: a group whose retention rule is not kAll (cairn/model.h) may have gaps, positions
+// that were never given KV: an append leaves out what the rule does not need. All groups are
+// restored at one position; see Restore and RestorableLength.
 #pragma once
 
 #include <atomic>
@@ -66,7 +70,10 @@ struct AppMetadata {
 // What one append adds; atomic. Pointers may be null.
 struct Delta {
   std::span<const TokenId> tokens{};
-  const KvView* kv = nullptr;  // Each group from its kv_length on; may lag behind the tokens.
+  // Each group from its kv_length on; may lag behind the tokens. A group whose rule is not kAll may
+  // also begin beyond its kv_length: what lies between is left out, a gap, and kv_length is then
+  // where this view ends. A kPerRequest group: position 0 alone, once.
+  const KvView* kv = nullptr;
   const SamplerState* sampler = nullptr;  // As it is after the last of these tokens.
   const AppMetadata* metadata = nullptr;
   std::span<const ContentSpan> spans{};  // Within the new tokens.
@@ -131,8 +138,18 @@ struct RestoreRequest {
   uint64_t begin = 0;
   uint64_t end = UINT64_MAX;    // The branch's length.
   std::span<TokenId> tokens{};  // Room for end - begin ids, or empty.
-  // Groups and layers wanted, and for which positions each GroupView has room; those within
-  // [begin, end) and below the group's kv_length are restored.
+  // Groups and layers wanted, and for which positions each GroupView has room. Restored are those
+  // within [begin, L), where L is the largest position <= end that every group of the model reaches
+  // that is not optional: the smallest kv_length, but a kChunkLocal group need not reach a
+  // beginning of a chunk, and a kPerRequest group reaches everything. An optional group of the view
+  // is restored up to L or to where it reaches itself. So whoever restores a branch in several
+  // calls gives all of them the same `end`.
+  //
+  // Of what there is room for, what the group's rule needs at L must be there (else kEvicted); the
+  // rest is restored where it is there, and where it is not the memory is left as it was. A
+  // kCheckpoint group with room in [begin, end) must have room for the row of position L - 1, if
+  // that is not below begin (else kInvalidArgument, naming L). RestorableLength tells which `end`
+  // to ask for.
   const KvView* into = nullptr;
   uint64_t timeout_ns = UINT64_MAX;
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
@@ -146,8 +163,10 @@ struct LayerProgress {
 };
 
 struct RestoreResult {
-  uint64_t begin = 0, end = 0;        // Tokens.
-  std::vector<uint64_t> kv_ends{};    // Per group of the view: KV is in place up to here.
+  uint64_t begin = 0, end = 0;  // Tokens.
+  // Per group of the view: KV is in place up to here. Where there is room enough this is one
+  // position for all groups that are not optional: the L of RestoreRequest::into.
+  std::vector<uint64_t> kv_ends{};
   uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
   // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
   // differ from what was appended (cairn/model.h). 0: every bit is as it was appended.
@@ -163,10 +182,12 @@ class Draft {
   explicit Draft(std::shared_ptr<DraftState> state) : state_(std::move(state)) {}
   // Copies one layer of the positions that the view describes; of each (group, layer) they go on
   // from, or repeat, what was staged, from the group's kv_length on. The view's planes have exactly
-  // one layer base each. Nothing is kept of the view.
+  // one layer base each. Nothing is kept of the view. kInvalidArgument for groups that keep states
+  // (kCheckpoint, kPerRequest): these are given to Commit.
   Status Put(uint32_t layer, const GroupView& view);
   // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
-  // (accepted speculation); KV of a group counts as far as all its layers were Put. Ends the draft,
+  // (accepted speculation); KV of a group counts as far as all its layers were Put. Of `delta.kv`
+  // only groups that keep states may be given, as to Append, borrowed likewise. Ends the draft,
   // unless it fails: then nothing was applied and it may be tried again. kConflict when the branch
   // was changed since BeginAppend, since what was Put would belong to other tokens.
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
@@ -202,15 +223,21 @@ class Branch {
   // Staging for positions [length, length + positions). kBusy when staging memory is used up,
   // kInvalidArgument when it could never hold so many.
   Result<Draft> BeginAppend(uint64_t positions);
-  // Attaches recomputed KV to positions that have none: from a group's kv_length on, and those that
-  // were evicted (EvictedKv). Of the view what lies below kv_length and is there already is left
+  // Attaches recomputed KV to positions that have none: from a group's kv_length on (or beyond, as
+  // in Delta::kv), and those that were evicted (EvictedKv) or left out. So a state may be given for
+  // a position that had none. Of the view what lies below kv_length and is there already is left
   // alone, so that the KV of a whole prefix may be given; up to kv_length the bytes must be those
   // of the branch's own tokens, which nobody can check. What goes beyond kv_length is one delta;
-  // evicted positions come back in steps, each of them atomic: when one fails, or in a crash, those
-  // before it are there. Branches that share the positions get them as well.
+  // positions below it get theirs in steps, each of them atomic: when one fails, or in a crash,
+  // those before it are there. Branches that share the positions get them as well.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
-  // What of [begin, end) was evicted, by group and position.
+  // What of [begin, end) was evicted, by group and position. Of a group whose rule is not kAll:
+  // what a restore of [begin, end) needs and misses, evicted or never given.
   Result<std::vector<KvHole>> EvictedKv(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
+  // The largest position <= at_most, and <= length(), at which every group of the model that is not
+  // optional has what its rule needs: what Restore can deliver with this `end`; 0: none. Reads no
+  // content, so damage is not noticed. A model without groups: its tokens.
+  Result<uint64_t> RestorableLength(uint64_t at_most = UINT64_MAX) const;
   Status SetKeep(const Keep& keep, Durability durability = Durability::kProcess);
 
   // A new branch with this one's first `position` tokens. Constant time; no data is copied. It
@@ -226,7 +253,8 @@ class Branch {
 
   // Blocking. On failure the target's contents are undefined and nothing was reported good beyond
   // `progress`. kCorruption names file, offset and the longest restorable prefix; kEvicted the
-  // positions that are missing (EvictedKv) and that prefix, before anything was read.
+  // positions that are missing (EvictedKv) and up to which position it would work, before anything
+  // was read.
   Result<RestoreResult> Restore(const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
   // The request's spans and views are borrowed until the ticket is done.

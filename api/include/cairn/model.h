@@ -71,13 +71,20 @@ struct Plane {
   bool operator==(const Plane&) const = default;
 };
 
-// Which positions a group keeps.
+// What of a group's rows whoever goes on after L tokens needs. A row is what all layers and planes
+// hold of one position. For L = 0 nothing is needed.
+//
+// Appends may leave out rows that are not needed (Delta::kv); rows that were given stay until they
+// are evicted or cut, whatever the rule says. An engine that keeps more than a rule asks for may
+// simply give it.
 enum class Retention : uint8_t {
-  kAll = 1,
-  kWindow = 2,      // The newest `window` positions and the first `sinks`.
-  kChunkLocal = 3,  // Those since the last multiple of `chunk`.
-  kCheckpoint = 4,  // One state at a position, nothing per token.
-  kPerRequest = 5,  // One state for the whole request (an encoder's output).
+  kAll = 1,         // Rows [0, L).
+  kWindow = 2,      // The newest `window` rows, [L - window, L), and the first `sinks`.
+  kChunkLocal = 3,  // Rows since the last multiple of `chunk`, [L - L % chunk, L).
+  // A recurrent state. The state after L tokens is row L - 1; other rows are states after fewer
+  // tokens. A branch can be restored after those numbers of tokens that it has a state of.
+  kCheckpoint = 4,
+  kPerRequest = 5,  // One state for the whole request (an encoder's output): row 0.
 };
 
 struct RetentionRule {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How far a branch can be restored: a position at which every group has what its retention rule
+// asks for (engine/tree/retention.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+// The stretches of a lane of a branch that lie somewhere, from the end backwards. Walks the path
+// once, whatever is asked. REQUIRES: the path stays in memory, and as it is.
+class PresentRuns {
+ public:
+  PresentRuns(const Tree& tree, const Head& head, uint32_t lane, uint64_t end);
+  struct Run {
+    uint64_t begin = 0, end = 0;
+  };
+  // The last one that begins below `limit`, up to there; nothing: there is none. No limit may be
+  // larger than the one before it.
+  std::optional<Run> Below(uint64_t limit);
+
+ private:
+  struct Piece {
+    Run run;
+    bool present = false;
+  };
+  std::optional<Piece> NextPiece();
+
+  const Tree& tree_;
+  const Node* node_;
+  const uint32_t lane_;
+  uint64_t limit_;                // Of what was not looked at yet.
+  std::optional<size_t> extent_;  // Of node_, behind the next one.
+  Run run_;
+};
+
+// Not a position.
+inline constexpr uint64_t kGroupIsNotNeeded = UINT64_MAX;
+
+// Under the commit lock. The largest length <= at_most at which every group has what it needs. What
+// lies below from[group] counts as there; groups with kGroupIsNotNeeded are not asked.
+// REQUIRES: at_most <= the branch's length.
+uint64_t RestorableLength(const Tree& tree, const Head& head, uint64_t at_most,
+                          std::span<const uint64_t> from);
+// Of every group that is not optional, from 0 on.
+uint64_t RestorableLength(const Tree& tree, const Head& head, uint64_t at_most);
+
+}  // namespace cairn::engine
