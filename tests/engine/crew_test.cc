@@ -19,6 +19,9 @@ namespace {
 class CrewTest : public ::testing::TestWithParam<size_t> {
  protected:
   io::World world_ = io::MakeMemoryWorld();
+  // Before the threads that use them.
+  std::atomic<int> held_{0};
+  io::Event go_on_{*world_.scheduler};
   io::Executor executor_{*world_.scheduler, "crew", 3};
   Crew crew_{*world_.scheduler, &executor_, GetParam()};
 };
@@ -51,12 +54,10 @@ TEST_P(CrewTest, ErrorsAreTold) {
 }
 
 TEST_P(CrewTest, HelpersWithoutAThreadAreNotWaitedFor) {
-  std::atomic<int> held{0};
-  io::Event go_on(*world_.scheduler);
   for (int i = 0; i < 3; ++i) {
-    executor_.Post([&] {
-      ++held;
-      go_on.Wait();
+    executor_.Post([this] {
+      ++held_;
+      go_on_.Wait();
     });
   }
   int sum = 0;
@@ -65,8 +66,8 @@ TEST_P(CrewTest, HelpersWithoutAThreadAreNotWaitedFor) {
         crew_.Run([] { return Status::Ok(); }, 10, [&](size_t) { return ++sum, Status::Ok(); }));
   }
   EXPECT_EQ(1000, sum) << "all on this thread";
-  while (held.load() != 3) world_.scheduler->Sleep(100'000);
-  go_on.Set();
+  while (held_.load() != 3) world_.scheduler->Sleep(100'000);
+  go_on_.Set();
 }
 
 }  // namespace

@@ -78,8 +78,10 @@ struct Plane {
 // are evicted or cut, whatever the rule says. An engine that keeps more than a rule asks for may
 // simply give it.
 enum class Retention : uint8_t {
-  kAll = 1,         // Rows [0, L).
-  kWindow = 2,      // The newest `window` rows, [L - window, L), and the first `sinks`.
+  kAll = 1,  // Rows [0, L).
+  // The newest `window` rows, [L - window, L), and the first `sinks`. A view is one stretch of
+  // rows: sinks that do not touch the window come in an append, or a Fill, of their own.
+  kWindow = 2,
   kChunkLocal = 3,  // Rows since the last multiple of `chunk`, [L - L % chunk, L).
   // A recurrent state. The state after L tokens is row L - 1; other rows are states after fewer
   // tokens. A branch can be restored after those numbers of tokens that it has a state of.
