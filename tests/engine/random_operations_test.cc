@@ -47,9 +47,14 @@ class RandomWalk {
     EXPECT_TRUE(options_.tree_memory_bytes != 0 || store_.Metrics().tree_loads > 0);
     Open();
     CompareAll();
+    auto verified = store_.Verify(VerifyLevel::kAll);
+    ASSERT_OK(verified);
+    EXPECT_TRUE(verified->damages.empty()) << verified->damages.front().what;
     EXPECT_GT(ingests_, 0U);
     EXPECT_GT(evicted_, 0U);
     EXPECT_GT(filled_, 0U);
+    std::printf("nodes joined: %llu\n", static_cast<unsigned long long>(joined_));
+    EXPECT_GT(joined_, 0U);
   }
 
  private:
@@ -57,7 +62,10 @@ class RandomWalk {
   Durability DrawDurability() { return static_cast<Durability>(Draw(20) == 0 ? 2 : Draw(2)); }
 
   void Open() {
-    if (store_.core() != nullptr) ingests_ += store_.Metrics().ingests;
+    if (store_.core() != nullptr) {
+      ingests_ += store_.Metrics().ingests;
+      joined_ += store_.Metrics().joined_nodes;
+    }
     ASSERT_OK(store_.Close());
     auto opened = world_->Open(options_);
     ASSERT_OK(opened);
@@ -86,7 +94,7 @@ class RandomWalk {
       case 7: return Fill();
       case 8: return Batch();
       case 9: return Compare(Pick());
-      case 10: return Draw(40) == 0 ? Open() : Draw(20) == 0 ? Compact() : Compare(Pick());
+      case 10: return Draw(40) == 0 ? Open() : Draw(6) == 0 ? Compact() : Compare(Pick());
       default: return Append();
     }
   }
@@ -412,7 +420,7 @@ class RandomWalk {
     return spec;
   }();
   ModelId id_{};
-  uint64_t ingests_ = 0, evicted_ = 0, filled_ = 0;
+  uint64_t ingests_ = 0, joined_ = 0, evicted_ = 0, filled_ = 0;
   Store store_;
   ReferenceModel model_;
 };
