@@ -340,6 +340,8 @@ class StoreCore final : public wal::LogObserver,
   Status GiveBack(bool all, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
+  Result<bool> Join(uint64_t node);
+  Result<uint64_t> JoinAround(uint64_t node);
   Status RewriteEmptiest(bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
@@ -454,7 +456,8 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> cached_frames{0}, cached_bytes{0};
     std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
-    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0};
+    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
+        joined_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};

@@ -109,6 +109,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      "Segments of the log that were given back.", &M::retired_segments},
     {"rewritten_tables", "cairn_rewritten_tables_total", "", kCounter,
      "Tables rewritten because little of them was needed.", &M::rewritten_tables},
+    {"joined_nodes", "cairn_joined_nodes_total", "", kCounter,
+     "Nodes that were taken in by their only child.", &M::joined_nodes},
     {"ingests", "cairn_ingests_total", "", kCounter,
      "Appends that went into a table of their own instead of the log.", &M::ingests},
     {"ingested_bytes", "cairn_ingested_bytes_total", "", kCounter,

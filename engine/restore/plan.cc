@@ -110,7 +110,7 @@ void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begi
                RestorePlan* plan) {
   const Place& place = extent.place;
   if (place.table != 0) {
-    plan->sealed.push_back({place.table, node, lane, begin, end});
+    plan->sealed.push_back({place.table, place.FragmentNode(node), lane, begin, end});
     return;
   }
   const uint32_t read_bytes = lane == kTokenLane ? extent.prefix_bytes : place.log.bytes;

@@ -33,7 +33,7 @@ struct RecordJob {
 // Positions wanted of one fragment.
 struct SealedPiece {
   uint64_t table = 0;
-  uint64_t node = 0;
+  uint64_t node = 0;  // As the fragment says.
   uint32_t lane = 0;
   uint64_t begin = 0, end = 0;
 };

@@ -500,7 +500,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
                                                     const engine::Mark& mark,
                                                     const engine::RecordStage* stage) {
   if (mark.place.table != 0) {
-    const engine::SealedPiece piece{mark.place.table, node,
+    const engine::SealedPiece piece{mark.place.table, mark.place.FragmentNode(node),
                                     sampler ? engine::kSamplerLane : engine::kMetadataLane,
                                     mark.position, mark.position + 1};
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));

@@ -7,6 +7,7 @@
 // in turns.
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "base/core/align.h"
 #include "base/core/check.h"
@@ -149,8 +150,6 @@ Status StoreCore::SealUpTo(uint64_t segment) {
     tree_.KeepLogged();  // What is logged from here on is not looked at.
   }
   const Kept kept{this};
-  std::sort(nodes.begin(), nodes.end());
-  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const engine::Place& place) {
     return place.log.segment != 0 && place.log.segment <= segment;
   }));
@@ -170,11 +169,12 @@ Status StoreCore::SealDue() {
     if (tree_.seal_due_bytes() < engine::kSealDueBytes) return Status::Ok();
     nodes = tree_.TakeSealDue();
   }
-  std::sort(nodes.begin(), nodes.end());
   return SealPlaces(nodes, [](const engine::Place& place) { return place.log.segment != 0; });
 }
 
-// What of these nodes (ascending) lies at a wanted place moves into new tables.
+// What of these nodes lies at a wanted place moves into new tables; where nothing but one child is
+// left of a node, as that child's. Ascending, as the fragments of a table are: a child's number is
+// greater than its parent's.
 Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
                              const std::function<bool(const engine::Place&)>& wanted) {
   // Nodes stay in memory from where they are looked at to where they are told of their table.
@@ -191,23 +191,28 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
   std::vector<Tree::SealSource> sources;
   const uint64_t table_bytes_max = TableRawBytesMax();
   uint64_t bytes = 0;
-  for (size_t i = 0; i < nodes.size(); ++i) {
+  std::set<uint64_t> left(nodes.begin(), nodes.end());
+  while (!left.empty()) {
+    const uint64_t node = left.extract(left.begin()).value();
     CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t child, JoinAround(node));
+    if (child != 0) {
+      left.insert(child);
+      continue;
+    }
     const size_t first = sources.size();
     used.nodes.reserve(used.nodes.size() + 1);
     {
       Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {nodes[i]}, .names = {}}, &lock));
-      if (tree_.FindNode(nodes[i]) != nullptr) {
-        tree_.Use(nodes[i]);
-        used.nodes.push_back(nodes[i]);
-        tree_.Collect(nodes[i], wanted, std::min(engine::kSealSourceBytes, table_bytes_max),
-                      &sources);
+      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      if (tree_.FindNode(node) != nullptr) {
+        tree_.Use(node);
+        used.nodes.push_back(node);
+        tree_.Collect(node, wanted, std::min(engine::kSealSourceBytes, table_bytes_max), &sources);
       }
     }
     for (size_t s = first; s < sources.size(); ++s) bytes += RawBytes(sources[s]);
-    const bool last = i + 1 == nodes.size();
-    if (!last && bytes < table_bytes_max && sources.size() < engine::kTableSourcesMax) {
+    if (!left.empty() && bytes < table_bytes_max && sources.size() < engine::kTableSourcesMax) {
       continue;
     }
     CAIRN_RETURN_IF_ERROR(SealAll(sources));
@@ -320,12 +325,17 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
                                             " anew without what is dead of it: " +
                                             std::to_string(room) + " bytes are left of max_bytes");
   }
-  std::vector<uint64_t> nodes;  // Ascending, as the fragments are.
+  std::vector<uint64_t> nodes;
   {
     CAIRN_ASSIGN_OR_RETURN(const auto table, tables_.Open(emptiest));
     CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
+    }
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadJoined(*index_, emptiest, &nodes));
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, node] : tree_.joined()) {
+      if (number == emptiest) nodes.push_back(node);
     }
   }
   CAIRN_RETURN_IF_ERROR(SealPlaces(
@@ -366,16 +376,24 @@ Status StoreCore::DumpTree() {
 // checkpoint if one is given: it gets what it says of that moment.
 Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
   // What the dump puts anew comes after it.
-  sstable::WriteBatch sealed = index_->NewBatch();
+  sstable::WriteBatch over = index_->NewBatch();
   if (sealed_segment_ != 0) {
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &sealed));
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &over));
+  }
+  std::vector<uint64_t> gone_tables;
+  {
+    std::lock_guard lock(mutex_);
+    gone_tables.assign(tree_.gone_tables().begin(), tree_.gone_tables().end());
+  }
+  for (const uint64_t table : gone_tables) {
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteJoined(*index_, table, &over));
   }
   Lock lock(mutex_);
   CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
   CAIRN_RETURN_IF_ERROR(log_->poisoned());  // Else the tree is another by now.
   sstable::WriteBatch changed = index_->NewBatch();
   CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed));
-  index_->Apply(std::move(sealed));
+  index_->Apply(std::move(over));
   index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
   sealed_segment_ = 0;
   tree_.Trim(options_.tree_memory_bytes);

@@ -58,7 +58,7 @@ bool KindExists(uint16_t kind) {
   return (kind >= static_cast<uint16_t>(OpKind::kModel) &&
           kind <= static_cast<uint16_t>(OpKind::kPart)) ||
          (kind >= static_cast<uint16_t>(OpKind::kSeal) &&
-          kind <= static_cast<uint16_t>(OpKind::kNamespace));
+          kind <= static_cast<uint16_t>(OpKind::kJoin));
 }
 
 }  // namespace
@@ -79,6 +79,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kFill: return "fill";
     case OpKind::kKeep: return "keep";
     case OpKind::kNamespace: return "namespace";
+    case OpKind::kJoin: return "join";
   }
   return "unknown";
 }

@@ -47,6 +47,7 @@ enum class OpKind : uint16_t {
   kFill = 12,  // branch; lanes: KV of positions that lie nowhere, each range on one node.
   kKeep = 13,  // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
+  kJoin = 15,       // node, other: its parent, of which it is all that is left; it takes that in.
 };
 const char* OpKindName(uint16_t kind);
 

@@ -43,6 +43,7 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kFill: status = ApplyFill(op); break;
     case OpKind::kKeep: status = ApplyKeep(op); break;
     case OpKind::kNamespace: status = ApplyNamespace(op); break;
+    case OpKind::kJoin: status = ApplyJoin(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
   }
@@ -407,7 +408,9 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, con
   return Status::Ok();
 }
 
-void Transaction::CutNode(Node* node, uint64_t length) {
+// To one length a lane; states and spans go with the tokens.
+void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
+  const uint64_t length = lengths[kTokenLane];
   // Only what is cut is copied.
   struct Cut {
     uint64_t end;
@@ -419,7 +422,7 @@ void Transaction::CutNode(Node* node, uint64_t length) {
     cuts[i].end = lane.end;
     auto first = std::partition_point(
         lane.extents.begin(), lane.extents.end(),
-        [&](const Extent& extent) { return extent.begin + extent.count <= length; });
+        [&](const Extent& extent) { return extent.begin + extent.count <= lengths[i]; });
     cuts[i].extents.assign(first, lane.extents.end());
     node->dumped.LaneChanged(i, static_cast<size_t>(first - lane.extents.begin()));
   }
@@ -448,21 +451,21 @@ void Transaction::CutNode(Node* node, uint64_t length) {
   for (size_t i = 0; i < cuts.size(); ++i) {
     Lane& lane = node->lanes[i];
     lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
-    lane.end = std::max(lane.start, std::min(lane.end, length));
+    lane.end = std::max(lane.start, std::min(lane.end, lengths[i]));
     for (const Extent& extent : cuts[i].extents) tree_->UseExtent(node, i, extent, -1);
-    if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
+    if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < lengths[i]) {
       Extent head_part = cuts[i].extents.front();
-      head_part.count = static_cast<uint32_t>(length - head_part.begin);
+      head_part.count = static_cast<uint32_t>(lengths[i] - head_part.begin);
       lane.extents.push_back(head_part);
       tree_->UseExtent(node, i, head_part, 1);
     }
   }
   undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
-                   metadata = std::move(metadata), spans = std::move(spans), length] {
+                   metadata = std::move(metadata), spans = std::move(spans), lengths] {
     const Tree::Recount undone(tree, *node);
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
-      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < length) {
+      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < lengths[i]) {
         tree_->UseExtent(node, i, lane.extents.back(), -1);
         lane.extents.pop_back();
       }
@@ -491,7 +494,7 @@ Status Transaction::ApplyRewind(const Op& op) {
     Node* const node = tree_->MutableNode(op.node);
     if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
     if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
-    CutNode(node, op.position);
+    CutNode(node, std::vector<uint64_t>(lengths.size(), op.position));
     for (uint64_t& length : lengths) length = std::min(length, op.position);
     MoveHead(head, node, std::move(lengths));
     return Status::Ok();

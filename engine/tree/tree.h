@@ -54,12 +54,16 @@ struct Place {
   uint64_t table = 0;         // Snapshot table, or kEvictedTable, kGapTable, else 0.
   uint32_t positions = 0;     // Of the fragment.
   uint64_t stored_bytes = 0;  // Of the fragment.
+  // The fragment stands under the number of this node, which was joined with its child; 0: under
+  // that of the node whose place this is.
+  uint64_t fragment_node = 0;
 
   bool known() const { return log.segment != 0 || table != 0; }
   bool evicted() const { return table == kEvictedTable; }
   bool gap() const { return table == kGapTable; }
   bool absent() const { return evicted() || gap(); }
   bool in_table() const { return table != 0 && !absent(); }
+  uint64_t FragmentNode(uint64_t node) const { return fragment_node != 0 ? fragment_node : node; }
   // What `count` positions of the fragment take up; never nothing, since a table of which nothing
   // is needed is deleted.
   uint64_t Share(uint64_t count) const {
@@ -149,7 +153,8 @@ struct Node {
     void Changed(size_t index) { same = std::min(same, index); }
   };
   struct Dumped {
-    std::vector<DumpedList> lanes;  // Empty: nothing yet.
+    std::vector<DumpedList> lanes;   // Empty: nothing yet.
+    uint64_t parent = 0, start = 0;  // And where it leaves that.
     DumpedList samplers, metadata, spans;
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);
@@ -264,6 +269,11 @@ class Tree {
   // {segment, node} of what was logged since the last dump, in log order; some twice. While they
   // are kept, since KeepLogged.
   std::span<const std::pair<uint64_t, uint64_t>> logged() const { return logged_; }
+  // {table, node} since the last dump: content of the node stands in this table under the number of
+  // a node that it was joined with; some twice.
+  std::span<const std::pair<uint64_t, uint64_t>> joined() const { return joined_; }
+  // Tables that were forgotten since the last dump.
+  std::span<const uint64_t> gone_tables() const { return dirty_.gone_tables; }
   uint64_t next_id() const { return next_id_; }
   const TreeCounts& counts() const { return counts_; }
   // What nodes held that died, as NamespaceUse::bytes counts; since this tree was opened.
@@ -337,6 +347,11 @@ class Tree {
   void Collect(uint64_t node, const std::function<bool(const Place&)>& wanted, uint64_t bytes,
                std::vector<SealSource>* sources) const;
   Op ResolveSeal(uint64_t table, uint64_t table_bytes, std::span<const SealSource> sources) const;
+  // The one child of a node that nothing else needs (join.cc), else 0. REQUIRES: it is in memory.
+  uint64_t OnlyChild(uint64_t node) const;
+  // The op by which `node` takes in its parent. kNotFound: it has none, that is needed by others or
+  // in use (Use), not all that needs it is in memory, or it is another namespace's.
+  Result<Op> ResolveJoin(uint64_t node) const;
 
   // An id for a node to come, which is then made by a kAppend with that id. Lost when none is.
   uint64_t TakeId() { return next_id_++; }
@@ -468,6 +483,7 @@ class Tree {
   bool keep_logged_ = false;
   size_t logged_kept_ = 0;    // So many there were at KeepLogged...
   size_t logged_dumped_ = 0;  // ...and so many the index has since then.
+  std::vector<std::pair<uint64_t, uint64_t>> joined_;
   TreeCounts counts_;
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
   size_t replay_reads_ = 0;
@@ -509,6 +525,7 @@ class Transaction {
   Status ApplyFill(const Op& op);
   Status ApplyKeep(const Op& op);
   Status ApplyNamespace(const Op& op);
+  Status ApplyJoin(const Op& op);
   void EvictRange(Node* node, uint32_t lane, uint64_t begin);
   void NeedKv(Node* node);
   void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
@@ -522,7 +539,7 @@ class Transaction {
                   uint32_t prefix_bytes);
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
-  void CutNode(Node* node, uint64_t length);
+  void CutNode(Node* node, const std::vector<uint64_t>& lengths);
   void UseId(uint64_t id);
   void NoteLogged(uint64_t segment, uint64_t node);
 

@@ -109,6 +109,7 @@ class RecordCheck {
         return Status::Ok();
       }
       case 'C': return key == kCountsKey ? Status::Ok() : wrong_size();
+      case 'F': return key.size() == kJoinedKeyBytes ? Status::Ok() : wrong_size();
       case 'H': return CheckNumber(key, value);
       case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
       case 'M': {
@@ -199,7 +200,8 @@ class RecordCheck {
   void Use(const Node& node, uint32_t lane, const Place& place, uint64_t begin, uint32_t count) {
     if (!place.in_table()) return;
     used_tables_.emplace(place.table, node.id);
-    sealed_(place.table, {.node = node.id, .begin = begin, .lane = lane, .count = count});
+    sealed_(place.table,
+            {.node = place.FragmentNode(node.id), .begin = begin, .lane = lane, .count = count});
   }
 
   Status CheckRef(std::string_view key) {

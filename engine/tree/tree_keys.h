@@ -55,6 +55,11 @@ inline std::string LoggedKey(uint64_t segment, uint64_t node) {
   PutBig(&key, node, 8);
   return key;
 }
+inline std::string JoinedKey(uint64_t table, uint64_t node) {
+  std::string key = Key('F', table);
+  PutBig(&key, node, 8);
+  return key;
+}
 inline std::string EvictableKey(std::string_view ns, const TreeRecords::Evictable& branch) {
   std::string key = "U" + std::string(ns) + '\0';
   PutBig(&key, branch.stage, 1);
@@ -80,7 +85,7 @@ inline std::string ExpiryKey(const Head& head, const Keep& keep, uint64_t used_a
 }
 inline constexpr size_t kEvictableSuffixBytes = 18, kExpiryKeyBytes = 17;
 inline constexpr size_t kIdKeyBytes = 9, kChunkKeyBytes = 15, kRefKeyBytes = 26,
-                        kLoggedKeyBytes = 17;
+                        kLoggedKeyBytes = 17, kJoinedKeyBytes = 17;
 inline constexpr char kCountsKey[] = "C";
 
 inline std::string_view Text(std::span<const std::byte> bytes) {

@@ -150,6 +150,7 @@ TreeNeeds NeedsOf(const Op& op) {
     case OpKind::kSeal:
       for (const SealedRange& range : op.sealed) needs.nodes.push_back(range.node);
       break;
+    case OpKind::kJoin: needs.nodes = {op.node}; break;
     case OpKind::kModel:
     case OpKind::kCreate:
     case OpKind::kNamespace:

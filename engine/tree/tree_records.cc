@@ -58,7 +58,8 @@ struct LaneBytes {
 };
 static_assert(sizeof(LaneBytes) == 24);
 struct PlaceBytes {
-  uint64_t segment, epoch;
+  uint64_t segment;
+  uint64_t epoch;  // With segment 0: Place::fragment_node.
   uint32_t offset, bytes;
   uint64_t table, stored_bytes;
   uint32_t positions, zero;
@@ -82,14 +83,18 @@ struct SpanBytes {
 static_assert(sizeof(SpanBytes) == 40);
 
 PlaceBytes Pack(const Place& place) {
-  return {place.log.segment, place.log.epoch,    place.log.offset, place.log.bytes,
-          place.table,       place.stored_bytes, place.positions,  0};
+  return {place.log.segment, place.log.segment != 0 ? place.log.epoch : place.fragment_node,
+          place.log.offset,  place.log.bytes,
+          place.table,       place.stored_bytes,
+          place.positions,   0};
 }
 Place Unpack(const PlaceBytes& bytes) {
-  return {.log = {bytes.segment, bytes.epoch, bytes.offset, bytes.bytes},
+  const bool in_log = bytes.segment != 0;
+  return {.log = {bytes.segment, in_log ? bytes.epoch : 0, bytes.offset, bytes.bytes},
           .table = bytes.table,
           .positions = bytes.positions,
-          .stored_bytes = bytes.stored_bytes};
+          .stored_bytes = bytes.stored_bytes,
+          .fragment_node = in_log ? 0 : bytes.epoch};
 }
 ExtentBytes Pack(const Extent& extent) {
   return {extent.begin, extent.count, extent.op_index, extent.prefix_bytes, 0, Pack(extent.place)};
@@ -220,6 +225,13 @@ Status DeleteHead(const Head& head, sstable::WriteBatch* batch) {
   return batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id}));
 }
 
+// By which the index knows it on its parent.
+Status DeleteEdge(const Node& node, sstable::WriteBatch* batch) {
+  const Node::Dumped& dumped = node.dumped;
+  if (dumped.parent == 0) return Status::Ok();
+  return batch->Delete(RefKey(dumped.parent, {dumped.start, Ref::kEdge, node.id}));
+}
+
 Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   const Node::Dumped& dumped = node.dumped;
   std::vector<LaneBytes> lanes;
@@ -246,9 +258,12 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
   if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
   if (node.kv_gone) fields.U64(kNodeKvGone, 1);
-  if (!node.in_index && node.parent != 0) {
-    const Ref edge{node.lanes[kTokenLane].start, Ref::kEdge, node.id};
-    CAIRN_RETURN_IF_ERROR(batch->Put(RefKey(node.parent, edge), ""));
+  const uint64_t start = node.lanes[kTokenLane].start;
+  if (dumped.parent != node.parent || dumped.start != start) {
+    CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
+    if (node.parent != 0) {
+      CAIRN_RETURN_IF_ERROR(batch->Put(RefKey(node.parent, {start, Ref::kEdge, node.id}), ""));
+    }
   }
   return batch->Put(Key('N', node.id), Text(fields.bytes()));
 }
@@ -267,10 +282,7 @@ Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   CAIRN_RETURN_IF_ERROR(chunks(kSamplerLane, node.dumped.samplers));
   CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.dumped.metadata));
   CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
-  if (node.parent != 0) {
-    const Ref edge{node.lanes[kTokenLane].start, Ref::kEdge, node.id};
-    CAIRN_RETURN_IF_ERROR(batch->Delete(RefKey(node.parent, edge)));
-  }
+  CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
   return batch->Delete(Key('N', node.id));
 }
 
@@ -366,6 +378,8 @@ void NoteDumped(Node* node) {
     *list = {Chunks(entries), entries};
   };
   node->in_index = true;
+  node->dumped.parent = node->parent;
+  node->dumped.start = node->lanes[kTokenLane].start;
   node->dumped.lanes.resize(node->lanes.size());
   for (size_t i = 0; i < node->lanes.size(); ++i) {
     note(&node->dumped.lanes[i], node->lanes[i].extents.size());
@@ -430,6 +444,10 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   for (const auto& [segment, node] : logged) {
     CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
+  for (const auto& [table, node] : tree->joined_) {
+    if (!tree->tables_.contains(table) || tree->FindNode(node) == nullptr) continue;
+    CAIRN_RETURN_IF_ERROR(batch->Put(JoinedKey(table, node), ""));
+  }
   const TreeCounts& sums = tree->counts_;
   const CountBytes counts{sums.branches, sums.nodes,     sums.kv_lanes,      sums.kv_extents,
                           sums.tokens,   sums.raw_bytes, sums.evicted_bytes, tree->next_id_};
@@ -479,6 +497,7 @@ void TreeRecords::NoteAllDumped(Tree* tree) {
   dirty.heads.clear();
   dirty.nodes.clear();
   dirty.gone_tables.clear();
+  tree->joined_.clear();
   if (tree->keep_logged_) {
     tree->logged_dumped_ = tree->logged_.size();
   } else {
@@ -666,6 +685,26 @@ Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
     CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
   }
   return scan->status();
+}
+
+Status TreeRecords::ReadJoined(sstable::LsmIndex& index, uint64_t table,
+                               std::vector<uint64_t>* nodes) {
+  const auto scan = index.NewScan({.end = Key('F', table + 1), .read = {}});
+  for (scan->Seek(Key('F', table)); scan->valid(); scan->Next()) {
+    if (scan->key().size() != kJoinedKeyBytes) return Damaged(scan->key(), "no such kind");
+    nodes->push_back(GetBig(scan->key().substr(9, 8)));
+  }
+  return scan->status();
+}
+
+Status TreeRecords::DeleteJoined(sstable::LsmIndex& index, uint64_t table,
+                                 sstable::WriteBatch* batch) {
+  std::vector<uint64_t> nodes;
+  CAIRN_RETURN_IF_ERROR(ReadJoined(index, table, &nodes));
+  for (const uint64_t node : nodes) {
+    CAIRN_RETURN_IF_ERROR(batch->Delete(JoinedKey(table, node)));
+  }
+  return Status::Ok();
 }
 
 }  // namespace cairn::engine

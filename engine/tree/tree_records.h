@@ -4,6 +4,9 @@
 //
 //   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
 //   C                                     the sums (TreeCounts), and the next id
+//   F <table> <node>                      content of the node may lie in this table under the
+//   number
+//                                         of a node that was joined with it
 //   H <branch>                            the key of its B record, without the letter
 //   L <segment> <node>                    content of the node may lie in this segment of the log
 //   M <model>                             a registered model
@@ -66,6 +69,9 @@ class TreeRecords {
                            std::vector<uint64_t>* nodes);
   static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
                              sstable::WriteBatch* batch);
+  // The same of nodes that a table's fragments do not name.
+  static Status ReadJoined(sstable::LsmIndex& index, uint64_t table, std::vector<uint64_t>* nodes);
+  static Status DeleteJoined(sstable::LsmIndex& index, uint64_t table, sstable::WriteBatch* batch);
 
   // At most `limit` branches of a namespace in the order in which they are evicted, from `from` on:
   // as they were at the last dump.

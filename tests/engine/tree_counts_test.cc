@@ -100,6 +100,13 @@ class TreeCountsTest : public ::testing::Test {
     }
   }
 
+  Result<Op> ChooseJoin() {
+    for (uint64_t id = 1; id < tree_.next_id(); ++id) {
+      if (auto op = tree_.ResolveJoin(id); op.ok()) return op;
+    }
+    return Choose();
+  }
+
   std::mt19937_64 random_{20'261'121};
   Tree tree_;
   std::vector<uint64_t> models_;
@@ -109,16 +116,19 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
   Register(testing::TinyModel());
   Register(testing::HybridModel());
   Register(testing::TokenModel());
-  uint64_t rolled_back = 0, most_extents = 0;
+  uint64_t rolled_back = 0, most_extents = 0, joined = 0;
   for (int round = 0; round < 4000; ++round) {
     const TreeCounts before = tree_.counts();
     Transaction transaction(&tree_);
     const uint64_t ops = 1 + Draw(4);
     for (uint64_t i = 0; i < ops; ++i) {
-      const auto op = Choose();
+      const auto op = i == 0 && Draw(4) == 0 ? ChooseJoin() : Choose();
       ASSERT_OK(op);
       ASSERT_OK(transaction.Apply(*op));
       ASSERT_EQ(Walk(tree_), tree_.counts()) << "round " << round << ", op " << i;
+      if (op->kind != OpKind::kJoin) continue;
+      ++joined;
+      break;  // It is always alone.
     }
     if (Draw(3) == 0) {
       transaction.Rollback();
@@ -132,6 +142,7 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
   }
   EXPECT_GT(rolled_back, 1000u);
   EXPECT_GT(most_extents, 100u);
+  EXPECT_GT(joined, 50u);
   for (const uint64_t branch : Branches()) {
     const auto op = tree_.ResolveDrop(branch);
     Transaction transaction(&tree_);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Chains of nodes with one child each, which drops leave behind, become one node (tree/join.cc)
+// when something of them is about to be sealed: then what lay on several nodes goes into one
+// fragment.
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::Op;
+using engine::Tree;
+
+// The node takes in its parent, if it is all that is left of it. It can wait, so it takes no room
+// that giving back may need.
+Result<bool> StoreCore::Join(uint64_t node) {
+  if (DataIsShort()) return false;
+  const Result<Op> joined = Change(
+      {.branches = {}, .nodes = {node}, .names = {}},
+      [node](const Tree& tree) -> Result<Op> { return tree.ResolveJoin(node); },
+      Durability::kMemory, wal::Log::Purpose::kData);
+  if (joined.ok()) {
+    counters_.joined_nodes.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  const StatusCode code = joined.status().code();
+  if (code == StatusCode::kNotFound || code == StatusCode::kNoSpace) return false;
+  return joined.status();
+}
+
+// A node that is about to be sealed: its only child takes it in, which is then to be sealed in its
+// place and is returned. Else, and then it is 0, it takes in those above it.
+Result<uint64_t> StoreCore::JoinAround(uint64_t node) {
+  uint64_t child = 0;
+  {
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+    child = tree_.OnlyChild(node);
+  }
+  if (child != 0) {
+    CAIRN_ASSIGN_OR_RETURN(const bool joined, Join(child));
+    if (joined) return child;
+  }
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const bool joined, Join(node));
+    if (!joined) return 0;
+    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+  }
+}
+
+}  // namespace cairn

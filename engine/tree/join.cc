@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A node of which nothing is needed but what one child continues becomes part of that child.
+// Content stays where it is: in records, which know no nodes, or in fragments, of which a place
+// says under which node's number they stand. The child takes in the parent and not the other way
+// round, so that branches, which end on nodes, stay where they are; nobody ends on the parent.
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// Why they cannot be joined; empty: they can.
+std::string Difference(const Node& parent, const Node& node) {
+  if (parent.ns != node.ns) return "another namespace pays for its parent";
+  for (size_t lane = 0; lane < node.lanes.size(); ++lane) {
+    if (node.lanes[lane].end - parent.lanes[lane].start > UINT32_MAX) {
+      return "too long for ranges of what is evicted";
+    }
+  }
+  return "";
+}
+
+Place Inherit(Place place, uint64_t from) {
+  if (place.in_table()) place.fragment_node = place.FragmentNode(from);
+  return place;
+}
+
+// What a node holds.
+struct Content {
+  std::vector<Lane> lanes;
+  std::vector<Mark> samplers, metadata;
+  std::vector<ContentSpan> spans;
+
+  void Swap(Node* node) {
+    lanes.swap(node->lanes);
+    samplers.swap(node->samplers);
+    metadata.swap(node->metadata);
+    spans.swap(node->spans);
+  }
+};
+
+Lane JoinLanes(const Lane& first, const Lane& second, uint64_t from) {
+  CAIRN_CHECK(first.end == second.start);
+  Lane lane{.start = first.start,
+            .end = second.end,
+            .extents = {},
+            .absent = first.absent + second.absent,
+            .evicted = first.evicted + second.evicted};
+  lane.extents.reserve(first.extents.size() + second.extents.size());
+  for (const Extent& extent : first.extents) {
+    lane.extents.push_back(extent);
+    lane.extents.back().place = Inherit(extent.place, from);
+  }
+  auto next = second.extents.begin();
+  // Neighbours that lie nowhere are one extent.
+  if (!lane.extents.empty() && next != second.extents.end() && next->place.absent() &&
+      lane.extents.back().place.table == next->place.table) {
+    lane.extents.back().count += next->count;
+    ++next;
+  }
+  lane.extents.insert(lane.extents.end(), next, second.extents.end());
+  return lane;
+}
+
+// Where both have a state, that of the child is the newer one; `replaced` says what it takes from
+// the parent.
+std::vector<Mark> JoinMarks(const std::vector<Mark>& first, const std::vector<Mark>& second,
+                            uint64_t from, Place* replaced) {
+  std::vector<Mark> marks;
+  marks.reserve(first.size() + second.size());
+  for (const Mark& mark : first) {
+    marks.push_back(mark);
+    marks.back().place = Inherit(mark.place, from);
+  }
+  if (!marks.empty() && !second.empty() && marks.back().position == second.front().position) {
+    *replaced = marks.back().place;
+    marks.pop_back();
+  }
+  marks.insert(marks.end(), second.begin(), second.end());
+  return marks;
+}
+
+// Every place of a node; some twice.
+template <typename Visit>
+void VisitPlaces(const Node& node, const Visit& visit) {
+  for (const Lane& lane : node.lanes) {
+    for (const Extent& extent : lane.extents) visit(extent.place);
+  }
+  for (const Mark& mark : node.samplers) visit(mark.place);
+  for (const Mark& mark : node.metadata) visit(mark.place);
+}
+
+}  // namespace
+
+uint64_t Tree::OnlyChild(uint64_t id) const {
+  const Node* const node = FindNode(id);
+  if (node == nullptr || !node->knows_all_refs() || node->refs.size() != 1) return 0;
+  const Ref& only = *node->refs.begin();
+  return only.kind == Ref::kEdge ? only.id : 0;
+}
+
+Result<Op> Tree::ResolveJoin(uint64_t id) const {
+  const auto no = [id](const std::string& why) {
+    return Status(StatusCode::kNotFound, "node " + std::to_string(id) + ": " + why);
+  };
+  const Node* const node = FindNode(id);
+  if (node == nullptr || node->parent == 0) return no("it has no parent");
+  const Node& parent = *FindNode(node->parent);
+  // `users`: the node, and nobody who has looked at the parent and will come back.
+  if (OnlyChild(parent.id) != id || parent.users != 1) return no("others need its parent");
+  const std::string difference = Difference(parent, *node);
+  if (!difference.empty()) return no(difference);
+  Op op;
+  op.kind = OpKind::kJoin;
+  op.node = id;
+  op.other = parent.id;
+  return op;
+}
+
+Status Transaction::ApplyJoin(const Op& op) {
+  Node* const node = tree_->MutableNode(op.node);
+  Node* const parent = tree_->MutableNode(op.other);
+  if (node == nullptr || parent == nullptr || node->parent != op.other) {
+    return Unfit(op, "no such node, or not its parent");
+  }
+  const std::string difference = Difference(*parent, *node);
+  if (!difference.empty()) return Unfit(op, difference);
+
+  // What the parent has beyond the place where the child leaves it, nobody needs any more.
+  std::vector<uint64_t> ends;
+  for (const Lane& lane : node->lanes) ends.push_back(lane.start);
+  CutNode(parent, ends);
+
+  // The content now lies on another node.
+  std::vector<std::pair<uint64_t, uint64_t>> segments, tables;
+  VisitPlaces(*parent, [&](const Place& place) {
+    if (place.log.segment != 0) segments.emplace_back(place.log.segment, node->id);
+    if (place.in_table()) tables.emplace_back(place.table, node->id);
+  });
+  for (auto* const seen : {&segments, &tables}) {
+    std::sort(seen->begin(), seen->end());
+    seen->erase(std::unique(seen->begin(), seen->end()), seen->end());
+  }
+  tree_->logged_.insert(tree_->logged_.end(), segments.begin(), segments.end());
+  tree_->joined_.insert(tree_->joined_.end(), tables.begin(), tables.end());
+
+  // The edge from above.
+  const Ref was{parent->lanes[kTokenLane].start, Ref::kEdge, parent->id};
+  const Ref is{was.position, Ref::kEdge, node->id};
+  if (Node* const above = tree_->MutableNode(parent->parent); above != nullptr) {
+    const auto relink = [above](const Ref& from, const Ref& to) {
+      if (auto ref = above->refs.extract(from); !ref.empty()) {
+        ref.value() = to;
+        above->refs.insert(std::move(ref));
+      } else {
+        above->refs.insert(to);  // Memory did not have it.
+      }
+    };
+    undo_.push_back([relink, was, is] { relink(is, was); });
+    relink(was, is);
+  }
+
+  struct Sides {
+    Content parent, node;  // What they do not hold at the moment.
+    Place sampler, metadatum;
+    uint64_t deltas = 0, tokens = 0;
+  };
+  const auto sides = std::make_shared<Sides>();
+  for (size_t lane = 0; lane < ends.size(); ++lane) {
+    sides->node.lanes.push_back(JoinLanes(parent->lanes[lane], node->lanes[lane], parent->id));
+    sides->parent.lanes.push_back({parent->lanes[lane].start, parent->lanes[lane].end, {}});
+  }
+  sides->node.samplers = JoinMarks(parent->samplers, node->samplers, parent->id, &sides->sampler);
+  sides->node.metadata = JoinMarks(parent->metadata, node->metadata, parent->id, &sides->metadatum);
+  sides->node.spans = parent->spans;
+  sides->node.spans.insert(sides->node.spans.end(), node->spans.begin(), node->spans.end());
+  sides->deltas = parent->unsealed_deltas;
+  sides->tokens = parent->unsealed_tokens;
+
+  // Live it is not; in a replay, which knows fewer refs, it may be.
+  const bool undecided = std::erase(tree_->undecided_, parent->id) != 0;
+  undo_.push_back([tree = tree_, sides, node, parent, undecided] {
+    if (undecided) tree->undecided_.push_back(parent->id);
+    tree->Count(*node, -1);
+    parent->gone = false;
+    node->parent = parent->id;
+    ++parent->users;
+    sides->node.Swap(node);
+    sides->parent.Swap(parent);
+    tree->Count(*node, 1);
+    tree->Count(*parent, 1);
+    ++tree->counts_.nodes;
+    ++parent->use->nodes;
+    tree->UseTable(sides->sampler, 1, 1);
+    tree->UseTable(sides->metadatum, 1, 1);
+    node->unsealed_deltas -= sides->deltas;
+    node->unsealed_tokens -= sides->tokens;
+    tree->Charge(node);
+    tree->Charge(parent);
+  });
+  tree_->Count(*node, -1);
+  tree_->Count(*parent, -1);
+  --tree_->counts_.nodes;
+  --parent->use->nodes;
+  sides->node.Swap(node);
+  sides->parent.Swap(parent);
+  tree_->UseTable(sides->sampler, 1, -1);
+  tree_->UseTable(sides->metadatum, 1, -1);
+  node->unsealed_deltas += sides->deltas;
+  node->unsealed_tokens += sides->tokens;
+  node->parent = parent->parent;
+  --parent->users;  // The one above has the child instead.
+  parent->gone = true;
+  tree_->Count(*node, 1);
+  tree_->Touch(parent);
+  tree_->Touch(node);
+  for (Node::DumpedList& lane : node->dumped.lanes) lane.Changed(0);
+  node->dumped.samplers.Changed(0);
+  node->dumped.metadata.Changed(0);
+  node->dumped.spans.Changed(0);
+  tree_->Charge(node);
+  tree_->Charge(parent);
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine
