@@ -78,3 +78,14 @@ foreach(area IN LISTS test_areas)
 endforeach()
 
 add_subdirectory(tests/house)
+
+# fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>
+file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/*_fuzz.cc)
+foreach(source IN LISTS fuzz_sources)
+  cmake_path(GET source STEM target)
+  string(REGEX REPLACE "_fuzz$" "" name ${target})
+  add_executable(${target}_replay ${source} fuzz/replay.cc)
+  cairn_test_settings(${target}_replay)
+  add_test(NAME fuzz.${name} COMMAND ${target}_replay ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS quick TIMEOUT 300)
+endforeach()

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the fuzz targets share: taking values off the front of an input, and damaging the files of a
+// simulated disk as an input says.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/io/sim_disk.h"
+
+namespace cairn::fuzz {
+
+// What an input is turned into, front to back; zeros behind its end.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t bytes)
+      : rest_(reinterpret_cast<const std::byte*>(data), bytes) {}
+
+  template <typename T>
+  T Take() {
+    T value{};
+    const size_t bytes = std::min(sizeof(T), rest_.size());
+    std::memcpy(&value, rest_.data(), bytes);
+    rest_ = rest_.subspan(bytes);
+    return value;
+  }
+  // Below `limit`, which is not 0.
+  uint64_t Below(uint64_t limit) { return Take<uint32_t>() % limit; }
+  std::span<const std::byte> rest() const { return rest_; }
+  bool empty() const { return rest_.empty(); }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+// What disks do to what lies on them. One step for each eight bytes of the input.
+inline void Damage(io::SimDisk& disk, Input& input) {
+  constexpr size_t kStepsMax = 64;
+  constexpr uint64_t kSectorBytes = 512;
+  for (size_t step = 0; step < kStepsMax && !input.empty(); ++step) {
+    const std::vector<std::string> files = disk.Files();
+    if (files.empty()) return;
+    const uint8_t kind = input.Take<uint8_t>();
+    const std::string& path = files[input.Take<uint8_t>() % files.size()];
+    const uint16_t value = input.Take<uint16_t>();
+    const auto content = disk.ReadRaw(path);
+    if (!content.ok() || content->empty()) continue;
+    const uint64_t offset = input.Below(content->size());
+    const uint64_t sector = offset / kSectorBytes * kSectorBytes;
+    const uint64_t in_sector = std::min<uint64_t>(kSectorBytes, content->size() - sector);
+    const auto write = [&](uint64_t at, std::span<const std::byte> bytes) {
+      static_cast<void>(disk.WriteRaw(path, at, bytes));
+    };
+    switch (kind % 6) {
+      case 0: static_cast<void>(disk.FlipBit(path, offset, value % 8)); break;
+      case 1: {
+        const auto byte = static_cast<std::byte>(value);
+        write(offset, {&byte, 1});
+        break;
+      }
+      case 2: write(sector, std::vector<std::byte>(in_sector)); break;
+      case 3: {  // A sector of the same file...
+        const uint64_t sectors = (content->size() + kSectorBytes - 1) / kSectorBytes;
+        const uint64_t from = value % sectors * kSectorBytes;
+        write(sector, std::span(*content).subspan(
+                          from, std::min<uint64_t>(in_sector, content->size() - from)));
+        break;
+      }
+      case 4: {  // ...or of another.
+        const auto other = disk.ReadRaw(files[value % files.size()]);
+        if (!other.ok() || sector >= other->size()) break;
+        write(sector, std::span(*other).subspan(
+                          sector, std::min<uint64_t>(in_sector, other->size() - sector)));
+        break;
+      }
+      default:
+        if (value % 4 == 0) {
+          static_cast<void>(disk.Remove(path));
+        } else {
+          static_cast<void>(disk.TruncateRaw(path, offset));
+        }
+        break;
+    }
+  }
+}
+
+}  // namespace cairn::fuzz
