@@ -103,6 +103,9 @@ Status TicketState::Cancel() {
 bool Ticket::done() const { return state_ != nullptr && state_->done(); }
 bool Ticket::released() const { return state_ != nullptr && state_->released(); }
 uint64_t Ticket::length() const { return state_ == nullptr ? 0 : state_->length; }
+std::shared_ptr<const RestoreResult> Ticket::restored() const {
+  return state_ != nullptr && state_->done() && state_->status().ok() ? state_->restored : nullptr;
+}
 bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
 
 Status Ticket::status() const {

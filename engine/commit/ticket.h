@@ -57,7 +57,8 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   bool is_job = false;              // Runs on borrowed memory; else it waits for the log.
   uint64_t length = 0;              // Set before done or release.
   bool kv_shed = false;
-  uint64_t started_ns = 0;  // 0: not measured.
+  std::shared_ptr<RestoreResult> restored{};  // Set before it is shared, filled before it ends.
+  uint64_t started_ns = 0;                    // 0: not measured.
   io::World& world() { return world_; }
 
  private:

@@ -386,9 +386,12 @@ Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& reques
   auto state = std::make_shared<TicketState>(
       world_, request.queue == nullptr ? nullptr : request.queue->state(), request.user_data);
   state->is_job = true;
+  state->restored = std::make_shared<RestoreResult>();
   executor_->Post([self = shared_from_this(), id, request, progress, state] {
     if (!state->BeginJob()) return;
-    state->Finish(self->Restore(id, request, progress, state.get()).status());
+    Result<RestoreResult> restored = self->Restore(id, request, progress, state.get());
+    if (restored.ok()) *state->restored = std::move(*restored);
+    state->Finish(restored.status());
   });
   return Ticket(state);
 }

@@ -112,12 +112,17 @@ TEST_P(TicketTest, RestoresAreAsynchronousToo) {
   ASSERT_TRUE(queue.Wait());
   EXPECT_EQ(9u, queue.Drain()[0].user_data);
   EXPECT_TRUE(got == want);
+  ASSERT_NE(nullptr, ticket.restored());
+  EXPECT_EQ(30u, ticket.restored()->end);
+  EXPECT_EQ(std::vector<uint64_t>{30}, ticket.restored()->kv_ends);
+  EXPECT_EQ(30 * model_.token_bytes(), ticket.restored()->bytes);
   EXPECT_EQ(Tokens(30, kSeed), ids);
   EXPECT_EQ(1u, flags[0].load());
   EXPECT_EQ(1u, flags[1].load());
   request.end = 31;
   ASSERT_OK_ASSIGN(Ticket failed, chat_.RestoreAsync(request));
   EXPECT_FAILS(failed.Wait(), StatusCode::kInvalidArgument, "30 tokens");
+  EXPECT_EQ(nullptr, failed.restored());
   Ticket cancelled = *chat_.RestoreAsync(request);
   EXPECT_FALSE(cancelled.Cancel().ok());
   EXPECT_TRUE(cancelled.done());

@@ -257,7 +257,8 @@ class Branch {
   // was read.
   Result<RestoreResult> Restore(const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
-  // The request's spans and views are borrowed until the ticket is done.
+  // The request's spans and views are borrowed until the ticket is done; Ticket::restored() then
+  // tells what Restore would have returned.
   Result<Ticket> RestoreAsync(const RestoreRequest& request,
                               LayerProgress* progress = nullptr) const;
   // A hint that positions [begin, end) will be restored soon, when a request waits in a queue, say:

@@ -16,6 +16,7 @@
 namespace [[gnu::visibility("default")]] cairn {
 
 class TicketState;
+struct RestoreResult;
 class CompletionQueueState;
 
 // Copyable handle; all methods are thread-safe.
@@ -31,6 +32,8 @@ class Ticket {
   // Branch length right after this call was applied (appends).
   uint64_t length() const;
   bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv, Persist).
+  // What a restore delivered (cairn/branch.h); null unless it is done and went well.
+  std::shared_ptr<const RestoreResult> restored() const;
 
   // Waits until done and returns status(). May lead a group commit on the calling thread.
   // `timeout_ns` UINT64_MAX: for ever. A time-out of the wait is kDeadlineExceeded and leaves the
