@@ -270,7 +270,8 @@ class StoreCore final : public wal::LogObserver,
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own
   using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;
   Result<engine::Op> Change(const engine::TreeNeeds& needs, const Resolve& resolve,
-                            Durability durability, wal::Log::Purpose purpose);
+                            Durability durability, wal::Log::Purpose purpose,
+                            bool waits_for_room = true);
   Result<Branch> FinishBranch(Result<engine::Op> op);
   void CountBatch(const WriteBatch& batch);
   Status LoadBatch(const WriteBatch& batch, Lock* lock);
@@ -365,9 +366,10 @@ class StoreCore final : public wal::LogObserver,
                        bool* made);
   Status DropExpired();
   uint64_t NextExpiry();
-  Status MakeRoom(BranchId id, uint64_t bytes, const Status& refusal, uint64_t deadline_ns);
+  Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
+                  uint64_t deadline_ns);
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
-  Result<uint64_t> AskForRoom(BranchId id, uint64_t bytes, const Status& refusal);
+  Result<uint64_t> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal);
 
   // --- space/checkpoint.cc
   struct CheckpointJob;

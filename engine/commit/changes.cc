@@ -9,11 +9,13 @@ namespace cairn {
 using engine::Op;
 using engine::Tree;
 
-// A change is small, so a full group buffer is waited out instead of reported. And a release, when
-// even the ballast is used up, waits while the space thread gives back what others released; when
-// that leaves no room, it takes the last segment.
+// A change is small, so a full group buffer is waited out instead of reported. Without room in the
+// log it waits for what is evicted, if that is allowed. A release needs nobody's leave: it waits
+// when even the ballast is used up, while the space thread gives back what others released; when
+// that leaves no room, it takes the last segment. The space thread itself must not wait.
 Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
-                             Durability durability, wal::Log::Purpose purpose) {
+                             Durability durability, wal::Log::Purpose purpose,
+                             bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
   FieldWriter fields;
   std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
@@ -22,7 +24,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     Op op;
     uint64_t before = 0;  // Length of the branch; what is made has none.
     uint64_t died = 0;    // Bytes of tables, by a rewind.
-    bool no_room = false;
+    Status no_room;
     {
       const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
@@ -55,9 +57,10 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
         if (op.kind == engine::OpKind::kDrop) {
           lengths_.Forget(BranchId{op.branch});
         }
-      } else if (slot.status().code() == StatusCode::kNoSpace &&
-                 purpose == wal::Log::Purpose::kRelease) {
-        no_room = true;
+      } else if (slot.status().code() == StatusCode::kNoSpace && waits_for_room &&
+                 purpose != wal::Log::Purpose::kReclaim) {
+        no_room = slot.status();
+        if (purpose == wal::Log::Purpose::kData) NoteRefused(no_room);
       } else if (slot.status().code() != StatusCode::kBusy) {
         NoteRefused(slot.status());
         return slot.status();
@@ -68,8 +71,14 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
       return op;
     }
-    if (!no_room) {
+    if (no_room.ok()) {
       CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+      continue;
+    }
+    if (purpose == wal::Log::Purpose::kData) {
+      std::optional<BranchId> of;  // What it is about is not taken for it.
+      if (!needs.branches.empty()) of = BranchId{needs.branches.front()};
+      CAIRN_RETURN_IF_ERROR(MakeRoom(of, 0, no_room, io::kNoDeadline));
       continue;
     }
     const uint32_t now = compactions_word_.load();

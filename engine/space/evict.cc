@@ -72,7 +72,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           }
           return evict;
         },
-        Durability::kMemory, wal::Log::Purpose::kRelease);
+        Durability::kMemory, wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
     if (missing.any()) {
       needs.branches.insert(needs.branches.end(), missing.branches.begin(), missing.branches.end());
       needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
@@ -242,7 +242,7 @@ Status StoreCore::DropExpired() {
               }
               return tree.ResolveDrop(branch);
             },
-            Durability::kMemory, wal::Log::Purpose::kRelease);
+            Durability::kMemory, wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
         if (op.ok()) {
           ++dropped;
         } else if (op.status().code() != StatusCode::kNotFound) {
@@ -278,20 +278,23 @@ uint64_t StoreCore::NextExpiry() {
 
 // ---------------------------------------------------------------- who waits for it
 
-// An append of `bytes` was refused. Ok: room was made, or may have been; try again.
-Status StoreCore::MakeRoom(BranchId id, uint64_t bytes, const Status& refusal,
+// An append of `bytes`, or a change, was refused. Ok: room was made, or may have been; try again.
+// `id`: whom it is about, if that is there already.
+Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
                            uint64_t deadline_ns) {
   // Whoever waits here does not pay with what it is about to continue.
   struct Asking {
     StoreCore* core;
-    BranchId id;
-    Asking(StoreCore* core_in, BranchId id_in) : core(core_in), id(id_in) {
+    std::optional<BranchId> id;
+    Asking(StoreCore* core_in, std::optional<BranchId> id_in) : core(core_in), id(id_in) {
+      if (!id.has_value()) return;
       std::lock_guard lock(core->mutex_);
-      core->asking_.insert(id);
+      core->asking_.insert(*id);
     }
     ~Asking() {
+      if (!id.has_value()) return;
       std::lock_guard lock(core->mutex_);
-      core->asking_.erase(core->asking_.find(id));
+      core->asking_.erase(core->asking_.find(*id));
     }
   } asking{this, id};
   const uint64_t used_before = ledger_.used_bytes();
@@ -326,18 +329,21 @@ Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& ref
 
 // Tells the space thread what is wanted; the refusal when nothing may go. Does not wait. The number
 // of the pass that will have seen to it.
-Result<uint64_t> StoreCore::AskForRoom(BranchId id, uint64_t bytes, const Status& refusal) {
+Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
+                                       const Status& refusal) {
   std::string ns;
   bool by_quota = false;
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
-    const NamespaceUse& use = *head->use;
-    by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
-    const bool allowed = by_quota ? EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes
-                                  : SomethingMayGo();
+    bool allowed = SomethingMayGo();
+    if (id.has_value()) {
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
+      const NamespaceUse& use = *head->use;
+      by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
+      if (by_quota) allowed = EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes;
+      ns = head->ns;
+    }
     if (!allowed) return refusal;
-    ns = head->ns;
   }
   uint64_t wanted = 0;
   {

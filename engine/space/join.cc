@@ -17,7 +17,7 @@ Result<bool> StoreCore::Join(uint64_t node) {
   const Result<Op> joined = Change(
       {.branches = {}, .nodes = {node}, .names = {}},
       [node](const Tree& tree) -> Result<Op> { return tree.ResolveJoin(node); },
-      Durability::kMemory, wal::Log::Purpose::kData);
+      Durability::kMemory, wal::Log::Purpose::kData, /*waits_for_room=*/false);
   if (joined.ok()) {
     counters_.joined_nodes.fetch_add(1, std::memory_order_relaxed);
     return true;

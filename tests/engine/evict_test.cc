@@ -330,6 +330,31 @@ TEST_P(EvictTest, WhatANamespaceHoldsIsCountedAnewByNobody) {
   EXPECT_EQ((std::vector<std::string>{}), NamesOf(store_));
 }
 
+TEST_P(EvictTest, BranchesAreMadeAtTheCap) {
+  Options options = world_->options();
+  options.max_bytes = 8 << 20;
+  options.evict = Evict::kKv;
+  ASSERT_OK(store_.Close());
+  auto opened = world_->Open(options);
+  ASSERT_OK(opened);
+  store_ = std::move(*opened);
+  Branch chat = Make("chat");
+  KvSet kv(model_, Layout::kNhd, 0, kEach);
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    const std::vector<TokenId> tokens = Tokens(kEach, kSeed);
+    Branch other = Make(std::to_string(i));
+    const auto ticket = other.Append(MakeDelta(tokens, kv.View(0, kEach)));
+    if (ticket.ok()) continue;
+    ASSERT_EQ(StatusCode::kBusy, ticket.status().code()) << ticket.status().ToString();
+    ++refused;
+    ASSERT_OK(store_.CreateBranch(model_id_, {.name = "new" + std::to_string(i), .ns = "t"}));
+    ASSERT_OK(chat.ForkAt(0, {.name = "fork" + std::to_string(i), .ns = "t"}));
+    ASSERT_OK(other.Rename("renamed" + std::to_string(i)));
+  }
+  EXPECT_GT(refused, 0);
+}
+
 TEST_P(EvictTest, AStoreAtItsCapGoesOnForEver) {
   Options options = world_->options();
   options.max_bytes = 8 << 20;
