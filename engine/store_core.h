@@ -208,6 +208,7 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
+  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);
