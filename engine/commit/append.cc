@@ -160,9 +160,16 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                const Written* written) {
   const uint64_t now_ns = world_.scheduler->WallNs();
-  Lock lock(mutex_);
-  CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
-  return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
+  while (true) {
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
+    // What was accepted to be joined since the caller looked comes first.
+    if (written != nullptr || !joined_.contains(id)) {
+      return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
+    }
+    lock.unlock();
+    CAIRN_RETURN_IF_ERROR(TryFlushJoined(id));
+  }
 }
 
 // One record: reserve, copy, publish. `wait`: sleep while group memory is full.
