@@ -119,6 +119,8 @@ class StoreCore final : public wal::LogObserver,
   static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
   static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
   static Status CheckQuota(const engine::Head& head);
+  // How its refusals begin, and no others: by that they are known.
+  static constexpr std::string_view kQuotaRefusal = "max_bytes of namespace";
 
   // --- wal::LogObserver
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;

@@ -333,10 +333,15 @@ Result<uint64_t> StoreCore::AskForRoom(BranchId id, uint64_t bytes, const Status
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
     const NamespaceUse& use = *head->use;
-    by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
-    const bool allowed = by_quota ? EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes
-                                  : SomethingMayGo();
+    by_quota = refusal.message().starts_with(kQuotaRefusal);
+    // A table may hold more than the bytes given, what waits to be joined takes room as well, and
+    // of a batch something may be for other namespaces.
+    const uint64_t more = use.refused_bytes - std::min(use.refused_bytes, use.bytes);
+    const bool allowed =
+        by_quota ? EvictOf(use) != Evict::kNever && std::min(bytes, more) <= use.policy.max_bytes
+                 : SomethingMayGo();
     if (!allowed) return refusal;
+    if (by_quota) bytes = more;
     ns = head->ns;
   }
   uint64_t wanted = 0;
