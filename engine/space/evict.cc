@@ -51,6 +51,8 @@ bool StoreCore::RoomIsShort() {
 // One branch loses the KV that nobody else needs, or goes. `freed`: bytes, as namespaces count.
 Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   engine::TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
+  // What was accepted is applied first; when that cannot be done now, the branch is left alone.
+  static_cast<void>(TryFlushJoined(BranchId{branch}));
   while (true) {
     Tree::Missing missing;
     uint64_t bytes = 0, died_before = 0;
@@ -58,9 +60,9 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
         needs,
         [&](const Tree& tree) -> Result<Op> {
           const engine::Head* const head = tree.FindHead(branch);
-          const bool busy = head == nullptr || head->keep.pinned ||
-                            gathering_.contains(BranchId{branch}) ||
-                            asking_.contains(BranchId{branch});
+          const bool busy =
+              head == nullptr || head->keep.pinned || gathering_.contains(BranchId{branch}) ||
+              joined_.contains(BranchId{branch}) || asking_.contains(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.died_bytes();
           CAIRN_ASSIGN_OR_RETURN(Op evict, tree.ResolveEvict(branch, &missing));
@@ -232,12 +234,14 @@ Status StoreCore::DropExpired() {
           const std::vector<uint64_t> expired,
           TreeRecords::ReadExpired(*index_, now_ns, engine::kEvictAhead, &next_ns));
       for (const uint64_t branch : expired) {
+        static_cast<void>(TryFlushJoined(BranchId{branch}));  // It is used, then.
         const auto op = Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
             [&](const Tree& tree) -> Result<Op> {
               const engine::Head* const head = tree.FindHead(branch);
               const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
-              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch})) {
+              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch}) ||
+                  joined_.contains(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
               return tree.ResolveDrop(branch);
