@@ -119,6 +119,8 @@ class StoreCore final : public wal::LogObserver,
   static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
   static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
   static Status CheckQuota(const engine::Head& head);
+  // How its refusals begin, and no others: by that they are known.
+  static constexpr std::string_view kQuotaRefusal = "max_bytes of namespace";
 
   // --- wal::LogObserver
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
@@ -208,6 +210,7 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
+  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);

@@ -160,9 +160,16 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                const Written* written) {
   const uint64_t now_ns = world_.scheduler->WallNs();
-  Lock lock(mutex_);
-  CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
-  return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
+  while (true) {
+    Lock lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
+    // What was accepted to be joined since the caller looked comes first.
+    if (written != nullptr || !joined_.contains(id)) {
+      return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
+    }
+    lock.unlock();
+    CAIRN_RETURN_IF_ERROR(TryFlushJoined(id));
+  }
 }
 
 // One record: reserve, copy, publish. `wait`: sleep while group memory is full.
@@ -190,20 +197,23 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
     if (slot.status().code() != StatusCode::kBusy) return slot.status();
     counters_.busy.fetch_add(1, std::memory_order_relaxed);
     if (!wait) return slot.status();
-    const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
-    bool gathering = false;
-    {
-      std::lock_guard lock(mutex_);
-      gathering = gathering_.contains(id);
-    }
-    if (gathering) {
-      if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
-        return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
-      }
-    } else {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
-    }
+    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
   }
+}
+
+// After a kBusy: until it may be otherwise.
+Status StoreCore::WaitWhileBusy(BranchId id, uint64_t deadline_ns) {
+  const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
+  bool gathering = false;
+  {
+    std::lock_guard lock(mutex_);
+    gathering = gathering_.contains(id);
+  }
+  if (!gathering) return log_->WaitForRoom(deadline_ns);
+  if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
+    return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
+  }
+  return Status::Ok();
 }
 
 Status StoreCore::WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns) {

@@ -80,9 +80,11 @@ class BatchBuilder {
     return Status::Ok();
   }
 
-  Status CheckQuotas() const {
-    for (const uint64_t branch : appended_) {
-      const engine::Head* const head = tree_->FindHead(branch);
+  // `branch`: the one that was refused, or the last.
+  Status CheckQuotas(BranchId* branch) const {
+    for (const uint64_t appended : appended_) {
+      const engine::Head* const head = tree_->FindHead(appended);
+      *branch = BranchId{appended};
       if (head != nullptr) CAIRN_RETURN_IF_ERROR(StoreCore::CheckQuota(*head));
     }
     return Status::Ok();
@@ -93,7 +95,6 @@ class BatchBuilder {
   const std::vector<std::unique_ptr<engine::DeltaPayload>>& payloads() const { return payloads_; }
   const std::vector<uint64_t>& created() const { return created_; }
   uint64_t bytes() const { return bytes_; }
-  BranchId appended() const { return BranchId{appended_.empty() ? 0 : appended_.back()}; }
 
  private:
   Result<uint64_t> Target(const WriteBatch::Op& op) const {
@@ -248,13 +249,16 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       Status status = builder.Add(batch.ops()[i]);
       if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
     }
-    if (const Status full = builder.CheckQuotas(); !full.ok()) {
-      // Room may be made, as for an append that does not wait.
-      const BranchId appended = builder.appended();
+    // Room may be made, as for an append that does not wait.
+    const auto no_room = [&](BranchId branch, const Status& refusal) {
       const uint64_t bytes = builder.bytes();
       transaction.Rollback();
       lock.unlock();
-      return WhileRoomIsMade(appended, bytes, full);
+      return WhileRoomIsMade(branch, bytes, refusal);
+    };
+    BranchId appended{};
+    if (const Status full = builder.CheckQuotas(&appended); !full.ok()) {
+      return no_room(appended, full);
     }
     auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
                                    .more = false,
@@ -262,7 +266,10 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
                                    .fields = builder.fields().bytes(),
                                    .strips = builder.strips()},
                                   wal::Log::Purpose::kData);
-    if (!reserved.ok()) return reserved.status();
+    if (!reserved.ok()) {
+      NoteRefused(reserved.status());
+      return no_room(appended, reserved.status());
+    }
     slot = std::move(*reserved);
     NoteLogged(slot);
     transaction.Commit(slot.location, slot.location.bytes);

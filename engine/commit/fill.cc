@@ -98,6 +98,18 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
                                                  std::to_string(end) +
                                                  ") were filled or cut by another meanwhile");
       }
+      // What goes on at kv_length comes after what was accepted to be joined, and waits for a large
+      // append, which may have written a table for the node that this would make.
+      if (!is_hole && joined_.contains(id)) {
+        lock.unlock();
+        CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+        continue;
+      }
+      if (!is_hole && gathering_.contains(id)) {
+        lock.unlock();
+        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
+        continue;
+      }
       CAIRN_ASSIGN_OR_RETURN(engine::Op op,
                              is_hole ? tree_.ResolveFill(head->id, payload.lanes())
                                      : tree_.ResolveAppend(head->id, payload.lanes(), {}));
@@ -129,7 +141,7 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
     }
     fields.Clear();
     if (refused.code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
     } else if (refused.code() == StatusCode::kNoSpace) {
       CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload.bytes(), refused, deadline_ns));
     } else {

@@ -26,6 +26,11 @@ Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected
     {
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+      if (joined_.contains(id) && !gathering_.contains(id)) {
+        lock.unlock();
+        CAIRN_RETURN_IF_ERROR(wait ? FlushJoined(id) : TryFlushJoined(id));
+        continue;
+      }
       if (!gathering_.contains(id)) {
         CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
         gathering_.insert(id);

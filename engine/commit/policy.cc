@@ -40,9 +40,10 @@ bool StoreCore::KeepsKv(const engine::Head& head, const AppendOptions& options) 
 Status StoreCore::CheckQuota(const engine::Head& head) {
   const engine::NamespaceUse& use = *head.use;
   if (use.HasRoom(0)) return Status::Ok();
-  return Status(StatusCode::kNoSpace, "max_bytes " + std::to_string(use.policy.max_bytes) +
-                                          " of namespace \"" + head.ns + "\": it would hold " +
-                                          std::to_string(use.bytes));
+  use.refused_bytes = use.bytes + use.joined_bytes;
+  return Status(StatusCode::kNoSpace, std::string(kQuotaRefusal) + " \"" + head.ns + "\" is " +
+                                          std::to_string(use.policy.max_bytes) +
+                                          ": it would hold " + std::to_string(use.refused_bytes));
 }
 
 // The branch was read. For whoever will have to choose; nobody does in most stores.

@@ -51,6 +51,8 @@ bool StoreCore::RoomIsShort() {
 // One branch loses the KV that nobody else needs, or goes. `freed`: bytes, as namespaces count.
 Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   engine::TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
+  // What was accepted is applied first; when that cannot be done now, the branch is left alone.
+  static_cast<void>(TryFlushJoined(BranchId{branch}));
   while (true) {
     Tree::Missing missing;
     uint64_t bytes = 0, died_before = 0;
@@ -58,9 +60,9 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
         needs,
         [&](const Tree& tree) -> Result<Op> {
           const engine::Head* const head = tree.FindHead(branch);
-          const bool busy = head == nullptr || head->keep.pinned ||
-                            gathering_.contains(BranchId{branch}) ||
-                            asking_.contains(BranchId{branch});
+          const bool busy =
+              head == nullptr || head->keep.pinned || gathering_.contains(BranchId{branch}) ||
+              joined_.contains(BranchId{branch}) || asking_.contains(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.died_bytes();
           CAIRN_ASSIGN_OR_RETURN(Op evict, tree.ResolveEvict(branch, &missing));
@@ -232,12 +234,14 @@ Status StoreCore::DropExpired() {
           const std::vector<uint64_t> expired,
           TreeRecords::ReadExpired(*index_, now_ns, engine::kEvictAhead, &next_ns));
       for (const uint64_t branch : expired) {
+        static_cast<void>(TryFlushJoined(BranchId{branch}));  // It is used, then.
         const auto op = Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
             [&](const Tree& tree) -> Result<Op> {
               const engine::Head* const head = tree.FindHead(branch);
               const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
-              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch})) {
+              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch}) ||
+                  joined_.contains(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
               return tree.ResolveDrop(branch);
@@ -339,8 +343,14 @@ Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t byte
     if (id.has_value()) {
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
       const NamespaceUse& use = *head->use;
-      by_quota = use.policy.max_bytes != UINT64_MAX && use.bytes + bytes > use.policy.max_bytes;
-      if (by_quota) allowed = EvictOf(use) != Evict::kNever && bytes <= use.policy.max_bytes;
+      by_quota = refusal.message().starts_with(kQuotaRefusal);
+      if (by_quota) {
+        // A table may hold more than the bytes given, what waits to be joined takes room as well,
+        // and of a batch something may be for other namespaces.
+        const uint64_t more = use.refused_bytes - std::min(use.refused_bytes, use.bytes);
+        allowed = EvictOf(use) != Evict::kNever && std::min(bytes, more) <= use.policy.max_bytes;
+        bytes = more;
+      }
       ns = head->ns;
     }
     if (!allowed) return refusal;

@@ -613,8 +613,12 @@ void Transaction::ReplaceExtents(Node* node, size_t lane, size_t first, size_t l
     const auto at = extents.begin() + static_cast<ptrdiff_t>(first);
     const auto end = at + static_cast<ptrdiff_t>(count);
     for (auto extent = at; extent != end; ++extent) tree->UseExtent(node, lane, *extent, -1);
-    extents.erase(at, end);
-    extents.insert(extents.begin() + static_cast<ptrdiff_t>(first), into.begin(), into.end());
+    if (count == into.size()) {
+      std::copy(into.begin(), into.end(), at);  // What follows stays where it is.
+    } else {
+      extents.erase(at, end);
+      extents.insert(extents.begin() + static_cast<ptrdiff_t>(first), into.begin(), into.end());
+    }
     for (const Extent& extent : into) tree->UseExtent(node, lane, extent, 1);
   };
   tree_->Touch(node);

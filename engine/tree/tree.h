@@ -119,6 +119,9 @@ struct NamespaceUse {
   bool dirty = false;  // The index does not have it so.
   // Of appends that were accepted and are still to be applied; in memory only.
   uint64_t joined_bytes = 0;
+  // What it would have held, these included, with the last append that was refused for its cap; in
+  // memory only.
+  mutable uint64_t refused_bytes = 0;
   bool HasRoom(uint64_t more) const {
     return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
   }

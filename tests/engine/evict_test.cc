@@ -128,6 +128,43 @@ TEST_P(EvictTest, AnAsynchronousAppendIsBusyWhileRoomIsMade) {
   EXPECT_TRUE(Lacks(Again("first"), 0, kEach));
 }
 
+// Where the store is full, and not only a namespace.
+TEST_P(EvictTest, ABatchIsBusyWhileRoomIsMade) {
+  Options options = world_->options();
+  options.max_bytes = 4 << 20;
+  options.evict = Evict::kKv;
+  Reopen(options);
+  ASSERT_OK(store_.PauseBackground());
+  Branch chat = Make("chat");
+  KvSet kv(model_, Layout::kContiguous, 0, kEach);
+  kv.Write(kSeed, 0, kEach);
+  const std::vector<TokenId> tokens = Tokens(kEach, kSeed);
+  const auto write = [&](const Branch& to) {
+    WriteBatch batch;
+    batch.Append(to, MakeDelta(tokens, kv.View(0, kEach)));
+    return store_.Write(batch).status();
+  };
+  const auto is_full = [](const Status& status) {
+    return status.message().find("max_bytes") != std::string_view::npos;
+  };
+  Status status;
+  for (int i = 0; i < 200 && !is_full(status); ++i) {
+    const Branch branch = Make(std::to_string(i));
+    status = write(branch);
+    while (status.code() == StatusCode::kBusy && !is_full(status)) {
+      world_->world().scheduler->Sleep(1'000'000);
+      status = write(branch);
+    }
+  }
+  EXPECT_FAILS(status, StatusCode::kBusy, "room is being made");
+  ASSERT_OK(store_.ResumeBackground());
+  for (int i = 0; i < 500 && status.code() == StatusCode::kBusy; ++i) {
+    world_->world().scheduler->Sleep(10'000'000);
+    status = write(chat);
+  }
+  EXPECT_OK(status);
+}
+
 TEST_P(EvictTest, WhatAnotherBranchNeedsStays) {
   ASSERT_OK(store_.SetNamespace("t", {.max_bytes = 290'000, .evict = Evict::kKv}));
   Branch base = MakeFull("base");
