@@ -119,7 +119,8 @@ struct BranchInfo {
   Keep keep{};
 };
 
-// Positions of a layer group that lost their KV (cairn/keep.h).
+// Positions of a layer group that lost their KV (cairn/keep.h), or that were never given what the
+// group's rule needs.
 struct KvHole {
   uint32_t group = 0;
   uint64_t begin = 0, end = 0;

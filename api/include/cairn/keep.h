@@ -30,8 +30,8 @@ struct Keep {
 
 // What may go when room is needed.
 enum class Evict : uint8_t {
-  kNever,     // Appends are kNoSpace then.
-  kKv,        // KV; tokens, states and branches stay.
+  kNever,     // What needs room, also making a branch, is kNoSpace then.
+  kKv,        // KV, recurrent states too; tokens, sampler states and branches stay.
   kBranches,  // KV first, then whole branches.
 };
 

@@ -70,8 +70,10 @@ struct Options {
   uint64_t max_bytes = UINT64_MAX;
   // What may go when room runs out under max_bytes or on the disk, unless a namespace says
   // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An
-  // append that comes too early for that waits, or is kBusy if it is asynchronous; kNoSpace when
-  // nothing is left that may go.
+  // append that comes too early for that waits, or is kBusy if it is asynchronous; making, forking
+  // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
+  // short where the cap is hundreds of segments; at 32 single appends were seen to wait for
+  // seconds.
   Evict evict = Evict::kNever;
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
   // The live log is to stay below this, so that it and the time to open stay bounded: from three

@@ -19,14 +19,15 @@ namespace [[gnu::visibility("default")]] cairn {
 // The values are part of the C ABI and never change.
 enum class StatusCode : uint8_t {
   kOk = 0,
-  kNotFound = 1,            // No such store, branch, model or file.
-  kAlreadyExists = 2,       // The name is taken.
-  kInvalidArgument = 3,     // The call can never succeed as written.
-  kInvalidState = 4,        // Closed, used in a child after fork(), or not while paused.
-  kConflict = 5,            // expected_length differs; the message names the real one.
-  kModelMismatch = 6,       // State of one model offered to another; names the field.
-  kCorruption = 7,          // Stored bytes fail their check; names file and offset.
-  kEvicted = 8,             // The positions were evicted to make room.
+  kNotFound = 1,         // No such store, branch, model or file.
+  kAlreadyExists = 2,    // The name is taken.
+  kInvalidArgument = 3,  // The call can never succeed as written.
+  kInvalidState = 4,     // Closed, used in a child after fork(), or not while paused.
+  kConflict = 5,         // expected_length differs; the message names the real one.
+  kModelMismatch = 6,    // State of one model offered to another; names the field.
+  kCorruption = 7,       // Stored bytes fail their check; names file and offset.
+  // Positions have no KV any more, since room was needed, or (hybrid models) were never given any.
+  kEvicted = 8,
   kExpired = 9,             // The branch outlived its time to live, or a lease its deadline.
   kStale = 10,              // A reader fell behind the writer; refresh and retry.
   kNoSpace = 11,            // max_bytes or the disk is full; nothing of the call was written.
