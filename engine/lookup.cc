@@ -215,8 +215,10 @@ StoreMetrics StoreCore::Metrics() {
   {
     std::lock_guard lock(mutex_);
     metrics.models = tree_.models().size();
-    metrics.tables = tree_.tables().size();
     for (const auto& [number, use] : tree_.tables()) {
+      // One that nobody needs is as good as gone: its file may be, before the index knows.
+      if (use.live_bytes == 0) continue;
+      ++metrics.tables;
       metrics.table_bytes += use.bytes;
       metrics.table_live_bytes += use.live_bytes;
     }
