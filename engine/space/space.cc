@@ -646,8 +646,8 @@ void StoreCore::RunSpace() {
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
-    if ((evicted || more) && Goes(status))
-      continue;  // Until it is enough, or nothing is left to take.
+    // Until it is enough, or nothing is left to take.
+    if ((evicted || more) && Goes(status)) continue;
     world_.scheduler->Wait(space_word_, seen, NextExpiry());
   }
   {

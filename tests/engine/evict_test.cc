@@ -24,6 +24,15 @@ class EvictTest : public WorldTest {
         "t", {.max_bytes = times * kEachBytes + kEachBytes / 2, .evict = evict}));
   }
 
+  // Room for less than all that a test then appends.
+  Options ReopenWithCap() {
+    Options options = world_->options();
+    options.max_bytes = 8 << 20;
+    options.evict = Evict::kKv;
+    Reopen(options);
+    return options;
+  }
+
   Branch Make(const std::string& name, Keep keep = {}) {
     auto branch = store_.CreateBranch(model_id_, {.name = name, .ns = "t", .keep = keep});
     EXPECT_OK(branch);
@@ -368,13 +377,7 @@ TEST_P(EvictTest, WhatANamespaceHoldsIsCountedAnewByNobody) {
 }
 
 TEST_P(EvictTest, BranchesAreMadeAtTheCap) {
-  Options options = world_->options();
-  options.max_bytes = 8 << 20;
-  options.evict = Evict::kKv;
-  ASSERT_OK(store_.Close());
-  auto opened = world_->Open(options);
-  ASSERT_OK(opened);
-  store_ = std::move(*opened);
+  ReopenWithCap();
   Branch chat = Make("chat");
   KvSet kv(model_, Layout::kNhd, 0, kEach);
   int refused = 0;
@@ -393,13 +396,7 @@ TEST_P(EvictTest, BranchesAreMadeAtTheCap) {
 }
 
 TEST_P(EvictTest, AStoreAtItsCapGoesOnForEver) {
-  Options options = world_->options();
-  options.max_bytes = 8 << 20;
-  options.evict = Evict::kKv;
-  ASSERT_OK(store_.Close());
-  auto opened = world_->Open(options);
-  ASSERT_OK(opened);
-  store_ = std::move(*opened);
+  const Options options = ReopenWithCap();
   constexpr int kBranches = 400;  // 25 MiB of KV.
   for (int i = 0; i < kBranches; ++i) {
     MakeFull(std::to_string(i));

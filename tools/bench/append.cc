@@ -59,14 +59,6 @@ Status MakeFullPool(const std::string& path, Options options, Report* report) {
 
 uint64_t PoolBytes(const Config& config) { return config.pool_segments * config.segment_bytes; }
 
-Result<KvPool> MakeSource(const Config& config, uint64_t token_bytes) {
-  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOfTokenBytes(token_bytes));
-  CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
-  const uint64_t tokens =
-      std::max<uint64_t>(config.source_bytes / token_bytes, 4 * kTokensPerBlock);
-  return KvPool(model, layout, tokens / kTokensPerBlock * kTokensPerBlock, /*seed=*/1);
-}
-
 void ReportAgainstRaw(const Arm& ours, const Arm& raw, Report* report) {
   report->Value("p50_us", ours.p50_us(), "append, called to durable");
   report->Value("p99_us", Quantile(ours.op_us, 0.99), "the same, slow end");

@@ -43,12 +43,7 @@ class Conversations {
 }  // namespace
 
 Status RunAppendAtCap(const Config& config, const std::string& scratch, Report* report) {
-  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOfTokenBytes(kTokenBytes));
-  CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
-  const KvPool pool(
-      model, layout,
-      std::max<uint64_t>(config.source_bytes / kTokenBytes / kTokensPerBlock, 1) * kTokensPerBlock,
-      /*seed=*/1);
+  CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config, kTokenBytes));
 
   // Both seal and retire in the same way, as far as the cap leaves them to.
   Options options;
@@ -58,8 +53,8 @@ Status RunAppendAtCap(const Config& config, const std::string& scratch, Report* 
   options.max_bytes = config.cap_bytes;
   options.evict = Evict::kKv;
   CAIRN_ASSIGN_OR_RETURN(Store full, OpenStore(scratch + "/full", options, report));
-  CAIRN_ASSIGN_OR_RETURN(const ModelId roomy_id, roomy.RegisterModel(model));
-  CAIRN_ASSIGN_OR_RETURN(const ModelId full_id, full.RegisterModel(model));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId roomy_id, roomy.RegisterModel(pool.model()));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId full_id, full.RegisterModel(pool.model()));
   Conversations beside(&roomy, roomy_id, &pool), at_cap(&full, full_id, &pool);
   {
     // Once over, and until something had to go.

@@ -83,12 +83,7 @@ struct Moved {
 }  // namespace
 
 Status RunAppendBesideSealing(const Config& config, const std::string& scratch, Report* report) {
-  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOfTokenBytes(kTokenBytes));
-  CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
-  const KvPool pool(
-      model, layout,
-      std::max<uint64_t>(config.source_bytes / kTokenBytes / kTokensPerBlock, 1) * kTokensPerBlock,
-      /*seed=*/1);
+  CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config, kTokenBytes));
   CAIRN_ASSIGN_OR_RETURN(auto raw_file, RawFile::Create(scratch + "/raw", config.source_bytes));
   CAIRN_ASSIGN_OR_RETURN(const double raw, RawWriteBytesPerSecond(config, *raw_file, pool, report));
 
@@ -100,7 +95,7 @@ Status RunAppendBesideSealing(const Config& config, const std::string& scratch, 
   options.background_bytes_per_second = static_cast<uint64_t>(raw * config.share_of_raw);
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", options, report));
   CAIRN_RETURN_IF_ERROR(store.PauseBackground());
-  CAIRN_ASSIGN_OR_RETURN(const ModelId id, store.RegisterModel(model));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId id, store.RegisterModel(pool.model()));
 
   const double share = config.share_of_raw == 0 ? 1 : config.share_of_raw;
   const uint64_t backlog =

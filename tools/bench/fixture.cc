@@ -2,6 +2,7 @@
 
 #include "tools/bench/fixture.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "base/core/check.h"
@@ -35,6 +36,14 @@ Status WaitForPool(const Store& store, uint64_t segments) {
   return Status(StatusCode::kDeadlineExceeded,
                 "pre-written log segments: " + std::to_string(store.Metrics().log_spare_segments) +
                     " after a minute, expected " + std::to_string(segments));
+}
+
+Result<KvPool> MakeSource(const Config& config, uint64_t token_bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOfTokenBytes(token_bytes));
+  CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
+  const uint64_t tokens =
+      std::max<uint64_t>(config.source_bytes / token_bytes, 4 * kTokensPerBlock);
+  return KvPool(model, layout, tokens / kTokensPerBlock * kTokensPerBlock, /*seed=*/1);
 }
 
 Result<std::unique_ptr<Writer>> Writer::Create(Store& store, ModelId model, const KvPool* pool,

@@ -21,6 +21,9 @@ Result<Store> OpenStore(const std::string& path, Options options, Report* report
 // so that the next block does not share the device with the maker. A minute at most.
 Status WaitForPool(const Store& store, uint64_t segments);
 
+// The KV that an append benchmark gathers from: Config::source_bytes of it, in its layout.
+Result<KvPool> MakeSource(const Config& config, uint64_t token_bytes);
+
 // A branch fed from a pool, `tokens` positions an append.
 class Writer {
  public:

@@ -72,8 +72,7 @@ struct Options {
   // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An
   // append that comes too early for that waits, or is kBusy if it is asynchronous; making, forking
   // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
-  // short where the cap is hundreds of segments; at 32 single appends were seen to wait for
-  // seconds.
+  // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
   Evict evict = Evict::kNever;
   uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
   // The live log is to stay below this, so that it and the time to open stay bounded: from three
