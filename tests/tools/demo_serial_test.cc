@@ -143,6 +143,13 @@ TEST_P(DemoProgramTest, ReportsProofsTreeAndFigures) {
   ExpectFigures(report);
 }
 
+// A child that had generated all there was left waited for its kill, and its parent for more.
+TEST_P(DemoProgramTest, AsManyKillsAsTokensAllow) {
+  const Outcome outcome = Run("--tokens 48 --kills 13 --json 2>/dev/null");
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+  ExpectProofs(json::parse(outcome.output), 13);
+}
+
 TEST_P(DemoProgramTest, PrintsProofsTreeAndTableForPeople) {
   const Outcome outcome = Run("--tokens 32 --kills 1");
   ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
@@ -161,6 +168,7 @@ INSTANTIATE_TEST_SUITE_P(Backend, DemoProgramTest, testing::Values("threads", "u
 
 TEST(DemoArgumentsTest, RefusesWhatCannotWork) {
   EXPECT_NE(RunDemoProgram("--tokens 3 2>/dev/null").exit_status, 0);
+  EXPECT_NE(RunDemoProgram("--tokens 48 --kills 14 2>/dev/null").exit_status, 0);
   EXPECT_NE(RunDemoProgram("--backend floppy 2>/dev/null").exit_status, 0);
   EXPECT_NE(RunDemoProgram("--checkpoint /nonexistent 2>/dev/null").exit_status, 0);
   EXPECT_NE(RunDemoProgram("--tokens 1000000 2>/dev/null").exit_status, 0)

@@ -24,9 +24,7 @@ namespace cairn::demo {
 namespace {
 
 constexpr char kTrunk[] = "story";
-constexpr int kTokensLeftAfterKills = 8;  // So that there is something to continue and compare.
-constexpr int kAcknowledgementsMin = 3;   // Before a kill: the branch exists and has grown.
-constexpr int kRestoreRounds = 5;         // After each reopening, every branch once.
+constexpr int kRestoreRounds = 5;  // After each reopening, every branch once.
 
 // Where a fork leaves which branch, and how it samples. Those of the trunk leave it at this many
 // sixteenths of what was generated; those of an earlier fork in the middle of its own tokens.
@@ -77,7 +75,7 @@ class Demo {
   Result<Store> OpenStore();
   Status Generate(Branch branch, Conversation* conversation, int until,
                   const Victim::Acknowledge& acknowledge);
-  Status GenerateTrunkInChild(const Victim::Acknowledge& acknowledge);
+  Status GenerateTrunkInChild(int until, const Victim::Acknowledge& acknowledge);
 
   Status RunUninterrupted();
   Status KillOnce(int number);
@@ -165,7 +163,7 @@ Status Demo::RunUninterrupted() {
   return Status::Ok();
 }
 
-Status Demo::GenerateTrunkInChild(const Victim::Acknowledge& acknowledge) {
+Status Demo::GenerateTrunkInChild(int until, const Victim::Acknowledge& acknowledge) {
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore());
   CAIRN_ASSIGN_OR_RETURN(const ModelId model, store.RegisterModel(spec_));
   Conversation conversation = NewConversation(prompt_, TrunkSampler());
@@ -177,20 +175,23 @@ Status Demo::GenerateTrunkInChild(const Victim::Acknowledge& acknowledge) {
   } else {
     return branch.status();
   }
-  return Generate(*branch, &conversation, trunk_length() - kTokensLeftAfterKills, acknowledge);
+  return Generate(*branch, &conversation, until, acknowledge);
 }
 
-// A share of what is left on average, so that every kill finds the child at work.
+// A share of what is left on average, so that every kill finds the child at work. However slowly it
+// comes, a child leaves something to do for those after it.
 Result<std::vector<Acknowledgement>> Demo::WatchAndKill(int number) {
   const int have = std::max(recovered_length_, prompt_length());
-  const int share =
-      (trunk_length() - kTokensLeftAfterKills - have) / (settings_.kills - number + 2);
+  const int kills_left = settings_.kills - number;
+  const int until = trunk_length() - kTokensLeftAfterKills - kills_left * kAcknowledgementsMin;
+  const int share = (until - have) / (kills_left + 2);
   std::uniform_int_distribution<int> pick_count(kAcknowledgementsMin,
                                                 std::max(kAcknowledgementsMin, share + share / 2));
   const size_t count = static_cast<size_t>(pick_count(chance_));
 
-  CAIRN_ASSIGN_OR_RETURN(Victim victim, Victim::Start([this](const Victim::Acknowledge& tell) {
-                           return GenerateTrunkInChild(tell);
+  CAIRN_ASSIGN_OR_RETURN(Victim victim,
+                         Victim::Start([this, until](const Victim::Acknowledge& tell) {
+                           return GenerateTrunkInChild(until, tell);
                          }));
   std::vector<Acknowledgement> heard;
   std::vector<int32_t> tokens(uninterrupted_.tokens().begin(),

@@ -15,8 +15,13 @@
 namespace cairn::demo {
 
 inline constexpr int kForks = 8;
-inline constexpr int kForkTokens = 24;  // That each fork goes on for.
-inline constexpr int kTokensMin = 32;   // Fewer leave no room for kills and forks.
+inline constexpr int kForkTokens = 24;           // That each fork goes on for.
+inline constexpr int kTokensMin = 32;            // Fewer leave no room for kills and forks.
+inline constexpr int kTokensLeftAfterKills = 8;  // So that there is something to continue.
+inline constexpr int kAcknowledgementsMin = 3;   // Before a kill: the branch exists and has grown.
+constexpr int KillsMax(int tokens) {
+  return (tokens - kTokensLeftAfterKills) / kAcknowledgementsMin;
+}
 
 struct Settings {
   std::string dir;  // Of the store; empty or not there yet.

@@ -128,6 +128,11 @@ int Main(int argc, char** argv) {
   app.add_flag("--json", json, "Print one JSON object; progress goes to standard error");
   try {
     app.parse(argc, argv);
+    if (settings.kills > KillsMax(settings.tokens)) {
+      throw CLI::ValidationError("--kills",
+                                 std::to_string(settings.tokens) + " tokens are enough for " +
+                                     std::to_string(KillsMax(settings.tokens)) + " at most");
+    }
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help.
     std::fprintf(stderr, "cairn-demo: %s\nTry: cairn-demo --help\n", error.what());
