@@ -322,6 +322,16 @@ class StoreCore final : public wal::LogObserver,
   template <typename Call>
   auto WhileFilesMove(const Call& call) -> decltype(call(nullptr));
 
+  // --- verify.cc
+  struct Verified;
+  Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
+                    Verified* all);
+  void VerifyLog(VerifyLevel level, Verified* found);
+  Status VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer, Verified* found);
+  void VerifyIndex(VerifyLevel level, Verified* found);
+  Status VerifyTable(uint64_t number, VerifyLevel level,
+                     std::span<const engine::SealedRange> sealed, Verified* all);
+
   // --- space/space.cc
   void SetTableContext();
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
@@ -469,7 +479,7 @@ class StoreCore final : public wal::LogObserver,
   } counters_;
   Histogram save_latency_, restore_latency_;
 
-  engine::Pins pins_;
+  engine::Pins pins_{[this] { KickSpace(); }};
   engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
@@ -482,7 +492,8 @@ class StoreCore final : public wal::LogObserver,
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
   bool dumping_ = false, merging_ = false;
-  uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
+  bool held_ = false;            // By readers, some of what the round would have given back.
+  uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<uint32_t> space_word_{0};
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.

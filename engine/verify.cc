@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads the store back from the device and checks what the level asks for. Nothing comes out of a
-// cache: tables are opened anew and blocks go through a cache of this run.
+// cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
+// part by part, so that a store at its cap gives space back while all of it is read: the log, then
+// one table after the other.
+#include <map>
 #include <set>
 
 #include "base/codec/kv_frame.h"
@@ -21,11 +24,8 @@ struct Found {
   uint64_t sequence;
 };
 
-// Positions that somebody says are in this table.
-struct Sealed {
-  uint64_t table;
-  engine::SealedRange range;
-};
+// Positions that somebody says are in a table, by its number.
+using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
 
 // Whether a frame is what its fragment says. A KV frame tells its own shape.
 Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
@@ -66,24 +66,147 @@ Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& rang
 
 }  // namespace
 
+// What one part of the store turned out to be.
+struct StoreCore::Verified {
+  VerifyReport report;
+  Sealed sealed;
+  void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
+    report.damages.push_back({where, status.ToString(), sequence});
+  }
+  void Add(Verified part) {
+    report.records += part.report.records;
+    report.strips += part.report.strips;
+    report.index_tables += part.report.index_tables;
+    report.tables += part.report.tables;
+    report.frames += part.report.frames;
+    report.bytes += part.report.bytes;
+    for (VerifyReport::Damage& damage : part.report.damages) {
+      report.damages.push_back(std::move(damage));
+    }
+    for (auto& [table, ranges] : part.sealed) {
+      std::vector<engine::SealedRange>& all = sealed[table];
+      all.insert(all.end(), ranges.begin(), ranges.end());
+    }
+  }
+};
+
 Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
+  const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   if (level > VerifyLevel::kAll) {
     return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
   }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
-  VerifyReport report;
   std::vector<uint64_t> tables;
-  std::unique_ptr<engine::Pins::Pin> pin;
-  uint64_t log_start = 0;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes > 0) tables.push_back(number);
+    for (const auto& [number, table] : tree_.tables()) {
+      if (table.live_bytes > 0) tables.push_back(number);
     }
-    log_start = log_start_;
-    pin = pins_.Take(log_start, tables);
   }
+  Verified all;
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, &all));
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, &all));
+  for (const uint64_t number : tables) {
+    CAIRN_RETURN_IF_ERROR(VerifyTable(number, level, all.sealed[number], &all));
+  }
+  return std::move(all.report);
+}
+
+// A part that a reader finds damaged beside a writer may only have moved: then it is read anew, as
+// it is by now.
+Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
+                             Verified* all) {
+  const auto checkpoint = [this] {
+    std::lock_guard lock(manifest_mutex_);
+    return manifest_.number;
+  };
+  for (int again = 0;; ++again) {
+    const uint64_t seen = checkpoint();
+    Verified found;
+    (this->*part)(level, &found);
+    if (found.report.damages.empty() || !options_.read_only || !Follow(/*look_anyway=*/true).ok() ||
+        checkpoint() == seen) {
+      all->Add(std::move(found));
+      return Status::Ok();
+    }
+    if (again == engine::kReadAgainMax) {
+      return Status(StatusCode::kStale, "the writer has moved what was to be verified: " +
+                                            found.report.damages[0].where + ": " +
+                                            found.report.damages[0].what);
+    }
+  }
+}
+
+void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
+  std::unique_ptr<engine::Pins::Pin> pin;
+  wal::RecoveryOptions recovery;
+  {
+    std::lock_guard lock(mutex_);
+    recovery.first_segment = log_start_;
+    pin = pins_.Take(engine::Pins::Of::kReader, log_start_);
+  }
+  recovery.directory = io::JoinPath(path_, "log");
+  recovery.store = store_id();
+  recovery.read_only = true;
+  recovery.salvage = options_.salvage;
+  recovery.stop_after = log_->written_sequence();
+  std::vector<Found> records;
+  const auto recovered = wal::Recover(world_, recovery, [&](const wal::RecordView& record) {
+    ++found->report.records;
+    if (level == VerifyLevel::kAll) records.push_back({record.location, record.sequence});
+    if (level == VerifyLevel::kHeaders) return Status::Ok();
+    CAIRN_ASSIGN_OR_RETURN(const auto ops, engine::DecodeRecord(record));
+    for (const engine::Op& op : ops) {
+      if (op.kind != engine::OpKind::kSeal) continue;
+      std::vector<engine::SealedRange>& sealed = found->sealed[op.other];
+      sealed.insert(sealed.end(), op.sealed.begin(), op.sealed.end());
+    }
+    return Status::Ok();
+  });
+  if (!recovered.ok()) found->Damage("log", recovered.status());
+  // By itself the last group cannot be told from one that was cut; who wrote it knows better.
+  if (recovered.ok() && recovered->last_sequence < recovery.stop_after) {
+    found->Damage("log",
+                  Status(StatusCode::kCorruption,
+                         "it ends with sequence " + std::to_string(recovered->last_sequence) +
+                             ", but " + std::to_string(recovery.stop_after) + " was written" +
+                             (recovered->torn_tail ? ": " + recovered->torn_detail : "")));
+  }
+  engine::ReadBuffer buffer;
+  for (const Found& record : records) {
+    const Status status = VerifyRecord(record.location, &buffer, found);
+    if (status.ok()) continue;
+    found->Damage("log segment " + std::to_string(record.location.segment) + ", offset " +
+                      std::to_string(record.location.offset),
+                  status, record.sequence);
+  }
+}
+
+// Reads the record anew, all of it. Damage of a strip is told by itself.
+Status StoreCore::VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer,
+                               Verified* found) {
+  const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
+  const uint64_t end = AlignUp(at.offset + at.bytes, io::kBlockBytes);
+  if (buffer->size() < end - begin) *buffer = read_pool_.TakeBuffer(end - begin);
+  if (buffer->empty()) return Status(StatusCode::kOutOfMemory, "verify");
+  CAIRN_ASSIGN_OR_RETURN(const auto file, log_->OpenSegment(at.segment));
+  CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer->span().first(end - begin)));
+  const std::span<const std::byte> bytes = buffer->span().subspan(at.offset - begin, at.bytes);
+  CAIRN_ASSIGN_OR_RETURN(const auto record, wal::ParseRecord(bytes, at, store_id()));
+  for (size_t strip = 0; strip < record.strip_count(); ++strip) {
+    ++found->report.strips;
+    found->report.bytes += record.strip(strip).bytes;
+    if (Status status = record.VerifyStrip(bytes, strip, store_id()); !status.ok()) {
+      found->Damage(
+          "log segment " + std::to_string(at.segment) + ", offset " + std::to_string(at.offset),
+          status, record.sequence);
+    }
+  }
+  return Status::Ok();
+}
+
+void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
   // Tables of the index stay as long as this manifest is read by.
   index_holds_.fetch_add(1);
   const std::unique_ptr<std::atomic<uint32_t>, void (*)(std::atomic<uint32_t>*)> hold(
@@ -93,116 +216,23 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
     std::lock_guard lock(manifest_mutex_);
     manifest = manifest_;
   }
-  const auto found_damage = [&](const std::string& where, const Status& status) {
-    report.damages.push_back({where, status.ToString(), 0});
-  };
   if (Status status = engine::ReadManifest(*world_.files, path_).status(); !status.ok()) {
-    found_damage("MANIFEST", status);
+    found->Damage("MANIFEST", status);
   }
   if (Status status = engine::ReadOptionsFile(*world_.files, path_).status(); !status.ok()) {
-    found_damage("OPTIONS", status);
+    found->Damage("OPTIONS", status);
   }
-  std::vector<Sealed> sealed;
-  std::vector<Found> records;
-  wal::RecoveryOptions recovery;
-  recovery.directory = io::JoinPath(path_, "log");
-  recovery.store = store_id();
-  recovery.first_segment = log_start;
-  recovery.read_only = true;
-  recovery.salvage = options_.salvage;
-  recovery.stop_after = log_->written_sequence();
-  const auto recovered = wal::Recover(world_, recovery, [&](const wal::RecordView& record) {
-    ++report.records;
-    records.push_back({record.location, record.sequence});
-    if (level == VerifyLevel::kHeaders) return Status::Ok();
-    CAIRN_ASSIGN_OR_RETURN(const auto ops, engine::DecodeRecord(record));
-    for (const engine::Op& op : ops) {
-      if (op.kind != engine::OpKind::kSeal) continue;
-      for (const engine::SealedRange& range : op.sealed) sealed.push_back({op.other, range});
-    }
-    return Status::Ok();
-  });
-  if (!recovered.ok()) found_damage("log", recovered.status());
-  // By itself the last group cannot be told from one that was cut; who wrote it knows better.
-  if (recovered.ok() && recovered->last_sequence < recovery.stop_after) {
-    found_damage("log", Status(StatusCode::kCorruption,
-                               "it ends with sequence " + std::to_string(recovered->last_sequence) +
-                                   ", but " + std::to_string(recovery.stop_after) + " was written" +
-                                   (recovered->torn_tail ? ": " + recovered->torn_detail : "")));
-  }
-  if (level != VerifyLevel::kAll) records.clear();
-  engine::ReadBuffer buffer;
-  for (const Found& found : records) {
-    const wal::Location& at = found.location;
-    const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
-    const uint64_t end =
-        (at.offset + at.bytes + io::kBlockBytes - 1) / io::kBlockBytes * io::kBlockBytes;
-    if (buffer.size() < end - begin) buffer = read_pool_.TakeBuffer(end - begin);
-    if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "verify");
-    const auto damage = [&](const Status& status) {
-      report.damages.push_back(
-          {"log segment " + std::to_string(at.segment) + ", offset " + std::to_string(at.offset),
-           status.ToString(), found.sequence});
-    };
-    auto file = log_->OpenSegment(at.segment);
-    if (!file.ok()) {
-      damage(file.status());
-      continue;
-    }
-    if (Status status = (*file)->Read(begin, buffer.span().first(end - begin)); !status.ok()) {
-      damage(status);
-      continue;
-    }
-    const std::span<const std::byte> bytes = buffer.span().subspan(at.offset - begin, at.bytes);
-    const auto record = wal::ParseRecord(bytes, at, store_id());
-    if (!record.ok()) {
-      damage(record.status());
-      continue;
-    }
-    for (size_t strip = 0; strip < record->strip_count(); ++strip) {
-      ++report.strips;
-      report.bytes += record->strip(strip).bytes;
-      if (Status status = record->VerifyStrip(bytes, strip, store_id()); !status.ok()) {
-        damage(status);
-      }
-    }
-  }
-
   sstable::TableContext context = tables_.context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;
-  engine::TableSet opened(engine::kOpenTables, memory_.directories);
-  opened.SetContext(context);
-  std::set<uint64_t> whole;  // Snapshot tables without damage.
-  std::vector<std::byte> memory;
-  for (const uint64_t number : tables) {
-    const std::string where = sstable::SnapshotTablePath(engine::kTableDirectory, number);
-    const size_t damages_before = report.damages.size();
-    ++report.tables;
-    const auto table = opened.Open(number);
-    if (!table.ok()) found_damage(where, table.status());
-    if (!table.ok() || level == VerifyLevel::kHeaders) continue;
-    sstable::SnapshotTable::CheckFrame check;
-    if (level == VerifyLevel::kAll) {
-      check = [&](const sstable::FragmentEntry& fragment, uint32_t page,
-                  const sstable::FrameEntry& frame, std::span<const std::byte> stored) {
-        ++report.frames;
-        report.bytes += stored.size();
-        return CheckFrame(fragment, page, frame, stored, &memory);
-      };
-    }
-    (*table)->VerifyEach(check, [&](const Status& status) { found_damage(where, status); });
-    if (report.damages.size() == damages_before) whole.insert(number);
-  }
-
-  bool index_whole = true;
+  bool whole = true;
   for (const sstable::LiveTable& live : manifest.index) {
     const std::string where = sstable::IndexTablePath(engine::kTableDirectory, live.number);
     const auto damaged = [&](const Status& status) {
-      index_whole = false;
-      found_damage(where, status);
+      whole = false;
+      found->Damage(where, status);
     };
-    ++report.index_tables;
+    ++found->report.index_tables;
     const auto table = sstable::IndexTable::Open(context, live.number);
     if (!table.ok()) {
       damaged(table.status());
@@ -210,26 +240,66 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
       (*table)->VerifyEach(damaged);
     }
   }
-  if (level == VerifyLevel::kHeaders) return report;
-
   // What is missing from a damaged index says nothing more.
-  if (index_whole && !manifest.index.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(const auto index,
-                           sstable::LsmIndex::Open({context, {}}, manifest.index));
-    engine::TreeRecords::Check(
-        *index,
-        [&](uint64_t table, const engine::SealedRange& range) { sealed.push_back({table, range}); },
-        [&](const Status& status) { found_damage("tree", status); });
+  if (level == VerifyLevel::kHeaders || !whole || manifest.index.empty()) return;
+  const auto index = sstable::LsmIndex::Open({context, {}}, manifest.index);
+  if (!index.ok()) {
+    found->Damage("tree", index.status());
+    return;
   }
-  for (const Sealed& piece : sealed) {
-    if (!whole.contains(piece.table)) continue;  // Damaged, or dead since then.
-    const auto table = opened.Open(piece.table);
-    const Status status = table.ok() ? FindSealed(**table, piece.range) : table.status();
-    if (!status.ok()) {
-      found_damage(sstable::SnapshotTablePath(engine::kTableDirectory, piece.table), status);
+  engine::TreeRecords::Check(
+      **index,
+      [&](uint64_t table, const engine::SealedRange& range) {
+        found->sealed[table].push_back(range);
+      },
+      [&](const Status& status) { found->Damage("tree", status); });
+}
+
+// A snapshot table, if it is still needed, and whether it has what others look for in it.
+Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
+                              std::span<const engine::SealedRange> sealed, Verified* all) {
+  const auto needed = [this, number] {
+    const auto found = tree_.tables().find(number);
+    return found != tree_.tables().end() && found->second.live_bytes > 0;
+  };
+  std::unique_ptr<engine::Pins::Pin> pin;
+  {
+    std::lock_guard lock(mutex_);
+    if (!needed()) return Status::Ok();
+    pin = pins_.Take(engine::Pins::Of::kReader, UINT64_MAX, {number});
+  }
+  Verified found;
+  const std::string where = sstable::SnapshotTablePath(engine::kTableDirectory, number);
+  const auto damaged = [&](const Status& status) { found.Damage(where, status); };
+  ++found.report.tables;
+  sstable::TableContext context = tables_.context();
+  sstable::BlockCache cache(engine::kVerifyCacheBytes);
+  context.cache = &cache;
+  const auto table = sstable::SnapshotTable::Open(context, number);
+  if (!table.ok()) damaged(table.status());
+  if (table.ok() && level != VerifyLevel::kHeaders) {
+    std::vector<std::byte> memory;
+    sstable::SnapshotTable::CheckFrame check;
+    if (level == VerifyLevel::kAll) {
+      check = [&](const sstable::FragmentEntry& fragment, uint32_t page,
+                  const sstable::FrameEntry& frame, std::span<const std::byte> stored) {
+        ++found.report.frames;
+        found.report.bytes += stored.size();
+        return CheckFrame(fragment, page, frame, stored, &memory);
+      };
+    }
+    (*table)->VerifyEach(check, damaged);
+    const bool whole = found.report.damages.empty();
+    for (size_t i = 0; whole && i < sealed.size(); ++i) {
+      if (Status status = FindSealed(**table, sealed[i]); !status.ok()) damaged(status);
     }
   }
-  return report;
+  if (options_.read_only && !found.report.damages.empty() && Follow(/*look_anyway=*/true).ok()) {
+    std::lock_guard lock(mutex_);
+    if (!needed()) return Status::Ok();  // Deleted while it was read.
+  }
+  all->Add(std::move(found));
+  return Status::Ok();
 }
 
 }  // namespace cairn

@@ -278,7 +278,7 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                                                   uint64_t length, uint64_t deadline_ns,
                                                   TicketState* ticket) {
   // Nothing in the tree names the parts until the last record is there.
-  const auto pin = pins_.Take(newest_segment_.load(), {});
+  const auto pin = pins_.Take(engine::Pins::Of::kParts, newest_segment_.load());
   const uint64_t part_bytes = PayloadBytesMax();
   uint64_t position_bytes = 0;
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {

@@ -82,7 +82,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   wal::RecoveryOptions recovery;
   recovery.read_only = true;  // The device has just failed a write: nothing is synced.
   recovery.stop_after = acknowledged;
-  const auto pin = pins_.Take(0, {});
+  const auto pin = pins_.Take(engine::Pins::Of::kReader, 0);
   engine::Manifest manifest;
   {
     std::lock_guard lock(manifest_mutex_);

@@ -5,19 +5,26 @@
 
 namespace cairn::engine {
 
-Pins::Pin::Pin(Pins* pins, uint64_t lowest_segment, std::vector<uint64_t> tables)
-    : pins_(pins), lowest_segment_(lowest_segment), tables_(std::move(tables)) {
+Pins::Pin::Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t> tables)
+    : pins_(pins), of_(of), lowest_segment_(lowest_segment), tables_(std::move(tables)) {
   std::lock_guard lock(pins_->mutex_);
   pins_->segments_.insert(lowest_segment_);
+  if (of_ == Of::kParts) pins_->parts_.insert(lowest_segment_);
   for (const uint64_t table : tables_) ++pins_->tables_[table];
 }
 
 Pins::Pin::~Pin() {
-  std::lock_guard lock(pins_->mutex_);
-  pins_->segments_.erase(pins_->segments_.find(lowest_segment_));
-  for (const uint64_t table : tables_) {
-    if (--pins_->tables_[table] == 0) pins_->tables_.erase(table);
+  bool awaited = false;
+  {
+    std::lock_guard lock(pins_->mutex_);
+    pins_->segments_.erase(pins_->segments_.find(lowest_segment_));
+    if (of_ == Of::kParts) pins_->parts_.erase(pins_->parts_.find(lowest_segment_));
+    for (const uint64_t table : tables_) {
+      if (--pins_->tables_[table] == 0) pins_->tables_.erase(table);
+    }
+    awaited = std::exchange(pins_->awaited_, false);
   }
+  if (awaited) pins_->on_end_();
 }
 
 std::unique_ptr<Pins::Pin> Pins::Take(const RestorePlan& plan) {
@@ -26,17 +33,26 @@ std::unique_ptr<Pins::Pin> Pins::Take(const RestorePlan& plan) {
   for (const SealedPiece& piece : plan.sealed) tables.push_back(piece.table);
   std::sort(tables.begin(), tables.end());
   tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
-  return Take(lowest, std::move(tables));
+  return Take(Of::kReader, lowest, std::move(tables));
 }
 
-uint64_t Pins::LowestSegment() const {
+uint64_t Pins::LowestOfParts() const {
   std::lock_guard lock(mutex_);
-  return segments_.empty() ? UINT64_MAX : *segments_.begin();
+  return parts_.empty() ? UINT64_MAX : *parts_.begin();
 }
 
-bool Pins::Needs(uint64_t table) const {
+bool Pins::HoldSegment(uint64_t segment) {
   std::lock_guard lock(mutex_);
-  return tables_.contains(table);
+  const bool held = !segments_.empty() && *segments_.begin() <= segment;
+  awaited_ |= held;
+  return held;
+}
+
+bool Pins::HoldTable(uint64_t table) {
+  std::lock_guard lock(mutex_);
+  const bool held = tables_.contains(table);
+  awaited_ |= held;
+  return held;
 }
 
 }  // namespace cairn::engine

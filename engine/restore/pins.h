@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What readers still need of files that space management would like to recycle or delete: log
-// segments from some number on, and snapshot tables. A pin is taken under the commit lock, where
-// the plan is made, so that nothing that the plan names is gone before.
+// What readers, and appends under way, still need of files that space management would like to
+// recycle or delete: log segments from some number on, and snapshot tables. A pin is taken under
+// the commit lock, where the plan is made, so that nothing that the plan names is gone before.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,30 +19,44 @@ namespace cairn::engine {
 
 class Pins {
  public:
+  enum class Of : uint8_t {
+    kReader,
+    kParts,  // Of a large append: in the log already, but named by nothing in the tree yet.
+  };
+
   // Ends with the pin.
   class Pin {
    public:
-    Pin(Pins* pins, uint64_t lowest_segment, std::vector<uint64_t> tables);
+    Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t> tables);
     ~Pin();
     Pin(const Pin&) = delete;
     Pin& operator=(const Pin&) = delete;
 
    private:
     Pins* const pins_;
+    const Of of_;
     const uint64_t lowest_segment_;
     const std::vector<uint64_t> tables_;
   };
+
+  // `on_end` is called by whoever ends a pin after Hold... had found something held.
+  explicit Pins(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
+
   std::unique_ptr<Pin> Take(const RestorePlan& plan);
-  std::unique_ptr<Pin> Take(uint64_t lowest_segment, std::vector<uint64_t> tables) {
-    return std::make_unique<Pin>(this, lowest_segment, std::move(tables));
+  std::unique_ptr<Pin> Take(Of of, uint64_t lowest_segment, std::vector<uint64_t> tables = {}) {
+    return std::make_unique<Pin>(this, of, lowest_segment, std::move(tables));
   }
 
-  uint64_t LowestSegment() const;  // UINT64_MAX: none is needed.
-  bool Needs(uint64_t table) const;
+  uint64_t LowestOfParts() const;  // UINT64_MAX: there are none.
+  // Whether somebody needs a log segment up to this one, or the table.
+  bool HoldSegment(uint64_t segment);
+  bool HoldTable(uint64_t table);
 
  private:
+  const std::function<void()> on_end_;
   mutable std::mutex mutex_;
-  std::multiset<uint64_t> segments_;
+  bool awaited_ = false;  // By whoever asked what is held.
+  std::multiset<uint64_t> segments_, parts_;
   std::map<uint64_t, uint32_t> tables_;
 };
 

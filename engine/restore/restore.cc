@@ -479,7 +479,7 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
       }
       mark = *newest;
       const bool in_log = mark.place.table == 0;
-      pin = pins_.Take(in_log ? mark.place.log.segment : UINT64_MAX,
+      pin = pins_.Take(engine::Pins::Of::kReader, in_log ? mark.place.log.segment : UINT64_MAX,
                        in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
     }
     *places = engine::HashOfPlace(mark.place);

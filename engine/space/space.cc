@@ -281,7 +281,10 @@ Status StoreCore::DeleteDeadTables() {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes == 0 && !pins_.Needs(number)) dead.emplace_back(number, use.bytes);
+      if (use.live_bytes != 0) continue;
+      const bool held = pins_.HoldTable(number);
+      held_ |= held;
+      if (!held) dead.emplace_back(number, use.bytes);
     }
     sequence = log_->last_reserved_sequence();
   }
@@ -402,10 +405,9 @@ Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
   const uint64_t sequence = log_->last_reserved_sequence();
   checkpoint->index_sequence = sequence;
   checkpoint->next_id = tree_.next_id();
-  // Parts of large appends that are under way are pinned.
   checkpoint->replay_from = log_->written_end();
-  if (const uint64_t pinned = pins_.LowestSegment(); pinned <= checkpoint->replay_from.segment) {
-    checkpoint->replay_from = {.segment = pinned};
+  if (const uint64_t parts = pins_.LowestOfParts(); parts <= checkpoint->replay_from.segment) {
+    checkpoint->replay_from = {.segment = parts};
   }
   dumped_sequence_ = sequence;
   tree_.ForgetReplayReads();
@@ -473,15 +475,19 @@ Status StoreCore::RetireOldest(bool* retired) {
     if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   }
-  if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
-  CAIRN_RETURN_IF_ERROR(DumpTree());
-  {
-    // Whoever planned a read of it did so before it was sealed, and has it pinned; whoever reads
-    // the whole log begins at log_start_.
+  if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
+  if (log_start_ <= oldest.number) {
+    CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
+    CAIRN_RETURN_IF_ERROR(DumpTree());
     std::lock_guard lock(mutex_);
-    if (pins_.LowestSegment() <= oldest.number) return Status::Ok();
+    if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
     log_start_ = oldest.number + 1;
+  }
+  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
+  // whole log begins at log_start_. Who began before that has it pinned.
+  if (pins_.HoldSegment(oldest.number)) {
+    held_ = true;
+    return Status::Ok();
   }
   CAIRN_RETURN_IF_ERROR(
       EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
@@ -617,6 +623,7 @@ void StoreCore::RunSpace() {
     }
     bool evicted = false, made_room = false, more = false;
     Status status;
+    held_ = false;
     try {
       {
         Lock lock(mutex_);
@@ -626,7 +633,7 @@ void StoreCore::RunSpace() {
       if (Goes(status)) status = GiveBack(wanted > compactions_done_, &more);
       if (Goes(status)) {
         const Status evict =
-            EvictAsNeeded(std::move(room_in), /*stuck=*/!more, &evicted, &made_room);
+            EvictAsNeeded(room_in, /*stuck=*/!more && !held_, &evicted, &made_room);
         if (status.ok() || !Goes(evict)) status = evict;
       }
     } catch (const std::bad_alloc&) {
@@ -634,13 +641,19 @@ void StoreCore::RunSpace() {
     }
     pacer_.End();
     space_waits_ = status.code() == StatusCode::kNoSpace;
+    // Who waits for room goes on waiting: a reader that ends wakes this thread.
+    const bool waits_for_readers = held_ && Goes(status) && !made_room && !more;
     {
       std::lock_guard lock(space_mutex_);
       compactions_done_ = wanted;
       compaction_status_ = status;
-      room_passes_done_ = room_wanted;
-      if (made_room || more) room_made_for_ = room_wanted;
-      if (room_passes_wanted_ == room_wanted) room_is_wanted_.store(false);
+      if (waits_for_readers) {
+        room_in_.merge(room_in);
+      } else {
+        room_passes_done_ = room_wanted;
+        if (made_room || more) room_made_for_ = room_wanted;
+        if (room_passes_wanted_ == room_wanted) room_is_wanted_.store(false);
+      }
     }
     if (evicted || more) log_->SpaceWasFreed();
     compactions_word_.fetch_add(1);

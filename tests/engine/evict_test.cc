@@ -2,6 +2,8 @@
 //
 // What goes when a namespace or the store is full, in which order, what stays, and how it comes
 // back.
+#include <atomic>
+
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -412,6 +414,33 @@ TEST_P(EvictTest, AStoreAtItsCapGoesOnForEver) {
   EXPECT_EQ(uint64_t{kBranches}, store_.Metrics().branches);
   EXPECT_TRUE(HasKv(Again(std::to_string(kBranches - 1)), model_, 0, kEach));
   EXPECT_TRUE(store_.Verify(VerifyLevel::kAll)->damages.empty());
+}
+
+// Whoever verified again and again kept the oldest segment of the log from being given back:
+// changes were refused, and branches evicted for nothing.
+TEST_P(EvictTest, VerifyingAllTheTimeKeepsNoSpace) {
+  ReopenWithCap();
+  std::atomic<bool> stop = false;
+  std::atomic<int> verified = 0;
+  auto verify = world_->world().scheduler->StartThread("verify", [&] {
+    while (!stop) {
+      const auto report = store_.Verify(VerifyLevel::kHeaders);
+      EXPECT_OK(report);
+      EXPECT_TRUE(report.ok() && report->damages.empty());
+      ++verified;
+    }
+  });
+  Branch chat = MakeFull("chat");
+  constexpr int kBranches = 200;
+  for (int i = 0; i < kBranches && !HasFailure(); ++i) {
+    MakeFull(std::to_string(i));
+    EXPECT_OK(chat.Rewind(kEach / 2)) << i;
+    EXPECT_OK(AppendSome(chat, model_, kEach / 2, kEach / 2)) << i;
+  }
+  stop = true;
+  verify.reset();  // Waits for it.
+  EXPECT_GT(verified.load(), 3);
+  EXPECT_GT(store_.Metrics().retired_segments, 8u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, EvictTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);

@@ -187,6 +187,28 @@ TEST_P(FollowTest, ChangesNothing) {
   EXPECT_TRUE(before == Content(*world_->world().files, world_->path()));
 }
 
+// It told of damage where the writer had given files back since the reader looked.
+TEST_P(FollowTest, VerifiesWhatTheWriterHasMovedMeanwhile) {
+  const ModelSpec model = TinyModel();
+  Branch chat = Create(Register(model), "chat");
+  ASSERT_OK(AppendSome(chat, model, 0, 40));
+  ASSERT_OK(store_.Flush());
+  Store in_log = Follow();
+  ASSERT_OK(store_.Compact());  // The log becomes a table.
+  Store in_table = Follow();
+  ASSERT_OK(chat.Rewind(4));
+  ASSERT_OK(AppendSome(chat, model, 4, 3));
+  ASSERT_OK(store_.Compact());  // The table becomes another.
+  for (Store* follower : {&in_log, &in_table}) {
+    for (const VerifyLevel level :
+         {VerifyLevel::kHeaders, VerifyLevel::kIndex, VerifyLevel::kAll}) {
+      ASSERT_OK_ASSIGN(const VerifyReport report, follower->Verify(level));
+      for (const auto& damage : report.damages)
+        ADD_FAILURE() << damage.where << ": " << damage.what;
+    }
+  }
+}
+
 // What a branch holds follows from its name and its length.
 constexpr uint64_t kGrowth = 7;
 std::vector<TokenId> TokensOf(const std::string& name, uint64_t begin, uint64_t end) {

@@ -198,7 +198,9 @@ class Store {
   Result<CompletionQueue> NewCompletionQueue();
 
   // Reads from the device, not from memory, and goes on after damage, which the report lists place
-  // by place. Beside a writer in another process it may find files gone that were given back.
+  // by place. What comes while it runs is not checked; space is given back meanwhile, except in the
+  // part that is being read. Beside a writer in another process: kStale when that replaces files
+  // faster than they are read.
   Result<VerifyReport> Verify(VerifyLevel level) const;
   StoreMetrics Metrics() const;
   // Of the metrics now, see cairn/metrics.h.
