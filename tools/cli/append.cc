@@ -217,7 +217,9 @@ Result<int> RunAppend(const AppendArguments& arguments, bool json) {
                                arguments.expected_length.has_value())) {
     return Bad("with --json-lines, tokens, --metadata and --expected-length belong into the lines");
   }
-  if (!arguments.json_lines && arguments.branch.empty()) return Bad("BRANCH is required");
+  if (!arguments.json_lines && arguments.branch.empty()) {
+    return Bad(std::string("BRANCH is required (") + kQuoteIds + ")");
+  }
   Result<Item> item = Item{};
   if (!arguments.json_lines) {
     // Read and checked before the store is opened: nobody waits for a slow pipe.
@@ -243,7 +245,7 @@ Result<int> RunAppend(const AppendArguments& arguments, bool json) {
 void AddAppendCommand(CLI::App& app, Session& session) {
   const auto append = std::make_shared<AppendArguments>();
   CLI::App* command = AddCommand(
-      app, session, "append",
+      app, session, "append", Access::kOwns,
       "Append tokens to a branch\n\n"
       "The ids stand behind BRANCH, or come from standard input between white space or commas. "
       "With\n"
@@ -262,7 +264,7 @@ void AddAppendCommand(CLI::App& app, Session& session) {
       "  cairn append notes --create --json-lines --json < conversations.jsonl",
       append, RunAppend);
   AddStoreArgument(command, &append->store);
-  command->add_option("BRANCH", append->branch, "Name of the branch, or #ID");
+  command->add_option("BRANCH", append->branch, "Name of the branch, or '#ID'");
   command->add_option("TOKEN", append->tokens, "Token ids");
   command->add_option("--ns", append->ns, "Namespace of the name");
   command->add_flag("--create", append->create, "Make a branch that does not exist");

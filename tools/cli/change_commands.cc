@@ -77,7 +77,7 @@ Result<int> RunDrop(const ChangeArguments& arguments, bool json) {
 void AddChangeCommands(CLI::App& app, Session& session) {
   const auto fork = std::make_shared<ChangeArguments>();
   CLI::App* command =
-      AddCommand(app, session, "fork",
+      AddCommand(app, session, "fork", Access::kOwns,
                  "Make a new branch from the first tokens of another\n\n"
                  "Takes constant time and copies no data. The new branch is in the same namespace.",
                  "  cairn fork state chat-42 --at 1200 --name what-if\n"
@@ -89,7 +89,7 @@ void AddChangeCommands(CLI::App& app, Session& session) {
   AddDurabilityOption(command, &fork->durability);
 
   const auto rewind = std::make_shared<ChangeArguments>();
-  command = AddCommand(app, session, "rewind",
+  command = AddCommand(app, session, "rewind", Access::kOwns,
                        "Forget the tokens of a branch from a position on\n\n"
                        "Branches that left it later keep theirs.",
                        "  cairn rewind state chat-42 --to 1000", rewind, RunRewind);
@@ -98,7 +98,7 @@ void AddChangeCommands(CLI::App& app, Session& session) {
   AddDurabilityOption(command, &rewind->durability);
 
   const auto rename = std::make_shared<ChangeArguments>();
-  command = AddCommand(app, session, "rename", "Give a branch another name",
+  command = AddCommand(app, session, "rename", Access::kOwns, "Give a branch another name",
                        "  cairn rename state chat-42 chat-42-old\n"
                        "  cairn rename state '#17' keep-this",
                        rename, RunRename);
@@ -107,7 +107,7 @@ void AddChangeCommands(CLI::App& app, Session& session) {
   AddDurabilityOption(command, &rename->durability);
 
   const auto drop = std::make_shared<ChangeArguments>();
-  command = AddCommand(app, session, "drop",
+  command = AddCommand(app, session, "drop", Access::kOwns,
                        "Remove a branch\n\n"
                        "What no other branch shares with it is freed. There is no way back.",
                        "  cairn drop state what-if", drop, RunDrop);

@@ -81,7 +81,7 @@ Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
 void AddCheckpointCommand(CLI::App& app, Session& session) {
   const auto checkpoint = std::make_shared<CheckpointArguments>();
   CLI::App* command = AddCommand(
-      app, session, "checkpoint",
+      app, session, "checkpoint", Access::kOwns,
       "Make a copy of a store that opens by itself\n\n"
       "TARGET is absent or an empty directory. Sealed tables are hard links: they take no space\n"
       "until the store deletes its own, and damage to one is damage to both. Where TARGET is on\n"

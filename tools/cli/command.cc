@@ -52,7 +52,7 @@ void AddStoreArgument(CLI::App* command, std::string* path) {
 
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments) {
   AddStoreArgument(command, &arguments->store);
-  command->add_option("BRANCH", arguments->branch, "Name of the branch, or #ID")->required();
+  command->add_option("BRANCH", arguments->branch, "Name of the branch, or '#ID'")->required();
   command->add_option("--ns", arguments->ns, "Namespace of the name");
 }
 
@@ -125,7 +125,7 @@ Status ExplainOpen(const std::string& path, const Status& status) {
   const auto manifest = engine::ReadManifest(*world.files, path);
   if (manifest.status().code() != StatusCode::kNotFound) return status;
   return Status(StatusCode::kNotFound,
-                "no store at " + path + " (cairn create " + path + " makes one)");
+                "no store at " + path + " (cairn create " + ShellWord(path) + " makes one)");
 }
 
 Status NameOption(const Status& status, std::string_view word, std::string_view option) {

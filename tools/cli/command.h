@@ -10,8 +10,10 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cairn/store.h"
 
@@ -32,8 +34,16 @@ ExitCode ExitCodeOf(StatusCode code);
 
 using Action = std::function<Result<int>()>;
 
+// What a command does to a store. The help of the program lists the commands by this.
+enum class Access : uint8_t {
+  kLooks,            // Takes no lock and changes nothing in it: OpenForReading, or less.
+  kLooksUnlessTold,  // The same unless an option tells it to change something.
+  kOwns,             // Makes it, or has its lock while it runs.
+};
+
 // One run of the program.
 struct Session {
+  std::map<Access, std::vector<std::string>> commands;  // By name, as they were added.
   bool json = false;
   Action action;  // Of the subcommand that was given.
 };
@@ -41,10 +51,11 @@ struct Session {
 // Declares `cairn <name>` with --json. `text` is its help: a first line for the list of commands,
 // then what it does; `examples` go below the options. `arguments` lives as long as the action.
 template <typename Arguments>
-CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name,
+CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name, Access access,
                      const std::string& text, const std::string& examples,
                      const std::shared_ptr<Arguments>& arguments,
                      Result<int> (*run)(const Arguments&, bool json)) {
+  session.commands[access].push_back(name);
   CLI::App* command = app.add_subcommand(name, text)->footer("Examples:\n" + examples);
   command->add_flag("--json", session.json, "Print JSON");
   command->callback([&session, arguments, run] {
@@ -57,7 +68,8 @@ void AddStoreCommands(CLI::App& app, Session& session);      // create, verify
 void AddCheckpointCommand(CLI::App& app, Session& session);  // checkpoint
 void AddStatCommand(CLI::App& app, Session& session);        // stat
 void AddTopCommand(CLI::App& app, Session& session);         // top
-void AddLookCommands(CLI::App& app, Session& session);       // ls, show, cat, models
+void AddLookCommands(CLI::App& app, Session& session);       // ls, cat, models
+void AddShowCommand(CLI::App& app, Session& session);        // show
 void AddTreeCommand(CLI::App& app, Session& session);        // tree
 void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
@@ -111,6 +123,9 @@ Status NameOption(const Status& status, std::string_view word, std::string_view 
 Status CheckNewName(const std::string& name);
 // kInvalidArgument for "#" without a number behind it.
 Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns);
+// How to type an id in a shell, which takes an unquoted # for the beginning of a comment: what
+// follows it never reaches the command.
+inline constexpr const char* kQuoteIds = "an id is quoted in a shell, as '#17'";
 
 // Closes the store; the failure of the command itself comes first.
 Result<int> CloseAfter(Store* store, Result<int> result);

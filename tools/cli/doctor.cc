@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "base/core/check.h"
@@ -36,22 +37,56 @@ const char* VerdictName(Verdict verdict) {
   return "unknown";
 }
 
+// `directory`, or the nearest directory above it that is there.
+Result<std::string> NearestDirectory(io::World& world, const std::string& directory) {
+  std::filesystem::path path = directory;
+  for (;;) {
+    const auto info = world.files->Info(path.string());
+    if (info.ok() && info->is_directory) return path.string();
+    if (info.ok()) {
+      return Status(StatusCode::kInvalidArgument, path.string() + " is no directory");
+    }
+    const bool last = path == "." || path == path.root_path();
+    if (last || info.status().code() != StatusCode::kNotFound) return info.status();
+    // "a/" is "a"; what is above a relative path is the working directory.
+    if (!path.has_filename()) path = path.parent_path();
+    path = path.parent_path();
+    if (path.empty()) path = ".";
+  }
+}
+
+// What is in the way of making a store there; `nearest` is the directory that there is.
+Finding DirectoryFinding(const std::string& directory, const std::string& nearest) {
+  std::filesystem::path path = directory;
+  if (!path.has_filename()) path = path.parent_path();
+  const std::filesystem::path above = path.has_parent_path() ? path.parent_path() : ".";
+  Finding finding{
+      Verdict::kOk, "directory",
+      directory + " is not there yet; checked is " + nearest + ", the nearest directory above it"};
+  if (above != nearest) {
+    finding.verdict = Verdict::kWarn;
+    finding.detail += "; cairn create makes one directory: mkdir -p " + ShellWord(above.string()) +
+                      " comes first";
+  }
+  return finding;
+}
+
 Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
-  CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, world.files->Info(arguments.directory));
-  if (!info.is_directory) {
-    return Status(StatusCode::kInvalidArgument, arguments.directory + " is no directory");
-  }
+  CAIRN_ASSIGN_OR_RETURN(const std::string checked, NearestDirectory(world, arguments.directory));
   Findings findings;
+  if (checked != arguments.directory) {
+    findings.push_back(DirectoryFinding(arguments.directory, checked));
+  }
   CheckProcessor(&findings);
   CheckUring(&findings);
   CheckLimits(&findings);
   CheckHugePages(&findings);
   CheckGpu(&findings);
-  CheckVolume(world, arguments.directory, &findings);
+  CheckVolume(world, checked, &findings);
   std::optional<SyncTimes> measured;
-  if (arguments.probe) measured = CheckSync(world, arguments.directory, &findings);
-  CheckStore(world, arguments.directory, measured, &findings);
+  if (arguments.probe) measured = CheckSync(world, checked, &findings);
+  if (checked == arguments.directory) CheckStore(world, checked, measured, &findings);
 
   Verdict worst = Verdict::kOk;
   for (const Finding& finding : findings) worst = std::max(worst, finding.verdict);
@@ -62,8 +97,10 @@ Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
                       {"what", finding.what},
                       {"detail", finding.detail}});
     }
-    PrintJson(
-        {{"directory", arguments.directory}, {"verdict", VerdictName(worst)}, {"findings", list}});
+    PrintJson({{"directory", arguments.directory},
+               {"checked", checked},
+               {"verdict", VerdictName(worst)},
+               {"findings", list}});
   } else {
     for (const Finding& finding : findings) {
       std::printf("%-4s  %-12s %s\n", VerdictName(finding.verdict), finding.what.c_str(),
@@ -78,16 +115,20 @@ Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
 void AddDoctorCommand(CLI::App& app, Session& session) {
   const auto doctor = std::make_shared<DoctorArguments>();
   CLI::App* command = AddCommand(
-      app, session, "doctor",
+      app, session, "doctor", Access::kLooks,
       "Check whether machine and volume are good for a store\n\n"
       "One line a finding: OK, WARN (works, but could be better or deserves a look) or FAIL (data\n"
       "would not be safe, or nothing would work); the exit code is 1 if any is FAIL. In the\n"
-      "directory of a store its choices are checked, too.",
+      "directory of a store its choices are checked, too. Where DIR is not there yet, the nearest\n"
+      "directory above it is checked.",
       "  cairn doctor                  # the working directory\n"
-      "  cairn doctor /var/lib/state\n"
+      "  cairn doctor /var/lib/state   # also before it is made\n"
       "  cairn doctor --no-probe --json",
       doctor, RunDoctor);
   command->add_option("DIR", doctor->directory, "Where a store is, or would be")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "the path is empty" : "";
+      })
       ->capture_default_str();
   command->add_flag("--probe,!--no-probe", doctor->probe,
                     "Measure durable writes with a small file in DIR (the default)");

@@ -29,7 +29,7 @@ constexpr Glyphs kAsciiGlyphs = {"o", "-", "+", "|", "+", "`", "*"};
 
 // A branch's part of the picture.
 struct Line {
-  const BranchInfo* head = nullptr;
+  const SeenBranch* head = nullptr;
   uint64_t begin = 0;           // Position where it leaves the line above; 0 for roots.
   std::vector<size_t> leaving;  // Lines that leave this one.
   size_t first_column = 0, last_column = 0;
@@ -59,10 +59,10 @@ class Picture {
   struct Pending {
     size_t parent;
     uint64_t node;  // Or 0: a branch that has nothing of its own.
-    const BranchInfo* head;
+    const SeenBranch* head;
   };
 
-  size_t MakeStub(const BranchInfo* head) {
+  size_t MakeStub(const SeenBranch* head) {
     lines_.push_back({head, head->length, {}});
     return lines_.size() - 1;
   }
@@ -72,8 +72,8 @@ class Picture {
     const size_t line = lines_.size();
     lines_.push_back({nullptr, begin, {}});
     for (const ForestNode* node = &forest_.nodes.at(id); node != nullptr;) {
-      const BranchInfo* last = nullptr;
-      for (const BranchInfo& head : node->heads) {
+      const SeenBranch* last = nullptr;
+      for (const SeenBranch& head : node->heads) {
         if (head.length != node->end) continue;
         if (last == nullptr || static_cast<uint64_t>(head.id) == node->owner) last = &head;
       }
@@ -86,7 +86,7 @@ class Picture {
           pending_.push_back({line, child, nullptr});
         }
       }
-      for (const BranchInfo& head : node->heads) {
+      for (const SeenBranch& head : node->heads) {
         if (&head != last) pending_.push_back({line, 0, &head});
       }
       lines_[line].head = last;
@@ -98,11 +98,10 @@ class Picture {
   }
 
   std::string Label(const Line& line, bool root) const {
-    const BranchInfo& info = *line.head;
+    const SeenBranch& info = *line.head;
     std::string label = BranchLabel(info) + "  " + Plural(info.length, "token");
-    if (!info.kv_lengths.empty()) {
-      const uint64_t kv = *std::min_element(info.kv_lengths.begin(), info.kv_lengths.end());
-      if (kv != info.length) label += ", KV of " + std::to_string(kv);
+    if (info.restorable.value_or(info.length) != info.length) {
+      label += ", KV up to " + KvText(info);
     }
     if (!root) label += ", left at " + std::to_string(line.begin);
     return label;
@@ -199,7 +198,7 @@ std::string Draw(const Forest& forest, const DrawOptions& options) {
                      Plural(forest.stored_tokens(), "token") + " stored for " +
                      std::to_string(forest.reached_tokens()) + "\n";
   text += Picture(forest, options).ToString();
-  for (const BranchInfo& info : forest.empty) {
+  for (const SeenBranch& info : forest.empty) {
     text += std::string(options.ascii ? kAsciiGlyphs.head : kBoxGlyphs.head) + " " +
             BranchLabel(info) + "  empty\n";
   }

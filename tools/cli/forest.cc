@@ -10,7 +10,7 @@ namespace cairn::cli {
 
 namespace {
 
-void AddPath(Forest* forest, const BranchInfo& info, const std::vector<PathStep>& path) {
+void AddPath(Forest* forest, const SeenBranch& info, const std::vector<PathStep>& path) {
   if (path.empty()) {
     forest->empty.push_back(info);
     return;
@@ -39,7 +39,7 @@ void LinkNodes(Forest* forest) {
     std::sort(node.children.begin(), node.children.end(), [&](uint64_t a, uint64_t b) {
       return std::pair(forest->nodes[a].begin, a) < std::pair(forest->nodes[b].begin, b);
     });
-    std::sort(node.heads.begin(), node.heads.end(), [](const BranchInfo& a, const BranchInfo& b) {
+    std::sort(node.heads.begin(), node.heads.end(), [](const SeenBranch& a, const SeenBranch& b) {
       return std::pair(a.length, a.id) < std::pair(b.length, b.id);
     });
   }
@@ -95,7 +95,7 @@ uint64_t Forest::stored_tokens() const {
 uint64_t Forest::reached_tokens() const {
   uint64_t tokens = 0;
   for (const auto& [id, node] : nodes) {
-    for (const BranchInfo& head : node.heads) tokens += head.length;
+    for (const SeenBranch& head : node.heads) tokens += head.length;
   }
   return tokens;
 }
@@ -108,7 +108,8 @@ Result<std::vector<Forest>> LoadForests(const Store& store, const ForestFilter& 
     CAIRN_ASSIGN_OR_RETURN(const std::vector<PathStep> path, branch.Path());
     const uint64_t root = path.empty() ? 0 : static_cast<uint64_t>(path.front().node);
     if (filter.root.has_value() && root != *filter.root) continue;
-    AddPath(&by_model[static_cast<uint64_t>(info.model)], info, path);
+    CAIRN_ASSIGN_OR_RETURN(const SeenBranch seen, SeeBranch(branch, info));
+    AddPath(&by_model[static_cast<uint64_t>(info.model)], seen, path);
   }
   std::vector<Forest> forests;
   for (auto& [id, forest] : by_model) {
@@ -125,7 +126,7 @@ Json ToJson(const Forest& forest) {
   for (auto id = order.rbegin(); id != order.rend(); ++id) {
     const ForestNode& node = forest.nodes.at(*id);
     Json heads = Json::array();
-    for (const BranchInfo& head : node.heads) heads.push_back(ToJson(head));
+    for (const SeenBranch& head : node.heads) heads.push_back(ToJson(head));
     Json children = Json::array();
     for (const uint64_t child : node.children) {
       children.push_back(std::move(made.at(child)));
@@ -137,7 +138,7 @@ Json ToJson(const Forest& forest) {
   Json trees = Json::array();
   for (const uint64_t root : forest.roots) trees.push_back(std::move(made.at(root)));
   Json empty = Json::array();
-  for (const BranchInfo& info : forest.empty) empty.push_back(ToJson(info));
+  for (const SeenBranch& info : forest.empty) empty.push_back(ToJson(info));
   return {{"model", ToJson(forest.model)},
           {"branches", forest.branches()},
           {"nodes", forest.nodes.size()},

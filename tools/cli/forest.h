@@ -12,6 +12,7 @@
 
 #include "cairn/store.h"
 #include "tools/cli/output.h"
+#include "tools/cli/seen_branch.h"
 
 namespace cairn::cli {
 
@@ -19,7 +20,7 @@ struct ForestNode {
   uint64_t id = 0, parent = 0, owner = 0;
   uint64_t begin = 0;  // Where it leaves its parent.
   uint64_t end = 0;
-  std::vector<BranchInfo> heads;   // Branches that end on it, by length and id.
+  std::vector<SeenBranch> heads;   // Branches that end on it, by length and id.
   std::vector<uint64_t> children;  // By begin and id.
 };
 
@@ -28,7 +29,7 @@ struct Forest {
   ModelInfo model;
   std::map<uint64_t, ForestNode> nodes;
   std::vector<uint64_t> roots;
-  std::vector<BranchInfo> empty;  // Branches without tokens.
+  std::vector<SeenBranch> empty;  // Branches without tokens.
 
   uint64_t branches() const;
   uint64_t stored_tokens() const;   // Each node once.

@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tools/cli/seen_branch.h"
 
 namespace cairn::cli {
 
@@ -30,8 +31,6 @@ std::string NameIn(const std::map<std::string, Value>& names, Value value) {
   return "?";
 }
 
-std::string SpanText(uint64_t ns) { return ns == 0 ? "-" : std::to_string(ns / kSecondNs) + " s"; }
-
 void AddTtlOption(CLI::App* command, std::optional<uint64_t>* seconds, const std::string& text) {
   command->add_option("--ttl", *seconds, text + ": 90s, 30min, 12h, 7d; 0s: none")
       ->transform(CLI::AsNumberWithUnit(
@@ -46,11 +45,12 @@ struct KeepArguments : BranchArguments {
   bool pin = false, unpin = false;
   std::optional<uint32_t> priority;
   std::optional<uint64_t> ttl_seconds;
+  bool changes() const { return pin || unpin || priority || ttl_seconds; }
 };
 
-// Without an option it only tells.
 Result<int> RunKeep(const KeepArguments& arguments, bool json) {
-  CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
+  CAIRN_ASSIGN_OR_RETURN(Store store, arguments.changes() ? OpenForWriting(arguments.store)
+                                                          : OpenForReading(arguments.store));
   const auto run = [&]() -> Result<int> {
     CAIRN_ASSIGN_OR_RETURN(Branch branch, FindBranch(store, arguments.branch, arguments.ns));
     CAIRN_ASSIGN_OR_RETURN(BranchInfo info, branch.Info());
@@ -65,10 +65,8 @@ Result<int> RunKeep(const KeepArguments& arguments, bool json) {
     if (json) {
       PrintJson(ToJson(info));
     } else {
-      std::printf("%s (#%llu): %s, priority %u, ttl %s\n", BranchLabel(info).c_str(),
-                  static_cast<unsigned long long>(info.id),
-                  info.keep.pinned ? "pinned" : "not pinned", info.keep.priority,
-                  SpanText(info.keep.ttl_ns).c_str());
+      std::printf("%s (#%llu): %s\n", BranchLabel(info).c_str(),
+                  static_cast<unsigned long long>(info.id), KeepText(info.keep).c_str());
     }
     return kExitOk;
   };
@@ -85,12 +83,13 @@ struct NamespaceArguments {
   bool changes() const { return max_bytes || ttl_seconds || !evict.empty() || !persist.empty(); }
 };
 
-Json ToJson(const NamespaceInfo& info) {
+Json ToJson(const NamespaceInfo& info, bool listed) {
   const NamespacePolicy& policy = info.policy;
   Json json = {{"name", info.name},      {"branches", info.branches},
-               {"bytes", info.bytes},    {"max_bytes", nullptr},
+               {"bytes", nullptr},       {"max_bytes", nullptr},
                {"evict", nullptr},       {"persist", NameIn(kPersists, policy.persist)},
                {"ttl_ns", policy.ttl_ns}};
+  if (listed) json["bytes"] = info.bytes;
   if (policy.max_bytes != UINT64_MAX) json["max_bytes"] = policy.max_bytes;
   if (policy.evict) json["evict"] = NameIn(kEvicts, *policy.evict);
   return json;
@@ -100,16 +99,20 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
   CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
   Json list = Json::array();
   TextTable table({"NAMESPACE", "BRANCHES", "HOLDS", "CAP", "EVICT", "PERSIST", "TTL"}, {1, 2, 3});
-  for (const NamespaceInfo& one : all) {
-    if (only && one.name != *only) continue;
-    list.push_back(ToJson(one));
+  const auto add = [&](const NamespaceInfo& one, bool listed) {
+    list.push_back(ToJson(one, listed));
     const NamespacePolicy& policy = one.policy;
     table.Add({one.name.empty() ? "(default)" : Printable(one.name), std::to_string(one.branches),
-               BytesText(one.bytes),
+               listed ? BytesText(one.bytes) : "-",
                policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
                policy.evict ? NameIn(kEvicts, *policy.evict) : "-",
                NameIn(kPersists, policy.persist), SpanText(policy.ttl_ns)});
+  };
+  for (const NamespaceInfo& one : all) {
+    if (!only || one.name == *only) add(one, true);
   }
+  // Not listed: no branches, no policy. What others still need of its content is not known then.
+  if (only && list.empty()) add({.name = *only}, false);
   if (json) {
     PrintJson({{"namespaces", list}});
   } else {
@@ -154,11 +157,12 @@ Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
 void AddKeepCommands(CLI::App& app, Session& session) {
   const auto keep = std::make_shared<KeepArguments>();
   CLI::App* command =
-      AddCommand(app, session, "keep",
+      AddCommand(app, session, "keep", Access::kLooksUnlessTold,
                  "Say how long a branch is kept\n\n"
                  "Where eviction is allowed (cairn namespaces, or the program that has the store\n"
                  "open), the branch that was not used for longest goes first, of the lowest\n"
-                 "priority. A pinned one never goes. Without an option: tells what holds now.",
+                 "priority. A pinned one never goes. Without an option: tells what holds\n"
+                 "now, beside a process that writes, too.",
                  "  cairn keep state chat-42 --pin\n"
                  "  cairn keep state chat-42 --unpin --priority 3 --ttl 7d",
                  keep, RunKeep);
@@ -172,7 +176,7 @@ void AddKeepCommands(CLI::App& app, Session& session) {
 
   const auto spaces = std::make_shared<NamespaceArguments>();
   command = AddCommand(
-      app, session, "namespaces",
+      app, session, "namespaces", Access::kLooksUnlessTold,
       "List namespaces with what they hold, or set what one may\n\n"
       "Stored bytes count for what is in tables, raw bytes for what is in the log. What is beyond\n"
       "a cap is refused, or room is made by eviction: kv takes KV and leaves tokens, branches\n"

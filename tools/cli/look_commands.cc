@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ls, show, cat, models: what is in a store.
+// ls, cat, models: what is in a store.
 #include <algorithm>
 #include <cstdio>
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tools/cli/seen_branch.h"
 
 namespace cairn::cli {
 
@@ -88,150 +89,32 @@ Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   return page;
 }
 
-std::string ModelName(const Store& store, ModelId id) {
-  const auto model = store.GetModel(id);
-  return model.ok() ? Printable(model->spec.identity.name) : "?";
-}
-
-// The group that lags most behind the tokens; "-" for models without KV.
-std::string KvText(const BranchInfo& info) {
-  if (info.kv_lengths.empty()) return "-";
-  return std::to_string(*std::min_element(info.kv_lengths.begin(), info.kv_lengths.end()));
-}
-
 Result<int> RunLs(const LsArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const BranchPage page, ListOne(store, arguments));
+  Json branches = Json::array();
+  TextTable table({"BRANCH", "ID", "TOKENS", "KV", "MODEL", "UPDATED"}, {1, 2, 3});
+  std::string unnamed;
+  for (const BranchInfo& info : page.branches) {
+    CAIRN_ASSIGN_OR_RETURN(const Branch branch, store.GetBranch(info.id));
+    CAIRN_ASSIGN_OR_RETURN(const SeenBranch seen, SeeBranch(branch, info));
+    CAIRN_ASSIGN_OR_RETURN(const ModelInfo model, store.GetModel(info.model));
+    branches.push_back(ToJson(seen));
+    table.Add({BranchLabel(info), std::to_string(static_cast<uint64_t>(info.id)),
+               std::to_string(info.length), KvText(seen), Printable(model.spec.identity.name),
+               TimeText(info.updated_at_ns)});
+    if (info.name.empty() && unnamed.empty()) unnamed = BranchLabel(info);
+  }
   if (json) {
-    Json branches = Json::array();
-    for (const BranchInfo& info : page.branches) branches.push_back(ToJson(info));
     PrintJson({{"branches", branches}, {"cursor", page.cursor}});
     return kExitOk;
   }
-  TextTable table({"BRANCH", "ID", "TOKENS", "KV", "MODEL", "UPDATED"}, {1, 2, 3});
-  for (const BranchInfo& info : page.branches) {
-    table.Add({BranchLabel(info), std::to_string(static_cast<uint64_t>(info.id)),
-               std::to_string(info.length), KvText(info), ModelName(store, info.model),
-               TimeText(info.updated_at_ns)});
-  }
   std::printf("%s", table.ToString().c_str());
+  if (!unnamed.empty()) {
+    std::printf("unnamed ones by id: cairn show %s %s\n", ShellWord(arguments.store).c_str(),
+                ShellWord(unnamed).c_str());
+  }
   if (!page.cursor.empty()) std::printf("more: --cursor %s\n", page.cursor.c_str());
-  return kExitOk;
-}
-
-// --- show
-
-Json StateToJson(const Result<Branch::StateAt>& state) {
-  if (!state.ok()) return nullptr;
-  Json json = {{"position", state->position}};
-  if (state->sampler.has_value()) json.update(ToJson(*state->sampler));
-  if (state->metadata.has_value()) json.update(ToJson(*state->metadata));
-  return json;
-}
-
-// Absence is an answer, damage is not.
-Status CheckState(const Result<Branch::StateAt>& state) {
-  return state.status().code() == StatusCode::kNotFound ? Status::Ok() : state.status();
-}
-
-// Which planes do not come back from tables as they were appended: ", k sealed as int8".
-std::string LossText(const LayerGroup& group) {
-  std::string text;
-  for (const Plane& plane : group.planes) {
-    if (plane.sealed_as == SealedAs::kLossless) continue;
-    text += ", " + plane.name + " sealed as " + SealedAsName(plane.sealed_as);
-  }
-  return text;
-}
-
-void PrintShow(const Json& show) {
-  const auto line = [](const char* name, const std::string& value) {
-    std::printf("%-10s %s\n", name, Printable(value).c_str());
-  };
-  const auto compact = [](const Json& value) {
-    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    constexpr size_t kMax = 400;
-    if (text.size() > kMax) text = text.substr(0, kMax) + "... (--json shows all)";
-    return text;
-  };
-  const std::string name = show["name"], ns = show["ns"];
-  line("branch", name.empty() ? "(unnamed)" : name);
-  if (!ns.empty()) line("namespace", ns);
-  line("id", "#" + std::to_string(show["id"].get<uint64_t>()));
-  line("model", show["model_name"].get<std::string>() + " (model " +
-                    std::to_string(show["model"].get<uint64_t>()) + ")");
-  line("tokens", std::to_string(show["length"].get<uint64_t>()));
-  if (!show["kv_lengths"].empty()) line("kv", compact(show["kv_lengths"]));
-  if (show.contains("restorable")) {
-    line("restorable", "up to " + std::to_string(show["restorable"].get<uint64_t>()));
-  }
-  if (!show["evicted_kv"].empty()) line("evicted", compact(show["evicted_kv"]));
-  for (const Json& loss : show["lossy"]) line("lossy", loss);
-  line("created", TimeText(show["created_at_ns"]));
-  line("updated", TimeText(show["updated_at_ns"]));
-  std::printf("path\n");
-  for (const Json& step : show["path"]) {
-    const uint64_t owner = step["owner"], parent = step["parent"];
-    std::printf("  [%llu, %llu)  node %llu%s%s\n",
-                static_cast<unsigned long long>(step["begin"].get<uint64_t>()),
-                static_cast<unsigned long long>(step["end"].get<uint64_t>()),
-                static_cast<unsigned long long>(step["node"].get<uint64_t>()),
-                parent == 0 ? "" : (", leaves node " + std::to_string(parent)).c_str(),
-                owner == 0 ? "" : (", extended by #" + std::to_string(owner)).c_str());
-  }
-  for (const Json& span : show["spans"]) line("span", compact(span));
-  if (!show["sampler"].is_null()) line("sampler", compact(show["sampler"]));
-  if (!show["metadata"].is_null()) line("metadata", compact(show["metadata"]));
-}
-
-Result<int> RunShow(const BranchArguments& arguments, bool json) {
-  CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
-  CAIRN_ASSIGN_OR_RETURN(const Branch branch, FindBranch(store, arguments.branch, arguments.ns));
-  CAIRN_ASSIGN_OR_RETURN(const BranchInfo info, branch.Info());
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<PathStep> path, branch.Path());
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<ContentSpan> spans, branch.Spans(0, info.length));
-  const auto sampler = branch.SamplerAt(info.length);
-  CAIRN_RETURN_IF_ERROR(CheckState(sampler));
-  const auto metadata = branch.MetadataAt(info.length);
-  CAIRN_RETURN_IF_ERROR(CheckState(metadata));
-
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<KvHole> evicted, branch.EvictedKv());
-  Json show = ToJson(info);
-  show["evicted_kv"] = Json::array();
-  for (const KvHole& hole : evicted) {
-    show["evicted_kv"].push_back({{"group", hole.group}, {"begin", hole.begin}, {"end", hole.end}});
-  }
-  show["model_name"] = ModelName(store, info.model);
-  show["lossy"] = Json::array();
-  bool has_rules = false;
-  for (const ModelInfo& model : store.Models()) {
-    if (model.id != info.model) continue;
-    for (const LayerGroup& group : model.spec.groups) {
-      const std::string loss = LossText(group);
-      if (!loss.empty()) show["lossy"].push_back(group.name + loss);
-      has_rules |= group.retention.kind != Retention::kAll;
-    }
-  }
-  if (has_rules) {
-    CAIRN_ASSIGN_OR_RETURN(show["restorable"], branch.RestorableLength());
-  }
-  show["path"] = Json::array();
-  for (const PathStep& step : path) {
-    show["path"].push_back({{"node", static_cast<uint64_t>(step.node)},
-                            {"parent", static_cast<uint64_t>(step.parent)},
-                            {"begin", step.begin},
-                            {"end", step.end},
-                            {"owner", static_cast<uint64_t>(step.owner)}});
-  }
-  show["spans"] = Json::array();
-  for (const ContentSpan& span : spans) show["spans"].push_back(ToJson(span));
-  show["sampler"] = StateToJson(sampler);
-  show["metadata"] = StateToJson(metadata);
-  if (json) {
-    PrintJson(show);
-  } else {
-    PrintShow(show);
-  }
   return kExitOk;
 }
 
@@ -297,12 +180,14 @@ Result<int> RunModels(const ModelsArguments& arguments, bool json) {
 
 void AddLookCommands(CLI::App& app, Session& session) {
   const auto ls = std::make_shared<LsArguments>();
-  CLI::App* command = AddCommand(app, session, "ls",
-                                 "List branches, by namespace and name\n\n"
-                                 "KV is up to where the layer group that lags most has its KV.",
-                                 "  cairn ls state\n"
-                                 "  cairn ls state --ns tenant-a --prefix chat- --limit 20",
-                                 ls, RunLs);
+  CLI::App* command = AddCommand(
+      app, session, "ls", Access::kLooks,
+      "List branches, by namespace and name\n\n"
+      "KV is up to where it can be restored. \"480 of 500\": more was given, but some of\n"
+      "it was evicted, or a layer group lags; cairn show tells which.",
+      "  cairn ls state\n"
+      "  cairn ls state --ns tenant-a --prefix chat- --limit 20",
+      ls, RunLs);
   AddStoreArgument(command, &ls->store);
   command->add_option_function<std::string>(
       "--ns",
@@ -317,19 +202,9 @@ void AddLookCommands(CLI::App& app, Session& session) {
       ->capture_default_str();
   command->add_option("--cursor", ls->cursor, "Go on where an earlier listing ended");
 
-  const auto show = std::make_shared<BranchArguments>();
-  command =
-      AddCommand(app, session, "show",
-                 "Everything about one branch\n\n"
-                 "Its path through the tree, content spans, and the newest sampler state and\n"
-                 "metadata; for a hybrid model, up to where it can be restored.",
-                 "  cairn show state chat-42\n"
-                 "  cairn show state '#17' --json",
-                 show, RunShow);
-  AddBranchArguments(command, show.get());
-
   const auto cat = std::make_shared<CatArguments>();
-  command = AddCommand(app, session, "cat", "Print the token ids of a branch, on one line",
+  command = AddCommand(app, session, "cat", Access::kLooks,
+                       "Print the token ids of a branch, on one line",
                        "  cairn cat state chat-42\n"
                        "  cairn cat state chat-42 --begin 100 --end 200 --json",
                        cat, RunCat);
@@ -339,7 +214,7 @@ void AddLookCommands(CLI::App& app, Session& session) {
                   "Position behind the last; the branch's length if absent");
 
   const auto models = std::make_shared<ModelsArguments>();
-  command = AddCommand(app, session, "models", "List the registered models",
+  command = AddCommand(app, session, "models", Access::kLooks, "List the registered models",
                        "  cairn models state\n"
                        "  cairn models state --json | jq '.models[].token_bytes'",
                        models, RunModels);

@@ -11,15 +11,28 @@
 namespace cairn::cli {
 namespace {
 
-constexpr const char* kAbout =
-    "Stores of Cairn: the state of language models, durable and branching.\n"
-    "\n"
-    "Commands that only look (ls, tree, show, cat, models, stat, top, verify, dump-wal) take no\n"
-    "lock and change nothing: they are safe beside a process that writes and show what it had\n"
-    "written when they began. The others own the store while they run.";
+std::string About(Session& session) {
+  const auto list = [&](Access access) {
+    std::string names;
+    for (const std::string& name : session.commands[access]) {
+      names += (names.empty() ? "  " : ", ") + name;
+    }
+    return names;
+  };
+  return "Stores of Cairn: the state of language models, durable and branching.\n"
+         "\n"
+         "These commands only look:\n" +
+         list(Access::kLooks) + "\nand these, unless an option tells them to change something:\n" +
+         list(Access::kLooksUnlessTold) +
+         "\nThey take no lock and change nothing in the store: they are safe beside a process "
+         "that\n"
+         "writes and show what it had written when they began. The others own the store while\n"
+         "they run.";
+}
 
 constexpr const char* kFooter =
-    "BRANCH is a name (with --ns in a namespace) or #ID.\n"
+    "BRANCH is a name (with --ns in a namespace) or '#ID'. The quotes are for the shell, which\n"
+    "takes # for the beginning of a comment.\n"
     "\n"
     "Exit codes:\n"
     "  0  done\n"
@@ -76,6 +89,7 @@ class Formatter final : public CLI::Formatter {
 int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, bool json) {
   if (error.get_exit_code() == 0) return app.exit(error);
   std::string what = error.what();
+  if (what == "BRANCH is required") what += std::string(" (") + kQuoteIds + ")";
   if (app.get_subcommands().empty() && argv[1] != nullptr && argv[1][0] != '-') {
     what = "there is no command \"" + std::string(argv[1]) + "\"";
   }
@@ -88,7 +102,7 @@ int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, b
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app(kAbout, "cairn");
+  CLI::App app("", "cairn");
   const auto formatter = std::make_shared<Formatter>();
   formatter->column_width(26);
   app.formatter(formatter);
@@ -102,6 +116,7 @@ int Main(int argc, char** argv) {
   AddStatCommand(app, session);
   AddTopCommand(app, session);
   AddLookCommands(app, session);
+  AddShowCommand(app, session);
   AddTreeCommand(app, session);
   AddAppendCommand(app, session);
   AddChangeCommands(app, session);
@@ -109,6 +124,7 @@ int Main(int argc, char** argv) {
   AddWalDumpCommand(app, session);
   AddRepairCommand(app, session);
   AddDoctorCommand(app, session);
+  app.description(About(session));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 #include "tools/cli/output.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <ctime>
 
@@ -202,6 +203,17 @@ std::string TimeText(uint64_t ns) {
   return text;
 }
 
+std::string SpanText(uint64_t ns) {
+  if (ns == 0) return "-";
+  const uint64_t seconds = ns / 1'000'000'000;
+  if (seconds == 0) return "< 1 s";
+  for (const auto& [unit, name] :
+       {std::pair<uint64_t, const char*>{86'400, " d"}, {3600, " h"}, {60, " min"}}) {
+    if (seconds % unit == 0) return std::to_string(seconds / unit) + name;
+  }
+  return std::to_string(seconds) + " s";
+}
+
 std::string Plural(uint64_t count, std::string_view noun) {
   std::string text = std::to_string(count) + " " + std::string(noun);
   if (count != 1) text += noun.ends_with("ch") ? "es" : "s";
@@ -244,6 +256,25 @@ std::string_view RetentionName(Retention retention) {
     case Retention::kPerRequest: return "per-request";
   }
   return "unknown";
+}
+
+std::string LossText(const LayerGroup& group) {
+  std::string text;
+  for (const Plane& plane : group.planes) {
+    if (plane.sealed_as == SealedAs::kLossless) continue;
+    text += ", " + plane.name + " sealed as " + SealedAsName(plane.sealed_as);
+  }
+  return text;
+}
+
+std::string ShellWord(std::string_view text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./,:+@%=").find(c) != std::string_view::npos;
+  });
+  if (plain) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 TextTable::TextTable(std::vector<std::string> header, std::vector<size_t> right)

@@ -38,12 +38,17 @@ std::string Excerpt(std::string_view text);
 std::string Hex(std::span<const std::byte> bytes);
 std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
 std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
+std::string SpanText(uint64_t ns);      // "7 d", "12 h", "90 s"; "-" for 0
 std::string Plural(uint64_t count, std::string_view noun);  // "1 branch", "2 branches"
 // "name", "ns/name" or "#id".
 std::string BranchLabel(const BranchInfo& info);
 std::string_view GeneratorName(GeneratorKind kind);
 std::string_view RoleName(PlaneRole role);
 std::string_view RetentionName(Retention retention);
+// Which planes do not come back from tables as they were appended: ", k sealed as int8".
+std::string LossText(const LayerGroup& group);
+// A word that a shell reads as `text`: quoted, if it has to be.
+std::string ShellWord(std::string_view text);
 
 // Columns as wide as their widest cell; the columns in `right` (numbers) are aligned to the right.
 class TextTable {

@@ -248,7 +248,7 @@ Result<int> RunRepair(const RepairArguments& arguments, bool json) {
 void AddRepairCommand(CLI::App& app, Session& session) {
   const auto repair = std::make_shared<RepairArguments>();
   CLI::App* command = AddCommand(
-      app, session, "repair",
+      app, session, "repair", Access::kLooksUnlessTold,
       "Show what of a damaged store can be kept; with --yes, keep it\n\n"
       "Needed when a store does not open because its log is damaged. Without --yes nothing is\n"
       "changed, and the exit code is 4 when there is something to repair. Damage in payload alone\n"

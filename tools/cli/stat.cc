@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // stat: what a store holds, how it lies on the disk, and whether that is healthy.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -26,9 +27,21 @@ struct FileSums {
   uint64_t count = 0, bytes = 0, allocated = 0;
 };
 
-// "segments", "spares" and "other", by the names that the log gives its files.
+const char* KindOfFile(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".log") {
+    return path.filename().string().starts_with("spare-") ? "spares" : "segments";
+  }
+  if (extension == ".snapshot") return "snapshot_tables";
+  return extension == ".index" ? "index_tables" : "other";
+}
+
+// By kind, those without a file included.
 std::map<std::string, FileSums> SumFiles(const std::string& store) {
   std::map<std::string, FileSums> sums;
+  for (const char* kind : {"segments", "spares", "snapshot_tables", "index_tables", "other"}) {
+    sums[kind] = {};
+  }
   const Result<io::World> world = io::MakeRealWorld(io::IoBackend::kThreads);
   std::error_code error;
   fs::recursive_directory_iterator end;
@@ -38,9 +51,7 @@ std::map<std::string, FileSums> SumFiles(const std::string& store) {
     if (!it->is_regular_file(vanished)) continue;
     const auto info = world->files->Info(it->path().string());
     if (!info.ok()) continue;
-    const std::string name = it->path().filename().string();
-    const bool log = it->path().extension() == ".log";
-    FileSums& sum = sums[!log ? "other" : name.starts_with("spare-") ? "spares" : "segments"];
+    FileSums& sum = sums[KindOfFile(it->path())];
     ++sum.count;
     sum.bytes += info->bytes;
     sum.allocated += info->allocated_bytes;
@@ -105,8 +116,14 @@ void PrintStat(const Json& stat) {
   line("last sequence", number(stat["last_sequence"]));
   line("segment size", BytesText(stat["segment_bytes"]));
   for (const auto& [kind, files] : stat["files"].items()) {
-    line(kind.c_str(), Plural(files["count"], "file") + ", " + BytesText(files["bytes"]) + ", " +
-                           BytesText(files["allocated_bytes"]) + " on disk");
+    std::string words = kind;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    std::string text = Plural(files["count"], "file") + ", " + BytesText(files["bytes"]) + ", " +
+                       BytesText(files["allocated_bytes"]) + " on disk";
+    if (kind == "snapshot_tables" && files["count"] != 0) {
+      text += ", " + BytesText(metrics["table_live_bytes"]) + " still needed";
+    }
+    line(words.c_str(), text);
   }
   line("durable by", stat["sync_method"]);
   line("measured", stat["sync_probe"]);
@@ -168,7 +185,7 @@ Result<int> RunStat(const StatArguments& arguments, bool json) {
 void AddStatCommand(CLI::App& app, Session& session) {
   const auto stat = std::make_shared<StatArguments>();
   CLI::App* command = AddCommand(
-      app, session, "stat",
+      app, session, "stat", Access::kLooks,
       "Numbers about a store: contents, files, health\n\n"
       "Read from the files. Latencies, failures and queues are known to the process that\n"
       "serves from the store alone: there, Store::Health and Store::PrometheusText tell.",

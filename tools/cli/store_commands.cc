@@ -109,7 +109,7 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
 void AddStoreCommands(CLI::App& app, Session& session) {
   const auto create = std::make_shared<CreateArguments>();
   CLI::App* command = AddCommand(
-      app, session, "create",
+      app, session, "create", Access::kOwns,
       "Make a new store\n\n"
       "Measures which way of making a write durable is faster on this volume, and keeps to it. "
       "Each\n"
@@ -128,7 +128,7 @@ void AddStoreCommands(CLI::App& app, Session& session) {
 
   const auto verify = std::make_shared<VerifyArguments>();
   command =
-      AddCommand(app, session, "verify",
+      AddCommand(app, session, "verify", Access::kLooks,
                  "Check the stored bytes; exit code 4 when some are damaged\n\n"
                  "Reads log and tables from the device and lists each damaged place by file and\n"
                  "offset. Alone it looks at what opening reads; --index also at the whole\n"

@@ -127,7 +127,7 @@ Result<int> RunTop(const TopArguments& arguments, bool json) {
 void AddTopCommand(CLI::App& app, Session& session) {
   const auto top = std::make_shared<TopArguments>();
   CLI::App* command = AddCommand(
-      app, session, "top",
+      app, session, "top", Access::kLooks,
       "Watch a store grow while another process writes it\n\n"
       "Opens the store for reading again and again, so it shows what the files tell: contents,\n"
       "sizes and their growth a second. Calls, latencies and queues are known to the process that\n"

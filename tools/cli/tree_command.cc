@@ -59,7 +59,7 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
 void AddTreeCommand(CLI::App& app, Session& session) {
   const auto tree = std::make_shared<TreeArguments>();
   CLI::App* command = AddCommand(
-      app, session, "tree",
+      app, session, "tree", Access::kLooks,
       "Draw the tree of conversations\n\n"
       "One line a branch, to scale, from where it leaves another branch to its end. \"stored "
       "for\"\n"
@@ -70,7 +70,7 @@ void AddTreeCommand(CLI::App& app, Session& session) {
       "  cairn tree state --json | jq '.forests[].trees'",
       tree, RunTree);
   AddStoreArgument(command, &tree->store);
-  command->add_option("BRANCH", tree->branch, "Only the tree that this branch (or #ID) is in");
+  command->add_option("BRANCH", tree->branch, "Only the tree that this branch (or '#ID') is in");
   command->add_option("--ns", tree->ns, "Namespace of BRANCH; without one, only branches of it");
   AddNumberOption(command, "--width", &tree->draw.width,
                   "Columns to fit into; the terminal's if absent")

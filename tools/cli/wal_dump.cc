@@ -159,7 +159,7 @@ Result<int> RunDump(const DumpArguments& arguments, bool json) {
 void AddWalDumpCommand(CLI::App& app, Session& session) {
   const auto dump = std::make_shared<DumpArguments>();
   CLI::App* command = AddCommand(
-      app, session, "dump-wal",
+      app, session, "dump-wal", Access::kLooks,
       "Print every record of the log, also of a damaged one\n\n"
       "Segment by segment and group by group. Where bytes fail their check it says so, looks for\n"
       "the next group that is whole and goes on there; the exit code is then 4. With --json each\n"
