@@ -34,6 +34,40 @@ TEST_F(CliMetricsTest, StatShowsHealthAndEveryMetric) {
   EXPECT_EQ(AllFiles(), before);
 }
 
+TEST_F(CliMetricsTest, StatCountsTables) {
+  MakeFiveGroups();
+  json files = JsonOutput({"stat", store_})["files"];
+  EXPECT_EQ(files["snapshot_tables"], (json{{"count", 0}, {"bytes", 0}, {"allocated_bytes", 0}}));
+  std::string text = Output({"stat", store_});
+  EXPECT_NE(text.find("snapshot tables  0 files, 0 B, 0 B on disk\n"), std::string::npos) << text;
+  {
+    Store store = OpenStore();
+    ASSERT_TRUE(store.Compact().ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const json stat = JsonOutput({"stat", store_});
+  files = stat["files"];
+  std::map<std::string, std::pair<uint64_t, uint64_t>> tables;
+  for (const auto& entry : fs::directory_iterator(fs::path(store_) / "tables")) {
+    auto& [count, bytes] = tables[entry.path().extension().string()];
+    ++count;
+    bytes += entry.file_size();
+  }
+  EXPECT_GE(tables[".snapshot"].first, 1u);
+  EXPECT_GE(tables[".index"].first, 1u);
+  for (const auto& [kind, extension] :
+       {std::pair("snapshot_tables", ".snapshot"), std::pair("index_tables", ".index")}) {
+    EXPECT_EQ(files[kind]["count"], tables[extension].first) << kind;
+    EXPECT_EQ(files[kind]["bytes"], tables[extension].second) << kind;
+  }
+  EXPECT_EQ(stat["metrics"]["tables"], files["snapshot_tables"]["count"]);
+  EXPECT_EQ(stat["metrics"]["table_bytes"], files["snapshot_tables"]["bytes"]);
+  text = Output({"stat", store_});
+  EXPECT_NE(text.find("\nsnapshot tables  1 file, "), std::string::npos) << text;
+  EXPECT_NE(text.find(" B still needed\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nindex tables     "), std::string::npos) << text;
+}
+
 // Ten branches of 101 deltas each: a mean chain that raises the alarm.
 TEST_F(CliMetricsTest, StatShowsAlarms) {
   Store store = OpenStore();

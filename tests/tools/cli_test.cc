@@ -39,8 +39,9 @@ ModelSpec SmallModel() {
 TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
   const std::string help = Output({"--help"});
   for (const char* command :
-       {"create", "stat", "top", "verify", "ls", "show", "cat", "models", "tree", "append", "fork",
-        "rewind", "rename", "drop", "dump-wal", "repair", "doctor", "checkpoint"}) {
+       {"create",   "stat",   "top",    "verify",     "ls",     "show",      "cat",
+        "models",   "tree",   "append", "fork",       "rewind", "rename",    "drop",
+        "dump-wal", "repair", "doctor", "checkpoint", "keep",   "namespaces"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
     const std::string own = Output({command, "--help"});
     EXPECT_NE(own.find("Examples:\n  cairn " + std::string(command)), std::string::npos) << own;
@@ -245,7 +246,7 @@ TEST_F(CliTest, KeepAndNamespaces) {
       JsonOutput({"keep", store_, "chat", "--ns", "t", "--pin", "--priority", "7", "--ttl", "2h"});
   EXPECT_EQ(kept["keep"], (json{{"pinned", true}, {"priority", 7}, {"ttl_ns", 7'200'000'000'000}}));
   EXPECT_EQ(Output({"keep", store_, "chat", "--ns", "t", "--unpin", "--ttl", "0s"}),
-            "t/chat (#2): not pinned, priority 7, ttl -\n");
+            "t/chat (#2): not pinned, priority 7, no ttl\n");
   EXPECT_EQ(JsonOutput({"show", store_, "chat", "--ns", "t"})["evicted_kv"], json::array());
   ExpectError({"keep", store_, "chat", "--ns", "t", "--ttl", "7"}, 2, "InvalidArgument", "ttl");
   ExpectError({"keep", store_, "none"}, 3, "NotFound", "none");
@@ -266,6 +267,19 @@ TEST_F(CliTest, KeepAndNamespaces) {
   EXPECT_EQ(unset["namespaces"][0]["persist"], "turn-end");
   const std::string text = Output({"namespaces", store_});
   EXPECT_NE(text.find("turn-end"), std::string::npos) << text;
+  // What is set back to nothing, in a namespace without branches, is listed no more.
+  Output({"namespaces", store_, "--set", "scratch", "--ttl", "12h"});
+  const json reset = JsonOutput({"namespaces", store_, "--set", "scratch", "--ttl", "0s"});
+  EXPECT_EQ(reset["namespaces"], json::array({{{"name", "scratch"},
+                                               {"branches", 0},
+                                               {"bytes", nullptr},
+                                               {"max_bytes", nullptr},
+                                               {"evict", nullptr},
+                                               {"persist", "always"},
+                                               {"ttl_ns", 0}}}));
+  EXPECT_EQ(Output({"namespaces", store_, "--ns", "scratch"}),
+            "NAMESPACE  BRANCHES  HOLDS  CAP  EVICT  PERSIST  TTL\n"
+            "scratch           0      -    -  -      always   -\n");
   ExpectError({"namespaces", store_, "--evict", "kv"}, 2, "InvalidArgument", "--set");
   ExpectError({"namespaces", store_, "--set", "t", "--evict", "all"}, 2, "InvalidArgument", "all");
 }
@@ -694,6 +708,8 @@ TEST_F(CliTest, CommandsThatLookChangeNoByte) {
                                                     {"stat", store_},
                                                     {"verify", store_, "--all"},
                                                     {"dump-wal", store_, "--verify"},
+                                                    {"keep", store_, "chat"},
+                                                    {"namespaces", store_},
                                                     {"repair", store_},
                                                     {"doctor", store_, "--no-probe"}}) {
     EXPECT_EQ(Cairn(arguments).exit_code, 0) << arguments[0];
@@ -735,7 +751,39 @@ TEST_F(CliTest, DoctorFailsWhereNothingWouldLast) {
   };
   EXPECT_TRUE(std::any_of(report["findings"].begin(), report["findings"].end(), volatile_found))
       << report;
-  ExpectError({"doctor", store_ + "/nowhere"}, 3, "NotFound", "nowhere");
+}
+
+TEST_F(CliTest, DoctorOfAStoreToComeLooksAtTheNearestDirectoryAboveIt) {
+  const json report = JsonOutput({"doctor", store_});
+  EXPECT_EQ(report["directory"], store_);
+  EXPECT_EQ(report["checked"], root_.string());
+  EXPECT_FALSE(fs::exists(store_));
+  EXPECT_TRUE(fs::is_empty(root_)) << "the probe file was left";
+  std::map<std::string, json> findings;
+  for (const json& finding : report["findings"]) findings[finding["what"]] = finding;
+  EXPECT_EQ(findings["directory"]["verdict"], "OK");
+  EXPECT_NE(findings["directory"]["detail"].get<std::string>().find(root_.string()),
+            std::string::npos);
+  EXPECT_TRUE(findings.contains("space"));
+  EXPECT_TRUE(findings.contains("sync 4 KiB"));
+  EXPECT_FALSE(findings.contains("store"));
+
+  // cairn create makes one directory, not those above it.
+  const std::string deep = Output({"doctor", store_ + "/a b/c", "--no-probe"});
+  EXPECT_NE(deep.find("WARN  directory "), std::string::npos) << deep;
+  EXPECT_NE(deep.find("mkdir -p '" + store_ + "/a b' comes first"), std::string::npos) << deep;
+  EXPECT_EQ(Cairn({"create", store_ + "/a b/c"}).exit_code, 3);
+  for (const std::string& name : {store_ + "/", (root_ / "." / "store").string()}) {
+    const std::string text = Output({"doctor", name, "--no-probe"});
+    EXPECT_NE(text.find("OK    directory "), std::string::npos) << text;
+  }
+  Create();
+  EXPECT_EQ(JsonOutput({"doctor", store_, "--no-probe"})["checked"], store_);
+
+  std::ofstream(root_ / "file") << "no directory";
+  ExpectError({"doctor", (root_ / "file").string()}, 2, "InvalidArgument", "no directory");
+  ExpectError({"doctor", (root_ / "file" / "x").string()}, 1, "IoError", "ENOTDIR");
+  ExpectError({"doctor", ""}, 2, "InvalidArgument", "path is empty");
 }
 
 TEST_F(CliTest, DoctorReportsADamagedStore) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the README's examples are real. Method: the C++ block is compared with the file that is
-// built as cairn-example, and that program is run twice in an empty directory; the block of
-// commands is run line by line by a shell in an empty directory.
+// Property: the README's examples are real, and the build has the options that it names. Method:
+// the C++ block is compared with the file that is built as cairn-example, and that program is run
+// twice in an empty directory; the block of commands is run line by line by a shell in an empty
+// directory.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -27,6 +28,21 @@ TEST(Readme, ShowsTheExampleThatIsBuilt) {
   example = example.substr(example.find('\n') + 1);  // Without the licence line.
   EXPECT_NE(ReadAll(root + "/README.md").find("```cpp\n" + example + "```"), std::string::npos)
       << "README.md and tools/example/first_store.cc differ";
+}
+
+// An option that is misspelt is taken by cmake without a word.
+TEST(Readme, NamesOptionsOfTheBuildThatExist) {
+  const std::string root = CAIRN_SOURCE_DIR;
+  const std::string readme = ReadAll(root + "/README.md"),
+                    build = ReadAll(root + "/CMakeLists.txt");
+  size_t options = 0;
+  for (size_t at = readme.find("-DCAIRN_"); at != std::string::npos;
+       at = readme.find("-DCAIRN_", at + 1)) {
+    const std::string name = readme.substr(at + 2, readme.find('=', at) - at - 2);
+    EXPECT_NE(build.find("option(" + name + " "), std::string::npos) << name;
+    ++options;
+  }
+  EXPECT_GE(options, 3u);
 }
 
 TEST(Readme, TheExampleRuns) {
