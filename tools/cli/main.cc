@@ -24,10 +24,9 @@ std::string About(Session& session) {
          "These commands only look:\n" +
          list(Access::kLooks) + "\nand these, unless an option tells them to change something:\n" +
          list(Access::kLooksUnlessTold) +
-         "\nThey take no lock and change nothing in the store: they are safe beside a process "
-         "that\n"
-         "writes and show what it had written when they began. The others own the store while\n"
-         "they run.";
+         "\nThey take no lock and change nothing in the store: they are safe beside a process\n"
+         "that writes and show what it had written when they began. The others own the store\n"
+         "while they run.";
 }
 
 constexpr const char* kFooter =
