@@ -297,6 +297,10 @@ StoreMetrics StoreCore::Metrics() {
   metrics.physical_bytes = ledger_.used_bytes();
   if (options_.read_only) {
     std::lock_guard lock(manifest_mutex_);
+    metrics.physical_bytes = engine::kSmallFilesBytes + metrics.stored_bytes;
+    for (const sstable::LiveTable& table : manifest_.index) {
+      metrics.physical_bytes += table.bytes;
+    }
     metrics.written_bytes_day = manifest_.written.LastDay(world_.scheduler->WallNs());
   } else {
     metrics.written_bytes_day = CountWritten().LastDay(world_.scheduler->WallNs());

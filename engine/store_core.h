@@ -262,6 +262,7 @@ class StoreCore final : public wal::LogObserver,
   Status TryFlushJoined(BranchId id);  // kBusy: not now.
   Status FlushJoined(BranchId id);
   void FlushAllJoined();
+  bool FlushJoinedTo(std::span<const uint64_t> branches, Lock* lock);
   void FlushJoinedLater(BranchId id, uint64_t delay_ns);
 
   // --- commit/policy.cc, commit/fill.cc

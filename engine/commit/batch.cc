@@ -227,7 +227,10 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
-  FlushAllJoined();
+  std::vector<uint64_t> targets;
+  for (const WriteBatch::Op& op : batch.ops()) {
+    if (op.target.created < 0) targets.push_back(static_cast<uint64_t>(op.target.branch));
+  }
   const uint64_t now_ns = world_.scheduler->WallNs();
   Store::WriteResult result;
   Applied applied;
@@ -235,7 +238,9 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
   {
     Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
+    do {  // What was accepted before comes first.
+      CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
+    } while (FlushJoinedTo(targets, &lock));
     engine::Transaction transaction(&tree_);
     BatchBuilder builder(this, &tree_, &transaction, options, now_ns);
     std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.

@@ -28,7 +28,9 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     {
       const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(Load(needs, &lock));
+      do {  // What was accepted before comes first.
+        CAIRN_RETURN_IF_ERROR(Load(needs, &lock));
+      } while (waits_for_room && FlushJoinedTo(needs.branches, &lock));
       CAIRN_ASSIGN_OR_RETURN(op, resolve(tree_));
       op.time_ns = now_ns;
       if (const engine::Head* head = tree_.FindHead(op.branch); head != nullptr) {
@@ -146,7 +148,6 @@ Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& optio
 }
 
 Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOptions& options) {
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
@@ -159,7 +160,6 @@ Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOpt
 }
 
 Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
@@ -191,7 +191,6 @@ Status StoreCore::Rename(BranchId id, const std::string& name, Durability durabi
 }
 
 Status StoreCore::Drop(BranchId id, Durability durability) {
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {

@@ -3,6 +3,8 @@
 // delta_batch_tokens: one-token appends to a branch wait in staging until enough have come, a timer
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
 // complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
+#include <algorithm>
+
 #include "base/core/check.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
@@ -202,6 +204,20 @@ Status StoreCore::FlushJoined(BranchId id) {
     if (status.code() != StatusCode::kBusy) return status;
     CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
   }
+}
+
+// Whether anything waited to be joined to one of these: not any more, and the lock was let go
+// meanwhile.
+bool StoreCore::FlushJoinedTo(std::span<const uint64_t> branches, Lock* lock) {
+  const auto waiting = std::find_if(branches.begin(), branches.end(), [this](uint64_t branch) {
+    return joined_.contains(BranchId{branch});
+  });
+  if (waiting == branches.end()) return false;
+  lock->unlock();
+  // A failure ended the tickets; there is nobody else to tell.
+  static_cast<void>(FlushJoined(BranchId{*waiting}));
+  lock->lock();
+  return true;
 }
 
 void StoreCore::FlushAllJoined() {

@@ -367,7 +367,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.hot_tail_bytes = options_.hot_tail_bytes;
   log.sync_method = options_file_.sync_method;
   log.allocator = options_.allocator;
-  log.grant = &ledger_;
+  log.grant = options_.read_only ? nullptr : &ledger_;
   log.observer = this;
   log.read_only = options_.read_only;
   epoch_ = recovered.next_epoch;

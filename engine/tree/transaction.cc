@@ -408,7 +408,8 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, con
   return Status::Ok();
 }
 
-// To one length a lane; states and spans go with the tokens.
+// To one length a lane; states and spans go with the tokens. A span that the cut goes through ends
+// there: what is appended later is not its content.
 void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
   const uint64_t length = lengths[kTokenLane];
   // Only what is cut is copied.
@@ -435,8 +436,9 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
   std::vector<Mark> metadata = cut_marks(node->metadata);
   const auto first_span =
       std::partition_point(node->spans.begin(), node->spans.end(),
-                           [&](const ContentSpan& span) { return span.begin < length; });
-  std::vector<ContentSpan> spans(first_span, node->spans.end());
+                           [&](const ContentSpan& span) { return span.end <= length; });
+  std::vector<ContentSpan> spans(first_span, node->spans.end());  // Those changed or removed.
+  const bool span_cut = !spans.empty() && spans.front().begin < length;
 
   tree_->Touch(node);
   node->dumped.samplers.Changed(node->samplers.size() - samplers.size());
@@ -447,7 +449,8 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
   const Tree::Recount recount(tree_, *node);
   node->samplers.resize(node->samplers.size() - samplers.size());
   node->metadata.resize(node->metadata.size() - metadata.size());
-  node->spans.resize(node->spans.size() - spans.size());
+  node->spans.resize(node->spans.size() - spans.size() + (span_cut ? 1 : 0));
+  if (span_cut) node->spans.back().end = length;
   for (size_t i = 0; i < cuts.size(); ++i) {
     Lane& lane = node->lanes[i];
     lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
@@ -461,7 +464,7 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
     }
   }
   undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
-                   metadata = std::move(metadata), spans = std::move(spans), lengths] {
+                   metadata = std::move(metadata), spans = std::move(spans), span_cut, lengths] {
     const Tree::Recount undone(tree, *node);
     for (size_t i = 0; i < cuts.size(); ++i) {
       Lane& lane = node->lanes[i];
@@ -477,6 +480,7 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
     for (const Mark& mark : metadata) tree_->UseTable(mark.place, 1, 1);
     node->samplers.insert(node->samplers.end(), samplers.begin(), samplers.end());
     node->metadata.insert(node->metadata.end(), metadata.begin(), metadata.end());
+    if (span_cut) node->spans.pop_back();
     node->spans.insert(node->spans.end(), spans.begin(), spans.end());
   });
 }

@@ -120,13 +120,15 @@ const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position,
 
 std::vector<ContentSpan> Tree::Spans(const Head& head, uint64_t begin, uint64_t end) const {
   std::vector<ContentSpan> found;
-  uint64_t limit = std::min(end, head.lengths[kTokenLane]);
-  for (const Node* node = FindNode(head.node); node != nullptr && begin < limit;
+  uint64_t node_end = head.lengths[kTokenLane];  // As far as the branch goes on each.
+  for (const Node* node = FindNode(head.node); node != nullptr && begin < node_end;
        node = FindNode(node->parent)) {
     for (auto it = node->spans.rbegin(); it != node->spans.rend(); ++it) {
-      if (it->begin < limit && it->end > begin) found.push_back(*it);
+      ContentSpan span = *it;
+      span.end = std::min(span.end, node_end);
+      if (span.begin < span.end && span.begin < end && span.end > begin) found.push_back(span);
     }
-    limit = std::min(limit, node->lanes[kTokenLane].start);
+    node_end = std::min(node_end, node->lanes[kTokenLane].start);
   }
   std::reverse(found.begin(), found.end());
   return found;

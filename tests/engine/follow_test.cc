@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "engine/commit/constants.h"
 #include "engine/follow/hint.h"
 #include "tests/engine/engine_test.h"
 
@@ -183,6 +184,13 @@ TEST_P(FollowTest, ChangesNothing) {
   ASSERT_OK(follower.Refresh());
   EXPECT_TRUE(HasKv(*follower.FindBranch("chat"), model, 0, 42));
   EXPECT_OK(follower.Verify(VerifyLevel::kAll));
+  const StoreMetrics metrics = follower.Metrics();
+  uint64_t read_bytes =
+      engine::kSmallFilesBytes + metrics.log_segments * world_->options().segment_bytes;
+  for (const auto& [path, bytes] : before) {
+    if (path.find("/tables/") != std::string::npos) read_bytes += bytes.size();
+  }
+  EXPECT_EQ(read_bytes, metrics.physical_bytes);
   ASSERT_OK(follower.Close());
   EXPECT_TRUE(before == Content(*world_->world().files, world_->path()));
 }

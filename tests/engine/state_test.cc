@@ -167,6 +167,30 @@ TEST_P(StateTest, SpansComeBackAndAtomicOnesAreNotCut) {
   EXPECT_EQ(2u, chat_.Spans(0, 100)->size()) << "a span that is not atomic may be cut";
 }
 
+TEST_P(StateTest, ASpanEndsWhereAForkOrARewindCutsIt) {
+  const std::vector<ContentSpan> spans = {{.begin = 2, .end = 8, .hash = {1, 2}, .atomic = false}};
+  const std::vector<ContentSpan> cut = {{.begin = 2, .end = 5, .hash = {1, 2}, .atomic = false}};
+  Append(10, nullptr, nullptr, spans);
+  ASSERT_OK_ASSIGN(Branch fork, chat_.ForkAt(5, {.name = "fork"}));
+  ASSERT_OK(fork.AppendSync(MakeDelta(Tokens(6))));
+  const auto check = [&](const Branch& branch, const std::vector<ContentSpan>& expected) {
+    EXPECT_EQ(expected, *branch.Spans(0, 100));
+    EXPECT_EQ(expected, *branch.Spans(4, 100));
+    EXPECT_EQ(expected.front().end == 5, branch.Spans(5, 6)->empty());
+  };
+  check(chat_, spans);
+  check(fork, cut);
+  ASSERT_OK(chat_.Rewind(5));
+  ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(6))));
+  check(chat_, cut);
+  ASSERT_OK(chat_.Drop());
+  ASSERT_OK(store_.Compact());  // Joins what both had with the fork.
+  EXPECT_EQ(1u, fork.Path()->size());
+  check(fork, cut);
+  Reopen();
+  check(Find("fork"), cut);
+}
+
 TEST_P(StateTest, WrongSpansAreRefused) {
   Append(5, nullptr);
   const std::vector<TokenId> tokens = Tokens(5);

@@ -38,7 +38,8 @@ enum class BranchId : uint64_t {};
 enum class NodeId : uint64_t {};
 using TokenId = uint32_t;
 
-// Content that token ids alone do not identify: an image, audio, a prompt embedding.
+// Content that token ids alone do not identify: an image, audio, a prompt embedding. A fork or a
+// rewind within one that is not atomic cuts it: it ends there then, and the hash is still of all.
 struct ContentSpan {
   uint64_t begin = 0, end = 0;  // Positions.
   uint64_t hash[2] = {0, 0};
@@ -277,6 +278,7 @@ class Branch {
   };
   Result<StateAt> SamplerAt(uint64_t position) const;
   Result<StateAt> MetadataAt(uint64_t position) const;
+  // Those with a position in [begin, end), whole, by position.
   Result<std::vector<ContentSpan>> Spans(uint64_t begin, uint64_t end) const;
 
  private:

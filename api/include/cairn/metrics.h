@@ -86,7 +86,9 @@ struct StoreMetrics {
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.
   uint64_t tables = 0;        // Snapshot tables.
   uint64_t table_bytes = 0, table_live_bytes = 0;  // Their files, and what is needed of them.
-  uint64_t physical_bytes = 0;  // Blocks of all files, as counted against max_bytes.
+  // Blocks of all files, as counted against max_bytes. Of a store that is read only: of those it
+  // reads, so without spare segments.
+  uint64_t physical_bytes = 0;
   // To files in the last 24 hours, by the wall clock: log with padding, segments made ready,
   // tables, index, checkpoints. Kept in checkpoints, so a store that is read only, or was reopened
   // after a crash, knows what it was at the last one.
