@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 
 namespace cairn::sstable {
 namespace {
@@ -97,7 +98,8 @@ Result<BlockView> BlockView::Parse(std::span<const std::byte> block, BlockKind k
   uint32_t least = sizeof(header);
   for (uint32_t i = 0; i < header.restart_count; ++i) {
     const auto restart = LoadAs<uint32_t>(view.data_ + view.entries_end_ + i * sizeof(uint32_t));
-    if (restart < least || restart >= view.entries_end_ || (i == 0 && restart != least)) {
+    if (CAIRN_KEPT(kBoundOfRestart) &&
+        (restart < least || restart >= view.entries_end_ || (i == 0 && restart != least))) {
       return Bad("impossible restart " + std::to_string(i));
     }
     least = restart + 1;
@@ -127,7 +129,8 @@ void BlockIterator::Decode(bool first) {
   if (at != nullptr) at = GetVarint(at, end, &code);
   const uint64_t value_bytes = code == 0 ? 0 : code - 1;
   const auto left = static_cast<uint64_t>(at == nullptr ? 0 : end - at);
-  if (at == nullptr || shared > key_.size() || tail > left || value_bytes > left - tail ||
+  const bool passes_end = tail > left || value_bytes > left - tail;
+  if (at == nullptr || shared > key_.size() || (CAIRN_KEPT(kBoundOfEntry) && passes_end) ||
       shared + tail > kMaxKeyBytes) {
     return Damaged();
   }

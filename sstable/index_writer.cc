@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "sstable/bloom.h"
 
@@ -151,12 +152,13 @@ Status IndexWriter::WriteRest() {
   CAIRN_RETURN_IF_ERROR(AppendBytes(EncodeFooter(context_.store, info_, root)));
   CAIRN_RETURN_IF_ERROR(WriteBuffer());
   CAIRN_CHECK(written_ == info_.bytes && taken_ == info_.bytes);
-  return file_->Sync();
+  return CAIRN_KEPT(kSyncIndex) ? file_->Sync() : Status::Ok();
 }
 
 Status IndexWriter::Publish() {
   file_.reset();
   CAIRN_RETURN_IF_ERROR(context_.files->Rename(temporary_path_, path_));
+  if (!CAIRN_KEPT(kSyncDirectoryIndex)) return Status::Ok();
   return context_.files->SyncDirectory(context_.directory);
 }
 

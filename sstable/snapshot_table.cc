@@ -6,6 +6,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 
 namespace cairn::sstable {
 
@@ -76,8 +77,9 @@ Result<std::vector<FragmentEntry>> SnapshotTable::ReadFragments() const {
 
 Status SnapshotTable::CheckFragments(std::span<const FragmentEntry> fragments) const {
   const uint64_t offset = footer_.fragments_offset;
-  if (PlacedHash(std::as_bytes(fragments), context_.store, footer_.info.number, offset) !=
-      footer_.fragments_hash) {
+  if (CAIRN_KEPT(kHashOfFragments) &&
+      PlacedHash(std::as_bytes(fragments), context_.store, footer_.info.number, offset) !=
+          footer_.fragments_hash) {
     return Damaged(offset, "the list of fragments does not have its checksum");
   }
   // A right checksum over wrong contents is a bug of the writer; it is caught all the same.
@@ -134,12 +136,14 @@ Result<std::vector<FrameEntry>> SnapshotTable::ParseFrames(
   CAIRN_CHECK(IsPossible(fragment, footer_.fragments_offset));
   CAIRN_CHECK(entries.size() == fragment.entries_bytes());
   const uint64_t offset = fragment.entries_offset;
-  if (PlacedHash(entries, context_.store, footer_.info.number, offset) != fragment.frames_hash) {
+  if (CAIRN_KEPT(kHashOfFrames) &&
+      PlacedHash(entries, context_.store, footer_.info.number, offset) != fragment.frames_hash) {
     return Damaged(offset, "the frames of a fragment do not have their checksum");
   }
   std::vector<FrameEntry> frames(static_cast<size_t>(fragment.frames()));
   std::memcpy(frames.data(), entries.data(), entries.size());
   for (const FrameEntry& frame : frames) {
+    if (!CAIRN_KEPT(kBoundOfFrame)) break;
     if (frame.offset % kFrameAlignment != 0 || frame.offset < fragment.offset ||
         frame.offset > offset || frame.stored_bytes == 0 || frame.raw_bytes == 0 ||
         frame.stored_bytes > offset - frame.offset) {
@@ -151,7 +155,8 @@ Result<std::vector<FrameEntry>> SnapshotTable::ParseFrames(
 
 Status SnapshotTable::Verify(const FrameEntry& frame, std::span<const std::byte> stored) const {
   CAIRN_CHECK(stored.size() == frame.stored_bytes);
-  if (PlacedHash(stored, context_.store, footer_.info.number, frame.offset) == frame.hash) {
+  if (!CAIRN_KEPT(kHashOfFrame) ||
+      PlacedHash(stored, context_.store, footer_.info.number, frame.offset) == frame.hash) {
     return Status::Ok();
   }
   return Damaged(frame.offset, "a frame of " + std::to_string(frame.stored_bytes) +

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 
 namespace cairn::sstable {
@@ -166,13 +167,14 @@ Status SnapshotWriter::WriteRest() {
   CAIRN_RETURN_IF_ERROR(SubmitBuffer());
   while (queue_->in_flight() > 0) CAIRN_RETURN_IF_ERROR(Reap());
   CAIRN_CHECK(written_ == footer_.info.bytes && taken_ == footer_.info.bytes);
-  return file_->Sync();
+  return CAIRN_KEPT(kSyncSnapshot) ? file_->Sync() : Status::Ok();
 }
 
 Status SnapshotWriter::Publish() {
   queue_.reset();
   file_.reset();
   CAIRN_RETURN_IF_ERROR(context_.files->Rename(temporary_path_, path_));
+  if (!CAIRN_KEPT(kSyncDirectorySnapshot)) return Status::Ok();
   return context_.files->SyncDirectory(context_.directory);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
@@ -78,7 +79,7 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   if (&group == forming_) CloseForming();
   lock.unlock();
 
-  AwaitFills(group);
+  if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
   Status status;
   if (group.opens_segment && !opens_epoch) status = FinishPredecessor(group);
 
@@ -109,9 +110,10 @@ void LogImpl::Lead(Lock& lock, Group& group) {
     group.written = true;
     CountWritten(wakes);
     wakes.Go(scheduler_);
-    if (group.durable && !at_once && AwaitEarlierWrites(lock, group)) {
+    if (group.durable && !at_once &&
+        (!CAIRN_KEPT(kWritesBeforeSync) || AwaitEarlierWrites(lock, group))) {
       lock.unlock();
-      status = group.segment->file->Sync();
+      if (CAIRN_KEPT(kSyncGroup)) status = group.segment->file->Sync();
       lock.lock();
     }
   }
@@ -147,7 +149,7 @@ void LogImpl::LeadSync(Lock& lock) {
   CAIRN_CHECK(segment != nullptr);
   ++in_flight_;
   lock.unlock();
-  const Status status = segment->file->Sync();
+  const Status status = CAIRN_KEPT(kSyncLater) ? segment->file->Sync() : Status::Ok();
   lock.lock();
   --in_flight_;
   Wakes wakes;
@@ -202,7 +204,7 @@ Status LogImpl::FinishPredecessor(const Group& group) {
     through = written_.load();
   }
   if (segment->footer) CAIRN_RETURN_IF_ERROR(WriteFooter(*segment, through));
-  CAIRN_RETURN_IF_ERROR(segment->file->Sync());
+  if (CAIRN_KEPT(kSyncPredecessor)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   Wakes wakes;
   {
     Lock lock(mutex_);

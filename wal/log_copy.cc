@@ -3,6 +3,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "wal/segment_files.h"
 #include "wal/segment_reader.h"
@@ -30,7 +31,7 @@ Status CopySegment(io::World& world, const LogCopy& copy, const SegmentInfo& seg
                                           reader->bytes(), buffer, copy.copied));
     }
   }
-  return to->Sync();
+  return CAIRN_KEPT(kSyncLogCopy) ? to->Sync() : Status::Ok();
 }
 
 }  // namespace
@@ -54,6 +55,7 @@ Status CopyLog(io::World& world, const LogCopy& copy) {
     const bool last = &segment == &copy.segments.back();
     CAIRN_RETURN_IF_ERROR(CopySegment(world, copy, segment, last, buffer.span()));
   }
+  if (!CAIRN_KEPT(kSyncDirectoryLogCopy)) return Status::Ok();
   return world.files->SyncDirectory(copy.to);
 }
 

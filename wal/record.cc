@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/format.h"
 
 namespace cairn::wal {
@@ -41,7 +42,8 @@ Status RecordView::VerifyStrip(std::span<const std::byte> record, size_t index,
   CAIRN_CHECK(record.size() >= uint64_t{offset} + entry.bytes);
   const uint64_t place = uint64_t{location.offset} + offset;
   const uint64_t seed = PlaceSeed(store, location.segment, location.epoch, place);
-  if (SealHash(Hash(record.subspan(offset, entry.bytes)), seed) != entry.hash) {
+  const uint64_t hash = SealHash(Hash(record.subspan(offset, entry.bytes)), seed);
+  if (CAIRN_KEPT(kHashOfStrip) && hash != entry.hash) {
     return Damaged(location, place,
                    "strip " + std::to_string(index) + " of record " + std::to_string(sequence) +
                        " (" + std::to_string(entry.bytes) + " bytes) does not fit its hash");
@@ -65,12 +67,13 @@ Result<RecordView> ParseRecord(std::span<const std::byte> bytes, const Location&
   const auto frame = LoadAs<RecordFrame>(bytes.data());
   if (frame.magic != kRecordMagic) return Damaged(location, location.offset, "no record magic");
   const uint64_t header_bytes = RecordHeaderBytes(frame.fields_bytes, frame.strip_count);
-  if (header_bytes > bytes.size()) {
+  if (CAIRN_KEPT(kBoundOfRecord) && header_bytes > bytes.size()) {
     return Damaged(location, location.offset,
                    "a record header of " + std::to_string(header_bytes) + " bytes passes the end");
   }
   const uint64_t seed = PlaceSeed(store, location.segment, location.epoch, location.offset);
-  if (HashBehindHash(bytes.data(), header_bytes, seed) != frame.header_hash) {
+  if (CAIRN_KEPT(kHashOfRecord) &&
+      HashBehindHash(bytes.data(), header_bytes, seed) != frame.header_hash) {
     return Damaged(location, location.offset, "the record header does not fit its hash");
   }
   // The rest holds for everything that this version wrote.
@@ -102,7 +105,7 @@ Result<RecordView> ParseRecord(std::span<const std::byte> bytes, const Location&
 
 void EncodeRecord(const RecordSpec& spec, uint64_t sequence, std::byte* record) {
   const uint64_t record_bytes = RecordBytes(spec.fields.size(), spec.strips);
-  CAIRN_CHECK(spec.kind != 0 && record_bytes <= UINT32_MAX);
+  CAIRN_CHECK(spec.kind != 0 && record_bytes <= UINT32_MAX && CAIRN_KEPT(kCanary));
   RecordFrame frame{};
   frame.magic = kRecordMagic;
   frame.kind = spec.kind;

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/log.h"
 #include "wal/segment_files.h"
 #include "wal/segment_reader.h"
@@ -105,7 +106,8 @@ Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const K
       if (rest.size() < sizeof(FooterRecord)) return false;
       const auto entry = LoadAs<FooterRecord>(rest.data());
       rest = rest.subspan(sizeof(FooterRecord));
-      if (entry.header_bytes > rest.size() || entry.header_bytes % 8 != 0) return false;
+      if (CAIRN_KEPT(kBoundOfFooter) && entry.header_bytes > rest.size()) return false;
+      if (entry.header_bytes % 8 != 0) return false;
       const Location location{info.number, info.epoch, entry.offset, 0};
       auto record = ParseRecord(rest.first(entry.header_bytes), location, options_.store);
       if (!record.ok() || record->sequence != sequence) return false;
@@ -499,7 +501,8 @@ Status Recovery::Sync() {
   if (options_.read_only || log_.segments.empty()) return Status::Ok();
   const std::string path = SegmentPath(options_.directory, log_.segments.back().number);
   CAIRN_ASSIGN_OR_RETURN(const auto file, world_.files->Open(path, {.direct = true}));
-  CAIRN_RETURN_IF_ERROR(file->Sync());
+  if (CAIRN_KEPT(kSyncRecovered)) CAIRN_RETURN_IF_ERROR(file->Sync());
+  if (!CAIRN_KEPT(kSyncDirectoryRecovered)) return Status::Ok();
   return world_.files->SyncDirectory(options_.directory);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/format.h"
 
 namespace cairn::wal {
@@ -41,7 +42,7 @@ Status WriteZeros(io::File& file, uint64_t bytes, const Allocator& allocator) {
     const size_t length = static_cast<size_t>(std::min<uint64_t>(unit, bytes - at));
     CAIRN_RETURN_IF_ERROR(file.Write(at, zeros.span().first(length), /*durable=*/false));
   }
-  return file.Sync();
+  return CAIRN_KEPT(kSyncZeros) ? file.Sync() : Status::Ok();
 }
 
 }  // namespace

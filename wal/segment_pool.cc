@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 
@@ -283,7 +284,8 @@ Status SegmentPool::PrepareNext() {
     spares_.pop_front();
     CountReadyLocked();
   }
-  Status status = files.SyncDirectory(options_.directory);
+  Status status;
+  if (CAIRN_KEPT(kSyncDirectorySegment)) status = files.SyncDirectory(options_.directory);
   Result<std::unique_ptr<io::File>> file =
       status.ok() ? files.Open(path, {.write = true, .direct = true}) : status;
   if (!file.ok()) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/segment_files.h"
 
 namespace cairn::wal {
@@ -61,7 +62,7 @@ Result<SegmentHeader> SegmentReader::ReadHeader() {
     }
     return header.status().WithContext(path_ + ": offset 0");
   }
-  if (header->segment_bytes != bytes_) {
+  if (CAIRN_KEPT(kLengthOfSegment) && header->segment_bytes != bytes_) {
     return Bad(0, "the file has " + std::to_string(bytes_) + " bytes, its header says " +
                       std::to_string(header->segment_bytes));
   }
@@ -114,7 +115,8 @@ Result<const SegmentReader::Group*> SegmentReader::ReadGroup(uint32_t offset, ui
     group_.records.push_back(view);
     at += view.location.bytes;
   }
-  if (at != header->length || records_hash != header->records_hash) {
+  if ((CAIRN_KEPT(kLengthOfGroup) && at != header->length) ||
+      (CAIRN_KEPT(kHashOfRecords) && records_hash != header->records_hash)) {
     return Bad(offset, "the group does not hold the records that its header names");
   }
   return &group_;
@@ -140,7 +142,7 @@ Result<std::optional<FooterTrailer>> SegmentReader::ReadFooterTrailer(uint64_t e
 Result<std::span<const std::byte>> SegmentReader::ReadFooterEntries(const FooterTrailer& trailer) {
   CAIRN_ASSIGN_OR_RETURN(const auto entries,
                          Read(trailer.footer_offset, trailer.entries_bytes, trailer.entries_bytes));
-  if (Hash(entries) != trailer.entries_hash) {
+  if (CAIRN_KEPT(kHashOfFooterEntries) && Hash(entries) != trailer.entries_hash) {
     return Bad(trailer.footer_offset, "the footer does not fit its hash");
   }
   return entries;

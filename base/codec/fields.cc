@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 
 namespace cairn {
 namespace {
@@ -95,7 +96,7 @@ Result<FieldReader> FieldReader::Parse(std::span<const std::byte> bytes) {
     }
     FieldHeader header;
     std::memcpy(&header, bytes.data() + position, kHeaderBytes);
-    if (Padded(header.length) > left - kHeaderBytes) {
+    if (CAIRN_KEPT(kBoundOfField) && Padded(header.length) > left - kHeaderBytes) {
       return Damaged(position, "field " + std::to_string(header.id) + " of " +
                                    std::to_string(header.length) + " bytes passes the end at " +
                                    std::to_string(bytes.size()));

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/core/mutation.h"
+
 namespace cairn {
 
 namespace {
@@ -54,7 +56,7 @@ class Checker {
     }
     const uint64_t layers = view.planes[0].layer_bases.size();
     if (layers == 0) return Bad(where_ + " describes no layer");
-    if (view.layer_begin + layers > group.layers) {
+    if (CAIRN_KEPT(kBoundOfView) && view.layer_begin + layers > group.layers) {
       return Bad(where_ + " describes layers [" + std::to_string(view.layer_begin) + ", " +
                  std::to_string(view.layer_begin + layers) + "); the model has " +
                  std::to_string(group.layers));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 
 namespace cairn::io {
 namespace {
@@ -12,7 +13,7 @@ Status WriteAndSync(FileSystem& files, const std::string& path, std::span<const 
   CAIRN_ASSIGN_OR_RETURN(auto file, files.Open(path, {.write = true, .create = true}));
   CAIRN_RETURN_IF_ERROR(file->Truncate(0));  // A crash may have left one.
   CAIRN_RETURN_IF_ERROR(file->Write(0, bytes, false));
-  return file->Sync();
+  return CAIRN_KEPT(kSyncSmallFile) ? file->Sync() : Status::Ok();
 }
 
 }  // namespace
@@ -39,6 +40,7 @@ Status WriteFileDurably(FileSystem& files, const std::string& path,
     (void)RemoveIfExists(files, temporary);
     return status;
   }
+  if (!CAIRN_KEPT(kSyncDirectorySmallFile)) return Status::Ok();
   return files.SyncDirectory(ParentPath(path));
 }
 

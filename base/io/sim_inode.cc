@@ -29,19 +29,23 @@ void SimInode::SettleChanges() {
   }
 }
 
-void SimInode::SettleEntryChanges() {
-  while (!entry_changes.empty() && entry_changes.front().durable) {
+void SimInode::SettleEntryChanges(uint64_t before) {
+  while (!entry_changes.empty() && entry_changes.front().durable &&
+         entry_changes.front().id < before) {
     const SimEntryChange& change = entry_changes.front();
     // The medium's journal has one order: what the source directory did before comes along.
-    if (const auto source = change.removed_from.lock(); source != nullptr && source.get() != this) {
+    const auto source = change.removed_from.lock();
+    const bool elsewhere = source != nullptr && source.get() != this;
+    if (elsewhere) {
       for (SimEntryChange& older : source->entry_changes) {
         if (older.id < change.id) older.durable = true;
       }
-      source->SettleEntryChanges();
+      source->SettleEntryChanges(change.id);
     }
     ApplyEntryChange(change, *this,
                      [](SimInode& directory) -> SimEntries& { return directory.durable_entries; });
     entry_changes.pop_front();
+    if (elsewhere) source->SettleEntryChanges(before);  // What was waiting behind those.
   }
 }
 

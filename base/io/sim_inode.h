@@ -86,7 +86,7 @@ struct SimInode {
   SimChange* FindChange(uint64_t id);
   // Moves the oldest changes that are durable into durable_content.
   void SettleChanges();
-  void SettleEntryChanges();
+  void SettleEntryChanges(uint64_t before = UINT64_MAX);  // Those with a lower id.
 };
 
 // Applies the change to the names of `directory` and of the one it removes from, as `names` gives

@@ -9,6 +9,7 @@
 #include "base/codec/fields.h"
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "cairn/store.h"
 
@@ -123,9 +124,9 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
                       (intact ? "" : " (its checksum fails, too)") + "; this library knows up to " +
                       std::to_string(kFormatVersion));
   }
-  if (!intact) return Damaged(path, "checksum mismatch");
+  if (CAIRN_KEPT(kHashOfManifest) && !intact) return Damaged(path, "checksum mismatch");
   if (version == 0) return Damaged(path, "offset 8: format version 0");
-  if (kHeadBytes + table_bytes + kHashBytes != bytes.size()) {
+  if (CAIRN_KEPT(kLengthOfManifest) && kHeadBytes + table_bytes + kHashBytes != bytes.size()) {
     return Damaged(path, "offset 12: table of " + std::to_string(table_bytes) +
                              " bytes in a file of " + std::to_string(bytes.size()));
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/core/mutation.h"
+
 namespace cairn::engine {
 
 Pins::Pin::Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t> tables)
@@ -38,19 +40,19 @@ std::unique_ptr<Pins::Pin> Pins::Take(const RestorePlan& plan) {
 
 uint64_t Pins::LowestOfParts() const {
   std::lock_guard lock(mutex_);
-  return parts_.empty() ? UINT64_MAX : *parts_.begin();
+  return parts_.empty() || !CAIRN_KEPT(kPinOfParts) ? UINT64_MAX : *parts_.begin();
 }
 
 bool Pins::HoldSegment(uint64_t segment) {
   std::lock_guard lock(mutex_);
-  const bool held = !segments_.empty() && *segments_.begin() <= segment;
+  const bool held = CAIRN_KEPT(kPinOfReader) && !segments_.empty() && *segments_.begin() <= segment;
   awaited_ |= held;
   return held;
 }
 
 bool Pins::HoldTable(uint64_t table) {
   std::lock_guard lock(mutex_);
-  const bool held = tables_.contains(table);
+  const bool held = CAIRN_KEPT(kPinOfTable) && tables_.contains(table);
   awaited_ |= held;
   return held;
 }

@@ -6,6 +6,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "engine/commit/constants.h"
 #include "engine/store_core.h"
@@ -90,7 +91,9 @@ class CheckpointDirectory {
     total_ = wal::BytesOf(copy);
     for (const auto& [name, bytes] : refused) total_ += bytes;
     for (const auto& [name, bytes] : refused) CAIRN_RETURN_IF_ERROR(CopyTable(name, bytes));
-    CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(At(kTableDirectory)));
+    if (CAIRN_KEPT(kSyncDirectoryTableCopy)) {
+      CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(At(kTableDirectory)));
+    }
 
     CAIRN_RETURN_IF_ERROR(MakeDirectory("log"));
     const uint64_t first = plan_.manifest.log_start_segment;

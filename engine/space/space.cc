@@ -11,6 +11,7 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "engine/space/seal_reader.h"
 #include "engine/space/seal_table.h"
@@ -121,6 +122,7 @@ Status StoreCore::ClaimTables() {
     live.push_back(number);
     ledger_.TakeAnyway(use.bytes);
   }
+  if (!CAIRN_KEPT(kLiveOrphans)) return Status::Ok();
   return sstable::RemoveTableOrphans(*world_.files, context.directory, live);
 }
 
@@ -289,7 +291,9 @@ Status StoreCore::DeleteDeadTables() {
     sequence = log_->last_reserved_sequence();
   }
   if (dead.empty()) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  if (CAIRN_KEPT(kLogBeforeTableDies)) {
+    CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  }
   PublishHint();  // First: whoever misses a table finds out why.
   for (const auto& [number, bytes] : dead) {
     CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
@@ -428,7 +432,9 @@ Status StoreCore::WriteDump() {
     if (!flushed.has_value()) break;
   }
   // The index must not be ahead of what the log still has after a power loss.
-  CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
+  if (CAIRN_KEPT(kLogBeforeIndex)) {
+    CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
+  }
   CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
     next->index = index_->live();
     next->index_sequence = next->last_sequence = dumped.index_sequence;
@@ -477,8 +483,8 @@ Status StoreCore::RetireOldest(bool* retired) {
   }
   if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
   if (log_start_ <= oldest.number) {
-    CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
-    CAIRN_RETURN_IF_ERROR(DumpTree());
+    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
     std::lock_guard lock(mutex_);
     if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
     log_start_ = oldest.number + 1;
@@ -489,8 +495,10 @@ Status StoreCore::RetireOldest(bool* retired) {
     held_ = true;
     return Status::Ok();
   }
-  CAIRN_RETURN_IF_ERROR(
-      EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
+  if (CAIRN_KEPT(kManifestBeforeRelease)) {
+    CAIRN_RETURN_IF_ERROR(
+        EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
+  }
   PublishHint();
   CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);

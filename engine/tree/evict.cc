@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/tree/tree.h"
 
 namespace cairn::engine {
@@ -109,7 +110,7 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
       if (ref->kind == Ref::kHead) {
         const Head* const other = FindHead(ref->id);
         if (other == nullptr && !KnowsHead(ref->id)) missing->branches.push_back(ref->id);
-        is_needed = other != nullptr && !other->kv_evicted;
+        is_needed = CAIRN_KEPT(kLiveEvicted) && other != nullptr && !other->kv_evicted;
       } else {
         const Node* const child = FindNode(ref->id);
         if (child == nullptr && !KnowsNode(ref->id)) missing->nodes.push_back(ref->id);

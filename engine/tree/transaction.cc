@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/tree/retention.h"
 #include "engine/tree/tree.h"
 
@@ -242,7 +243,7 @@ Node* Transaction::MakeNode(const Op& op, const Head& head) {
   ++node->use->nodes;
   if (Node* const left = tree_->MutableNode(op.other); left != nullptr) {
     ++left->users;
-    left->refs.insert({leave, Ref::kEdge, op.node});
+    if (CAIRN_KEPT(kLiveFork)) left->refs.insert({leave, Ref::kEdge, op.node});
     NeedKv(left);
   }
   tree_->Charge(node);

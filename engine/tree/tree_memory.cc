@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/tree/tree.h"
 
 namespace cairn::engine {
@@ -179,6 +180,7 @@ void Tree::InsertRefs(uint64_t id, std::span<const Ref> refs, const Ref& from) {
 // `count` positions that lie at `place` are needed (1) or not any more (-1).
 void Tree::UseTable(const Place& place, uint64_t count, int sign) {
   if (!place.in_table()) return;
+  if (!CAIRN_KEPT(kLiveBytes) && sign < 0) return;
   TableUse& use = tables_.at(place.table);
   const uint64_t bytes = place.Share(count);
   CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);

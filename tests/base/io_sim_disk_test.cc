@@ -274,6 +274,21 @@ TEST(IoSimDisk, ARenameWithoutSyncMayBringAnEmptyFile) {
   EXPECT_EQ(disk.CrashClone(CrashChoice::LoseAll())->Info("f")->bytes, 0u);
 }
 
+// Two directories whose changes wait for each other: settling them never came to an end.
+TEST(IoSimDisk, ARenameThereAndBackIsSettledInItsOrder) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.CreateDirectory("d").ok());
+  (void)MustOpen(disk, "d/a");
+  ASSERT_TRUE(disk.SyncDirectory("").ok());
+  ASSERT_TRUE(disk.SyncDirectory("d").ok());
+  ASSERT_TRUE(disk.Rename("d/a", "b").ok());
+  ASSERT_TRUE(disk.SyncDirectory("d").ok());
+  ASSERT_TRUE(disk.Rename("b", "d/a").ok());
+  ASSERT_TRUE(disk.SyncDirectory("d").ok());
+  const auto found = disk.CrashClone(CrashChoice::LoseAll());
+  EXPECT_EQ(found->Files(), (std::vector<std::string>{"d/a"}));
+}
+
 TEST(IoSimDisk, ARenameIntoAnotherDirectoryNeverDoublesTheFile) {
   SimDisk disk;
   ASSERT_TRUE(disk.CreateDirectory("to").ok());

@@ -7,6 +7,8 @@
 // unsynced writes (and random torn ones). A disk that lies shows that the check can fail.
 #include <gtest/gtest.h>
 
+#include "base/io/sim_world.h"
+#include "tests/support/log_fixture.h"
 #include "tests/wal/crash_enumeration.h"
 
 namespace cairn::wal {
@@ -45,6 +47,40 @@ TEST(Crash, RecordsWrittenInPieces) {
   plan.random_choices = 2;
   plan.second_crash_every = 200;
   ExpectClean(EnumerateCrashes(plan));
+}
+
+// What is acknowledged durable includes what others wrote before, without waiting for it, and what
+// of that was still under way.
+TEST(Crash, ASyncCoversWritesThatWereUnderWay) {
+  for (uint64_t seed = 1; seed <= 20 && !HasFailure(); ++seed) {
+    io::SimDiskOptions disk;  // Whose syncs are faster than its writes.
+    disk.write = {5'000, 500'000};
+    disk.durable = {5'000, 10'000};
+    io::SimWorld machine = io::MakeSimWorld(seed, disk);
+    LogFixture fixture(machine.world());
+    ASSERT_TRUE(machine.disk->SyncDirectory("").ok());
+    fixture.OpenLog();
+    auto other = machine.scheduler->StartThread("other", [&] {
+      for (uint64_t i = 0; i < 60; ++i) {
+        fixture.log->Request(fixture.Append(Payload(i, 5000)), /*durable=*/false);
+        machine.scheduler->Sleep(10'000);
+      }
+    });
+    for (uint64_t i = 0; i < 20 && !HasFailure(); ++i) {
+      const uint64_t sequence = fixture.Append(Payload(i, 100));
+      ASSERT_TRUE(fixture.log->Wait(sequence, /*durable=*/true, io::kNoDeadline).ok());
+      const uint64_t durable = fixture.log->durable_sequence();
+      ASSERT_GE(durable, sequence);
+      io::World found = io::CrashWorld(*machine.disk, io::CrashChoice::LoseAll()).world();
+      RecoveryOptions options;
+      options.directory = "log";
+      options.store = kTestStore;
+      const Recovered recovered = RecoverLog(found, options);
+      ASSERT_TRUE(recovered.status.ok()) << recovered.status.ToString();
+      EXPECT_GE(recovered.log.last_sequence, durable) << "seed " << seed;
+    }
+    other.reset();
+  }
 }
 
 TEST(Crash, ADiskThatLiesIsNoticed) {

@@ -7,10 +7,12 @@
 
 #include <functional>
 
+#include "base/core/aligned_buffer.h"
 #include "base/io/sim_world.h"
 #include "tests/support/log_fixture.h"
 #include "wal/format.h"
 #include "wal/segment_files.h"
+#include "wal/segment_reader.h"
 
 namespace cairn::wal {
 namespace {
@@ -426,6 +428,73 @@ TEST_F(RecoveryTest, WhatRecoveryReadIsDurableBeforeAnythingIsBuiltOnIt) {
   const Recovered again = RecoverLog(world, options);
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_EQ(again.records.size(), 6u);
+}
+
+// So are names: of a log that was copied here by somebody who did not sync, say.
+TEST_F(RecoveryTest, NamesThatRecoveryFoundAreDurable) {
+  ASSERT_TRUE(machine_.disk->SyncDirectory("").ok());
+  fixture_.OpenLog();
+  Append(1000);
+  Kill();
+  ASSERT_TRUE(machine_.disk->Rename(Path(1), "elsewhere").ok());
+  ASSERT_TRUE(machine_.disk->SyncDirectory("").ok());
+  ASSERT_TRUE(machine_.disk->Rename("elsewhere", Path(1)).ok());
+  ExpectPrefix(RecoverFrom(1), 1);
+  io::World world = io::CrashWorld(*machine_.disk, io::CrashChoice::LoseAll()).world();
+  RecoveryOptions options;
+  options.directory = "log";
+  options.store = kTestStore;
+  const Recovered again = RecoverLog(world, options);
+  ASSERT_TRUE(again.status.ok()) << again.status.ToString();
+  EXPECT_EQ(again.records.size(), 1u);
+}
+
+// Every check of its own holds for it, but it is not what the group was written with.
+TEST_F(RecoveryTest, ARecordThatItsGroupDoesNotNameIsNotTaken) {
+  TestRecord record;
+  record.kind = 7;
+  record.fields = BytesOf(1, 64);
+  fixture_.OpenLog();
+  Append(1000, /*durable=*/true);
+  const uint64_t sequence = fixture_.Append(record);
+  ASSERT_TRUE(fixture_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline).ok());
+  Append(1000, /*durable=*/true);  // Says that it was synced.
+  Kill();
+  Locate();
+  const std::vector<std::byte> other = BytesOf(2, 64);
+  const RecordSpec spec{.kind = 7, .more = false, .unit = 0, .fields = other, .strips = {}};
+  const AlignedBuffer bytes = AlignedBuffer::TryAllocate(
+      Allocator::Default(), AlignUp(RecordBytes(other.size(), {}), kBlock), kBlock);
+  EncodeRecord(spec, sequence, bytes.data());
+  SealRecord(locations_[1], kTestStore, {}, bytes.data());
+  ASSERT_TRUE(
+      machine_.disk
+          ->WriteRaw(Path(1), OffsetOf(1), bytes.span().first(RecordBytes(other.size(), {})))
+          .ok());
+  ExpectCorruption(RecoverFrom(1), "the group does not hold the records that its header names");
+}
+
+TEST_F(RecoveryTest, NoBitOfAFootersEntriesIsTakenForAnother) {
+  fixture_.OpenLog();
+  for (int i = 0; i < 40; ++i) Append(12'000);  // Into the second segment.
+  Kill();
+  const auto trailer_of = [&](SegmentReader& reader) {
+    const auto header = reader.ReadHeader();
+    EXPECT_TRUE(header.ok()) << header.status().ToString();
+    return **reader.ReadFooterTrailer(header->epoch);
+  };
+  auto whole = SegmentReader::Open(fixture_.world, "log", 1, kTestStore);
+  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  const FooterTrailer trailer = trailer_of(**whole);
+  ASSERT_TRUE((*whole)->ReadFooterEntries(trailer).ok());
+  for (uint64_t i = 0; i < trailer.entries_bytes; ++i) {
+    const uint64_t at = trailer.footer_offset + i;
+    ASSERT_TRUE(machine_.disk->FlipBit(Path(1), at, i % 8).ok());
+    auto reader = SegmentReader::Open(fixture_.world, "log", 1, kTestStore);
+    ASSERT_TRUE(reader.ok()) << reader.status().ToString();
+    EXPECT_EQ((*reader)->ReadFooterEntries(trailer).status().code(), StatusCode::kCorruption) << at;
+    ASSERT_TRUE(machine_.disk->FlipBit(Path(1), at, i % 8).ok());
+  }
 }
 
 TEST_F(RecoveryTest, SalvageKeepsWhatIsProvable) {

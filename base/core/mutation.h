@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps without which a promise breaks, by name, for testing the tests. A build with
+// CAIRN_MUTATIONS (cmake --preset mutations) leaves out the one that the environment variable
+// CAIRN_MUTATION names, wherever its code is reached, and tools/mutations sees which test notices.
+// Every other build has `true` in the place of CAIRN_KEPT.
+//
+//   if (CAIRN_KEPT(kSyncSnapshot)) CAIRN_RETURN_IF_ERROR(file_->Sync());
+//   if (CAIRN_KEPT(kHashOfStrip) && hash != entry.hash) return Damaged(...);
+#pragma once
+
+// X(name, kind, what happens without it)
+#define CAIRN_EACH_MUTATION(X)                                                                   \
+  X(kCanary, "canary", "nothing is appended: if no test notices, this proves nothing")           \
+  X(kSyncGroup, "fsync", "a durable append is acknowledged before its group is synced")          \
+  X(kSyncLater, "fsync", "a Flush of what was written before does not sync it")                  \
+  X(kSyncPredecessor, "fsync", "a log segment is followed by another without being synced")      \
+  X(kSyncZeros, "fsync", "a pre-written segment is used before its zeros are on the medium")     \
+  X(kSyncRecovered, "fsync", "a new segment is built on a tail that was read, but not synced")   \
+  X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
+  X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
+  X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \
+  X(kSyncLogCopy, "fsync", "a checkpoint's copy of the log is not synced")                       \
+  X(kSyncDirectorySegment, "directory sync", "a segment is used before its name is durable")     \
+  X(kSyncDirectoryRecovered, "directory sync", "names in the log are built on before durable")   \
+  X(kSyncDirectorySnapshot, "directory sync", "a snapshot table's name may be lost")             \
+  X(kSyncDirectoryIndex, "directory sync", "an index table's name may be lost")                  \
+  X(kSyncDirectorySmallFile, "directory sync", "the name of a new MANIFEST may be lost")         \
+  X(kSyncDirectoryCreate, "directory sync", "the name of a new store may be lost")               \
+  X(kSyncDirectoryLogCopy, "directory sync", "names of a checkpoint's log may be lost")          \
+  X(kSyncDirectoryTableCopy, "directory sync", "names of a checkpoint's tables may be lost")     \
+  X(kHashOfSegmentHeader, "checksum", "the header of a log segment is taken as it is")           \
+  X(kHashOfGroup, "checksum", "the header of a group of the log is taken as it is")              \
+  X(kHashOfRecords, "checksum", "a group is taken without the records that it names")            \
+  X(kHashOfRecord, "checksum", "the header of a record is taken as it is")                       \
+  X(kHashOfStrip, "checksum", "the payload of a record is taken as it is")                       \
+  X(kHashOfFooter, "checksum", "the footer of a segment is taken as it is")                      \
+  X(kHashOfFooterEntries, "checksum", "what a segment's footer lists is taken as it is")         \
+  X(kHashOfBlock, "checksum", "blocks of tables are taken as they are")                          \
+  X(kHashOfFragments, "checksum", "a table's list of fragments is taken as it is")               \
+  X(kHashOfFrames, "checksum", "a fragment's list of frames is taken as it is")                  \
+  X(kHashOfFrame, "checksum", "a frame is taken as it is")                                       \
+  X(kHashOfManifest, "checksum", "MANIFEST is taken as it is")                                   \
+  X(kHashOfHint, "checksum", "HINT is taken as it is")                                           \
+  X(kFillsBeforeWrite, "ordering", "a group is written while its payload is still copied")       \
+  X(kWritesBeforeSync, "ordering", "a sync does not wait for the writes before it")              \
+  X(kLogBeforeIndex, "ordering", "the index gets ahead of the durable log")                      \
+  X(kSealBeforeRetire, "ordering", "a log segment goes before what is alive of it is in tables") \
+  X(kDumpBeforeRetire, "ordering", "a log segment goes before the index knows the tree")         \
+  X(kManifestBeforeRelease, "ordering", "a log segment goes before MANIFEST begins behind it")   \
+  X(kLogBeforeTableDies, "ordering", "a table goes before what made it useless is durable")      \
+  X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
+  X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
+  X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
+  X(kPinOfParts, "liveness", "the log is replayed from behind the parts of a large append")      \
+  X(kLiveOrphans, "liveness", "tables that nothing names stay for ever")                         \
+  X(kLiveFork, "liveness", "a branch does not keep alive what it was forked from")               \
+  X(kLiveBytes, "liveness", "what dies in a table is not counted")                               \
+  X(kLiveEvicted, "liveness", "eviction takes what another branch needs")                        \
+  X(kBoundOfRecord, "bound", "a record's header may pass the end of what was read")              \
+  X(kBoundOfFooter, "bound", "a footer's entries may pass its end")                              \
+  X(kBoundOfEntry, "bound", "an entry of an index block may pass its end")                       \
+  X(kBoundOfRestart, "bound", "a restart of an index block may lie anywhere")                    \
+  X(kBoundOfFrame, "bound", "a frame may lie outside of its fragment")                           \
+  X(kBoundOfField, "bound", "a field may pass the end of its record")                            \
+  X(kBoundOfView, "bound", "a KV view may miss layers of its group")                             \
+  X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
+  X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
+  X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \
+  X(kLengthOfManifest, "length", "MANIFEST may be longer than what it lists")                    \
+  X(kLengthOfTokens, "length", "a token block may hold more or fewer tokens")                    \
+  X(kLengthOfTokenPayload, "length", "a token block may be longer than its payload")             \
+  X(kLengthOfFramePayload, "length", "a KV frame may be longer than its payload")                \
+  X(kLengthExpected, "length", "expected_length is not compared")
+
+#ifdef CAIRN_MUTATIONS
+namespace cairn {
+enum class Mutation {
+#define CAIRN_MUTATION_NAME(name, kind, what) name,
+  CAIRN_EACH_MUTATION(CAIRN_MUTATION_NAME)
+#undef CAIRN_MUTATION_NAME
+};
+bool IsKept(Mutation mutation);
+}  // namespace cairn
+#define CAIRN_KEPT(name) ::cairn::IsKept(::cairn::Mutation::name)
+#else
+#define CAIRN_KEPT(name) true
+#endif
