@@ -117,7 +117,7 @@ class PowerLoss {
     life->created = true;
     CheckAll(life);
     std::mt19937_64 random(life->seed);
-    for (uint64_t step = 0; step < options_.steps && Goes(); ++step) {
+    for (uint64_t step = 0; step < options_.steps >> (2 * life->crashes) && Goes(); ++step) {
       if (random() % 16 == 0) {
         Count(*store);
         if (Status closed = store->Close(); !closed.ok()) {
