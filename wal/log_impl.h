@@ -146,7 +146,7 @@ class LogImpl final : public Log {
                           Wakes& wakes);
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;
   bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
-  Status NoNextSegment(bool short_of_stock);
+  Status NoNextSegment(bool pool_is_stuck);
   Status CheckBallast();
   Group* FreeGroup();
   void CloseForming();

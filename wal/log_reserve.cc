@@ -121,9 +121,9 @@ bool LogImpl::FitsForming(uint64_t record_bytes, uint64_t header_bytes) const {
          FitsSegment(*segment_, end, segment_->footer_bytes + group.footer_bytes + header_bytes);
 }
 
-Status LogImpl::NoNextSegment(bool short_of_stock) {
+Status LogImpl::NoNextSegment(bool pool_is_stuck) {
   const Status refusal = pool_.refusal();
-  if (refusal.ok() || !short_of_stock) {
+  if (refusal.ok() || !pool_is_stuck) {
     ++counters_.segment_late;
     return Status(StatusCode::kBusy, "the next log segment is still being prepared");
   }
@@ -139,7 +139,7 @@ Status LogImpl::NoNextSegment(bool short_of_stock) {
 // until there is ballast again and the reserve is whole: else data would use that up.
 Status LogImpl::CheckBallast() {
   if (segment_ == nullptr || !segment_->ballast) return Status::Ok();
-  if (pool_.ready() < ballast_segments_) return NoNextSegment(/*short_of_stock=*/true);
+  if (pool_.ready() < ballast_segments_) return NoNextSegment(/*pool_is_stuck=*/true);
   if (options_.grant != nullptr && options_.grant->IsShort()) {
     return Status(StatusCode::kNoSpace,
                   "no space for another log segment: what is left is kept for giving space back");
@@ -205,7 +205,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                  : purpose == Purpose::kRelease ? 1
                                                                 : 0;
     const bool ballast = pool_.ready() <= ballast_segments_;
-    if (pool_.ready() <= must_remain) return NoNextSegment(/*short_of_stock=*/true);
+    if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
                             : live_.empty()     ? 1
@@ -213,7 +213,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
     SegmentPool::Ready next = pool_.TakeNext();
-    if (next.file == nullptr) return NoNextSegment(/*short_of_stock=*/false);
+    if (next.file == nullptr) return NoNextSegment(pool_.stock_is_refused());
     CAIRN_CHECK(next.segment == number);
     chunk_ = *chunk;
     auto opened = std::make_shared<OpenSegmentState>();

@@ -118,7 +118,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     status = RunTask(task);
   }
   if (!status.ok()) {
-    SetRefusal(status);
+    SetRefusal(status, /*with_stock=*/false);
     // A store that exists can be read, and its data dropped, without room for a new segment.
     if (broken_ || (fill && ready() == 0)) return status;
   }
@@ -154,10 +154,16 @@ Status SegmentPool::refusal() {
   return refusal_;
 }
 
+bool SegmentPool::stock_is_refused() {
+  std::lock_guard lock(mutex_);
+  return stock_is_refused_;
+}
+
 void SegmentPool::TryAgain() {
   {
     std::lock_guard lock(mutex_);
     refusal_ = Status::Ok();
+    stock_is_refused_ = false;
     retry_at_ns_ = 0;
   }
   Kick();
@@ -183,13 +189,14 @@ SegmentPool::Task SegmentPool::NextTaskLocked() const {
   return Task::kNone;
 }
 
-void SegmentPool::SetRefusal(const Status& status) {
+void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
   const uint64_t now = world_.scheduler->MonotonicNs();
   bool first = false;
   {
     std::lock_guard lock(mutex_);
     first = refusal_.ok();
     refusal_ = status;
+    stock_is_refused_ = with_stock;
     retry_at_ns_ = now + kSpaceRetryNs;
   }
   if (!first) return;
@@ -202,7 +209,8 @@ void SegmentPool::Run() {
   while (!stop_) {
     const Task task = NextTaskLocked();
     const bool makes_file = task == Task::kMake || (task == Task::kPrepare && spares_.empty());
-    const bool refused = makes_file && !refusal_.ok();
+    const bool with_stock = task == Task::kPrepare && !makes_file;
+    const bool refused = !refusal_.ok() && (makes_file || (with_stock && stock_is_refused_));
     const bool wanted = task != Task::kNone && (!refused || kicked_);
     if (!wanted && !kicked_) {
       const uint32_t seen = word_.load();
@@ -223,10 +231,11 @@ void SegmentPool::Run() {
       }
       const Status status = RunTask(task);
       if (!status.ok()) {
-        SetRefusal(status);
+        SetRefusal(status, with_stock);
       } else if (refused) {
         std::lock_guard relock(mutex_);
         refusal_ = Status::Ok();
+        stock_is_refused_ = false;
       }
       callbacks_.on_ready();
     }

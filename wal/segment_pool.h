@@ -57,6 +57,8 @@ class SegmentPool {
   Ready TakeNext();
   // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
+  // The refusal is not of a new file: there are spares, of which none can be made the next segment.
+  bool stock_is_refused();
   // What was refused may be had by now: forgets the refusal and tries at once. Never blocks.
   void TryAgain();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
@@ -85,7 +87,7 @@ class SegmentPool {
   Result<bool> HasRightSize(const std::string& path);
   void AddSpare(uint64_t id);
   void CountReadyLocked();
-  void SetRefusal(const Status& status);
+  void SetRefusal(const Status& status, bool with_stock);
   Status Take();
   void Return(uint64_t bytes);
   bool IsShort() const { return options_.grant != nullptr && options_.grant->IsShort(); }
@@ -101,6 +103,8 @@ class SegmentPool {
   std::deque<uint64_t> spares_;  // Their ids.
   uint64_t next_spare_id_ = 1;
   Status refusal_;
+  bool stock_is_refused_ =
+      false;  // refusal_ is of a spare that could not be made the next segment.
   uint64_t retry_at_ns_ = 0;
   bool kicked_ = false;
   bool broken_ = false;  // After on_fatal: nothing more is prepared.

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/codec/hash.h"
 #include "base/core/check.h"
 #include "base/io/sim_disk.h"
 
@@ -14,10 +15,17 @@ namespace {
 enum class Fate : uint8_t { kLost, kTorn, kKept };
 
 // The sectors of the image that survive are drawn one by one.
-void ApplyTorn(const SimChange& change, SimRandom random, CowBytes& content) {
+std::vector<bool> DrawSectors(const SimChange& change, SimRandom random) {
+  std::vector<bool> survives((change.image->size() + kSimSectorBytes - 1) / kSimSectorBytes);
+  for (size_t i = 0; i < survives.size(); ++i) survives[i] = random.Below(2) != 0;
+  return survives;
+}
+
+void ApplyTorn(const SimChange& change, const std::vector<bool>& survives, CowBytes& content) {
   const std::span<const std::byte> image(*change.image);
-  for (size_t at = 0; at < image.size(); at += kSimSectorBytes) {
-    if (random.Below(2) == 0) continue;
+  for (size_t i = 0; i < survives.size(); ++i) {
+    if (!survives[i]) continue;
+    const size_t at = i * kSimSectorBytes;
     const size_t length = std::min<size_t>(kSimSectorBytes, image.size() - at);
     CAIRN_CHECK(content.Write(change.offset + at, image.subspan(at, length)));
   }
@@ -32,17 +40,22 @@ class SimDisk::Crash {
 
   size_t size() const { return unsynced_.size(); }
   void Decide(const CrashChoice& choice);
+  uint64_t Key() const;
   std::shared_ptr<SimInode> Build(SimDisk& clone);
 
  private:
   struct Unsynced {
     uint64_t id;
-    bool is_name;
-    bool can_tear;
+    const SimChange* change;  // Of content; null: one of names.
+    bool is_name() const { return change == nullptr; }
+    bool can_tear() const { return !is_name() && change->kind == SimChange::Kind::kWrite; }
   };
 
   void Visit(const std::shared_ptr<SimInode>& inode);
   Fate FateOf(uint64_t id) const { return fates_.at(id); }
+  std::vector<bool> Sectors(const SimChange& change) const {
+    return DrawSectors(change, SimRandom(tear_seed_ ^ change.id));
+  }
   std::shared_ptr<SimInode> Clone(SimDisk& clone, const SimInode& inode);
   void FillFile(const SimInode& inode, SimInode& copy) const;
 
@@ -61,13 +74,13 @@ void SimDisk::Crash::Visit(const std::shared_ptr<SimInode>& inode) {
   if (!visited_.insert(inode.get()).second) return;
   for (const SimChange& change : inode->changes) {
     if (change.state == SimChange::State::kDurable) continue;
-    unsynced_.push_back({change.id, false, change.kind == SimChange::Kind::kWrite});
+    unsynced_.push_back({change.id, &change});
   }
   if (!inode->is_directory) return;
   directories_.push_back(inode);
   for (const auto& [name, child] : inode->durable_entries) Visit(child);
   for (const SimEntryChange& change : inode->entry_changes) {
-    if (!change.durable) unsynced_.push_back({change.id, true, false});
+    if (!change.durable) unsynced_.push_back({change.id, nullptr});
     if (change.added != nullptr) Visit(change.added);
   }
 }
@@ -78,7 +91,7 @@ void SimDisk::Crash::Decide(const CrashChoice& choice) {
   SimRandom random(choice.seed);
   tear_seed_ = random.Next();
   const auto names = static_cast<uint64_t>(std::count_if(
-      unsynced_.begin(), unsynced_.end(), [](const Unsynced& u) { return u.is_name; }));
+      unsynced_.begin(), unsynced_.end(), [](const Unsynced& u) { return u.is_name(); }));
   const uint64_t kept_names = random.Below(names + 1);
   uint64_t name_number = 0;
   CAIRN_CHECK(!choice.kept_mask || unsynced_.size() <= 64);
@@ -88,13 +101,38 @@ void SimDisk::Crash::Decide(const CrashChoice& choice) {
     Fate fate = draw < choice.lost                 ? Fate::kLost
                 : draw < choice.lost + choice.torn ? Fate::kTorn
                                                    : Fate::kKept;
-    if (fate == Fate::kTorn && !unsynced.can_tear) fate = Fate::kLost;
-    if (choice.names_in_order && unsynced.is_name) {
+    if (fate == Fate::kTorn && !unsynced.can_tear()) fate = Fate::kLost;
+    if (choice.names_in_order && unsynced.is_name()) {
       fate = name_number++ < kept_names ? Fate::kKept : Fate::kLost;
     }
     if (choice.kept_mask) fate = (*choice.kept_mask >> i & 1) != 0 ? Fate::kKept : Fate::kLost;
     fates_.emplace(unsynced.id, fate);
   }
+}
+
+// What is left is every change up to the last that survives, without those that are lost: the
+// newest ones, if lost, might as well not have been made yet.
+uint64_t SimDisk::Crash::Key() const {
+  std::vector<uint64_t> lost;
+  uint64_t last = disk_.next_change_;
+  for (auto unsynced = unsynced_.rbegin(); unsynced != unsynced_.rend(); ++unsynced) {
+    const Fate fate = FateOf(unsynced->id);
+    if (fate == Fate::kKept) continue;
+    std::vector<bool> survives;
+    if (fate == Fate::kTorn) survives = Sectors(*unsynced->change);
+    const auto count = std::count(survives.begin(), survives.end(), true);
+    if (fate == Fate::kTorn && static_cast<size_t>(count) == survives.size()) continue;
+    if (count == 0 && lost.empty() && unsynced->id == last) {
+      --last;
+      continue;
+    }
+    lost.push_back(unsynced->id);
+    for (size_t i = 0; count != 0 && i < survives.size(); ++i) {
+      if (survives[i]) lost.push_back(~static_cast<uint64_t>(i));
+    }
+  }
+  lost.push_back(last);
+  return Hash(std::as_bytes(std::span(lost)));
 }
 
 std::shared_ptr<SimInode> SimDisk::Crash::Build(SimDisk& clone) {
@@ -141,7 +179,7 @@ void SimDisk::Crash::FillFile(const SimInode& inode, SimInode& copy) const {
     const bool durable = change.state == SimChange::State::kDurable;
     const Fate fate = durable ? Fate::kKept : FateOf(change.id);
     if (fate == Fate::kKept) CAIRN_CHECK(change.ApplyTo(content));
-    if (fate == Fate::kTorn) ApplyTorn(change, SimRandom(tear_seed_ ^ change.id), content);
+    if (fate == Fate::kTorn) ApplyTorn(change, Sectors(change), content);
   }
   copy.durable_content = content;
   copy.Update([&](CowBytes& current) {
@@ -151,6 +189,12 @@ void SimDisk::Crash::FillFile(const SimInode& inode, SimInode& copy) const {
 }
 
 size_t SimDisk::unsynced_writes() const { return Crash(*this).size(); }
+
+uint64_t SimDisk::CrashKey(const CrashChoice& choice) const {
+  Crash crash(*this);
+  crash.Decide(choice);
+  return crash.Key();
+}
 
 std::unique_ptr<SimDisk> SimDisk::CrashClone(const CrashChoice& choice,
                                              SimScheduler* scheduler) const {

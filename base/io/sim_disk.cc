@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <utility>
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
@@ -88,6 +89,10 @@ std::optional<SimFault> SimDisk::Announce(SimOp op, const std::string& path, uin
     SimFault strikes = *fault;
     if (!fault->persistent) faults_.erase(fault);
     ++faults_struck_;
+    if (strikes.delay_ns != 0) {
+      delay_ns_ = strikes.delay_ns;
+      return std::nullopt;
+    }
     return strikes;
   }
   return std::nullopt;
@@ -105,7 +110,8 @@ int SimDisk::AnnounceWhole(SimOp op, const std::string& path, uint64_t length) {
 }
 
 uint64_t SimDisk::Draw(const SimLatency& latency) {
-  return latency.min_ns + random_.Below(latency.max_ns - latency.min_ns + 1);
+  const uint64_t drawn = latency.min_ns + random_.Below(latency.max_ns - latency.min_ns + 1);
+  return drawn + std::exchange(delay_ns_, 0);
 }
 
 void SimDisk::Delay(const SimLatency& latency) {

@@ -75,6 +75,8 @@ struct SimFault {
   uint64_t transferred = 0;     // Transfers: bytes that get through before.
   bool loses_unsynced = false;  // Syncs: what it should have made durable never will be, while it
                                 // can still be read. The next sync succeeds (as on Linux).
+  // With a scheduler: the operation does its work, and takes so much longer. Not with an error.
+  uint64_t delay_ns = 0;
   bool persistent = false;
 };
 
@@ -135,6 +137,9 @@ class SimDisk final : public FileSystem {
   // disk goes on undisturbed. Cheap: pages are shared.
   std::unique_ptr<SimDisk> CrashClone(const CrashChoice& choice,
                                       SimScheduler* scheduler = nullptr) const;
+  // Tells the disks apart that crashes of this disk may leave, at whatever moment: where it is
+  // equal they are equal. Makes none of them.
+  uint64_t CrashKey(const CrashChoice& choice) const;
 
   // --- Watching ---
   // Called before each operation that changes the world, and before anything of it happened. The
@@ -215,6 +220,7 @@ class SimDisk final : public FileSystem {
   std::vector<std::string> trace_;
   std::vector<SimFault> faults_;
   uint64_t faults_struck_ = 0;
+  uint64_t delay_ns_ = 0;  // Of the operation that was announced last.
 };
 
 }  // namespace cairn::io

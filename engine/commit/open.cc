@@ -209,10 +209,13 @@ Status StoreCore::CreateFiles() {
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
   CAIRN_RETURN_IF_ERROR(ClaimTables());
+  // First: whoever finds the manifest takes the store for made.
+  if (CAIRN_KEPT(kSyncDirectoryCreate)) {
+    CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
+  }
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
   PublishHint();
-  if (!CAIRN_KEPT(kSyncDirectoryCreate)) return Status::Ok();
-  return files.SyncDirectory(io::ParentPath(path_));
+  return Status::Ok();
 }
 
 Status StoreCore::OpenFiles() {
@@ -244,6 +247,8 @@ Status StoreCore::OpenFiles() {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
   manifest_ = std::move(*manifest);
+  // Whoever wrote the manifest may have ended before its name was durable.
+  CAIRN_RETURN_IF_ERROR(files.SyncDirectory(path_));
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
   wal::RecoveryOptions recovery;
   recovery.salvage = options_.salvage;

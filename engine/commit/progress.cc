@@ -67,7 +67,8 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
     if (poison_told_) return;
     poison_told_ = true;
   }
-  ReloadTree(acknowledged);
+  // While the store is being opened nothing was applied that the log does not have.
+  if (open_.load()) ReloadTree(acknowledged);
   if (options_.listener != nullptr && options_.listener->on_poisoned) {
     options_.listener->on_poisoned(cause);
   }

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -326,6 +327,51 @@ TEST(IoSimDisk, WriteFileDurablyLeavesOldOrNewAtEveryCrashPoint) {
   EXPECT_EQ(*disk.CrashClone(CrashChoice::LoseAll())->ReadRaw("CURRENT"), new_bytes);
 }
 
+// Everything that is on it.
+std::string Image(const SimDisk& disk) {
+  std::string image;
+  for (const std::string& path : disk.Files()) {
+    const auto bytes = *disk.ReadRaw(path);
+    image += path + ":" + std::to_string(bytes.size()) + ":";
+    image.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return image;
+}
+
+TEST(IoSimDisk, CrashesWithOneKeyLeaveOneDisk) {
+  SimDisk disk;
+  std::map<uint64_t, std::string> images;
+  std::set<std::string> apart;
+  uint64_t crashes = 0;
+  const auto crash = [&](const CrashChoice& choice) {
+    const std::string image = Image(*disk.CrashClone(choice));
+    apart.insert(image);
+    ++crashes;
+    const auto [found, added] = images.emplace(disk.CrashKey(choice), image);
+    EXPECT_TRUE(added || found->second == image);
+  };
+  disk.set_on_operation([&](const SimOperation&) {
+    const size_t unsynced = disk.unsynced_writes();
+    for (uint64_t mask = 0; mask < uint64_t{1} << unsynced; ++mask) crash(CrashChoice::Mask(mask));
+    for (uint64_t seed = 0; seed < 20; ++seed) crash(CrashChoice::Seeded(seed));
+  });
+  const auto one = DurableFile(disk, "one", 2);
+  const auto two = MustOpen(disk, "two");
+  for (char content = 'a'; content < 'e'; ++content) {
+    ASSERT_TRUE(one->Write(kSimSectorBytes, Filled(2 * kSimSectorBytes, content), false).ok());
+    ASSERT_TRUE(two->Write(0, Filled(kBlockBytes, content), content == 'b').ok());
+    if (content == 'c') {
+      ASSERT_TRUE(one->Sync().ok());
+    }
+  }
+  ASSERT_TRUE(disk.SyncDirectory("").ok());
+  ASSERT_TRUE(disk.Remove("one").ok());
+  ASSERT_TRUE(disk.SyncDirectory("").ok());
+  EXPECT_LT(images.size(), crashes);
+  EXPECT_GT(apart.size(), 50u);
+  EXPECT_LE(apart.size(), images.size());
+}
+
 TEST(IoSimDisk, ADiskThatLiesIsNoticed) {
   SimDisk disk;
   disk.set_drop_syncs(true);
@@ -400,6 +446,21 @@ TEST(IoSimDisk, InterruptionsAndShortTransfersAreContinued) {
   EXPECT_EQ(Blocks(disk, "f"), "n");
   disk.AddFault({.when = {}, .at_index = 0, .error = EINTR, .persistent = true});
   EXPECT_EQ(file->Sync().code(), StatusCode::kIoError);
+}
+
+TEST(IoSimDisk, ASlowOperationDoesItsWork) {
+  const SimWorld world = MakeSimWorld(1);
+  const auto file = DurableFile(*world.disk, "f", 1);
+  world.disk->AddFault(
+      {.when = [](const SimOperation& operation) { return operation.op == SimOp::kSync; },
+       .delay_ns = 5'000'000'000});
+  const uint64_t begin_ns = world.scheduler->MonotonicNs();
+  EXPECT_TRUE(file->Write(0, Filled(kBlockBytes, 'n'), false).ok());
+  EXPECT_LT(world.scheduler->MonotonicNs() - begin_ns, 1'000'000'000u);
+  EXPECT_TRUE(file->Sync().ok());
+  EXPECT_GE(world.scheduler->MonotonicNs() - begin_ns, 5'000'000'000u);
+  EXPECT_EQ(world.disk->unsynced_writes(), 0u);
+  EXPECT_EQ(world.disk->faults_struck(), 1u);
 }
 
 TEST(IoSimDisk, AFailedWriteMayLeaveAPart) {

@@ -76,10 +76,10 @@ Options StoreOptions(const KillOptions& kill) {
     const uint64_t end = *length + 1 + random() % 40;
     const std::vector<TokenId> tokens = TokensOf(id, *length, end);
     KvMemory kv(TinyModel(), *length, end - *length);
-    kv.Fill(tokens);
+    kv.Fill(TokensOf(id, 0, end));
     // Two levels take turns; only what is at least `claimed` is reported.
     const Durability level = random() % 2 == 0 ? options.claimed : Durability::kPower;
-    const auto appended = branch->AppendSync({.tokens = tokens, .kv = &kv.view()},
+    const auto appended = branch->AppendSync({.tokens = tokens, .kv = kv.view()},
                                              {.durability = level, .expected_length = *length});
     if (!appended.ok()) _exit(7);
     const Report report{id, end};
@@ -91,15 +91,16 @@ Options StoreOptions(const KillOptions& kill) {
 
 std::string CheckTokens(const StoreState& state) {
   for (const auto& [name, branch] : state) {
-    const uint64_t id = static_cast<uint64_t>(name[1] - '0');
-    if (branch.tokens != TokensOf(id, 0, branch.tokens.size())) return name + " has other tokens";
+    const uint64_t id = static_cast<uint64_t>(name.second[1] - '0');
+    if (branch.tokens != TokensOf(id, 0, branch.tokens.size()))
+      return name.second + " has other tokens";
   }
   return "";
 }
 
 std::string CheckState(const StoreState& state, const std::map<uint64_t, uint64_t>& acknowledged) {
   for (const auto& [id, length] : acknowledged) {
-    const auto found = state.find(BranchName(id));
+    const auto found = state.find({"", BranchName(id)});
     const uint64_t real = found == state.end() ? 0 : found->second.tokens.size();
     // A rewind by two that was not reported may have followed.
     if (real + 2 < length) {

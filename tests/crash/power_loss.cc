@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/crash/power_loss.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <vector>
 
+#include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "tests/crash/history.h"
 
@@ -12,116 +18,246 @@ namespace cairn::crash {
 
 namespace {
 
-Options SimOptions(const io::SimWorld& machine) {
-  Options options;
-  options.create_if_missing = true;
-  options.segment_bytes = 256 << 10;
-  options.spare_segments_min = 1;
-  options.spare_segments_max = 2;
-  options.max_memory_bytes = 16 << 20;
-  options.hot_tail_bytes = 256 << 10;
-  options.direct_ingest_bytes = 8 << 10;  // About a tenth of the appends.
-  options.world = std::make_shared<const io::World>(machine.world());
-  return options;
+constexpr uint32_t kDepthMax = 3;
+
+// A store is opened a thousand times a second. Buffers that go back to the kernel each time, to be
+// zeroed by it when they come again, would take more than half of that second.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
 }
 
 // A disk found after a crash, and what it may hold.
 struct Found {
-  io::SimWorld machine;
+  std::shared_ptr<io::SimDisk> disk;
+  bool created = true;      // Else the store was still being made.
   size_t acknowledged = 0;  // At least this many operations...
   size_t started = 0;       // ...and at most these.
+  std::optional<History::Copy> copy;
   std::string when;
 };
 
 class PowerLoss {
  public:
-  explicit PowerLoss(const PowerLossOptions& options) : options_(options), random_(options.seed) {}
+  explicit PowerLoss(const PowerLossOptions& options)
+      : options_(options),
+        random_(options.seed),
+        recovery_scheduler_(std::make_shared<io::SimScheduler>(options.seed)) {
+    KeepFreedMemory();
+  }
 
   PowerLossResult Run() {
-    RunOnce(io::MakeSimWorld(options_.seed), StoreState{}, options_.depth, options_.seed);
+    const uint64_t seed = options_.seed;
+    RunOnce(io::MakeSimWorld(seed), StoreState{}, /*created=*/false, 0, seed);
     return std::move(result_);
   }
 
  private:
-  void RunOnce(io::SimWorld machine, const StoreState& start, uint32_t depth, uint64_t seed) {
-    History history(seed, start);
-    std::vector<Found> found;
-    machine.disk->set_drop_syncs(options_.drop_syncs);
-    bool opened = false;
-    machine.disk->set_on_operation([&](const io::SimOperation& operation) {
-      if (!opened || operation.index % options_.point_stride != 0) return;
-      Cut(machine, history, operation.ToString(), &found);
+  // One store on one machine.
+  struct Life {
+    io::SimWorld machine;
+    History history;
+    uint32_t crashes = 0;  // Before.
+    uint64_t seed = 0;
+    bool created = true;
+    uint32_t deeper = 0;                         // Lives after a crash of this one.
+    std::set<std::pair<uint64_t, size_t>> seen;  // Keys of disks, with what was acknowledged.
+    std::vector<Found> found;                    // Not checked yet.
+  };
+
+  Options StoreOptions(std::shared_ptr<io::SimDisk> disk,
+                       std::shared_ptr<io::SimScheduler> scheduler) const {
+    const uint64_t seed = options_.seed;
+    Options options;
+    options.segment_bytes = 256 << 10;
+    options.spare_segments_min = 1;
+    options.spare_segments_max = 2;
+    options.max_memory_bytes = 16 << 20;
+    options.hot_tail_bytes = 256 << 10;
+    options.direct_ingest_bytes = 8 << 10;  // About a tenth of the appends.
+    options.delta_batch_tokens = seed % 2 == 0 ? 4 : 1;
+    options.replay_records_max = seed % 3 == 0 ? 16 : 8192;
+    options.max_delta_chain = seed % 4 == 0 ? 8 : 100;
+    return WithWorld(options, std::move(disk), std::move(scheduler));
+  }
+
+  static Options WithWorld(Options options, std::shared_ptr<io::SimDisk> disk,
+                           std::shared_ptr<io::SimScheduler> scheduler) {
+    options.world = std::make_shared<const io::World>(
+        io::World{.files = std::move(disk), .scheduler = std::move(scheduler)});
+    return options;
+  }
+
+  void RunOnce(io::SimWorld machine, const StoreState& start, bool created, uint32_t crashes,
+               uint64_t seed) {
+    Life life{.machine = std::move(machine),
+              .history = History(seed, start),
+              .crashes = crashes,
+              .seed = seed,
+              .created = created,
+              .deeper = 0,
+              .seen = {},
+              .found = {}};
+    life.history.set_ack_level(options_.claimed);
+    io::SimDisk& disk = *life.machine.disk;
+    disk.set_drop_syncs(options_.drop_syncs);
+    disk.set_on_operation([&](const io::SimOperation& operation) {
+      if (operation.index % options_.point_stride == 0) Cut(&life, operation.ToString());
     });
-    {
-      auto store = Store::Open("store", SimOptions(machine));
-      if (!store.ok()) return Violation("open: " + store.status().ToString());
-      opened = true;
-      for (uint64_t step = 0; step < options_.steps; ++step) {
-        if (Status status = history.Step(*store); !status.ok()) {
-          return Violation("step " + std::to_string(step) + ": " + status.ToString());
+    Live(&life);
+    disk.set_on_operation(nullptr);
+  }
+
+  void Live(Life* life) {
+    Options options = StoreOptions(life->machine.disk, life->machine.scheduler);
+    options.create_if_missing = !life->created;
+    auto store = Store::Open("store", options);
+    if (!store.ok()) return Violation("open: " + store.status().ToString());
+    life->created = true;
+    CheckAll(life);
+    std::mt19937_64 random(life->seed);
+    for (uint64_t step = 0; step < options_.steps >> (2 * life->crashes) && Goes(); ++step) {
+      if (random() % 16 == 0) {
+        Count(*store);
+        if (Status closed = store->Close(); !closed.ok()) {
+          return Violation("close: " + closed.ToString());
         }
+        life->history.AcknowledgeAll();
+        store = Store::Open("store", options);
+        if (!store.ok()) return Violation("open again: " + store.status().ToString());
       }
-      Cut(machine, history, "the end", &found);
-      result_.evicted_bytes += store->Metrics().evicted_bytes;
-      result_.filled_bytes += store->Metrics().filled_bytes;
-      opened = false;
+      if (Status status = life->history.Step(*store); !status.ok()) {
+        return Violation("step " + std::to_string(step) + ": " + status.ToString());
+      }
+      CheckAll(life);
     }
-    machine.disk->set_on_operation(nullptr);
-    for (const Found& one : found) {
-      if (!result_.violation.empty()) return;
-      Check(one, history, depth);
+    Count(*store);
+    static_cast<void>(store->Close());
+    life->history.AcknowledgeAll();
+    Cut(life, "the end");
+    CheckAll(life);
+  }
+
+  void Count(const Store& store) {
+    const StoreMetrics metrics = store.Metrics();
+    result_.evicted_bytes += metrics.evicted_bytes;
+    result_.filled_bytes += metrics.filled_bytes;
+    result_.joined_nodes += metrics.joined_nodes;
+    result_.ingests += metrics.ingests;
+    result_.sealed += metrics.seals;
+  }
+
+  void Cut(Life* life, const std::string& when) {
+    if (!Goes()) return;
+    const size_t unsynced = life->machine.disk->unsynced_writes();
+    const bool all = unsynced <= options_.exhaustive_writes_max;
+    ++(all ? result_.exhaustive : result_.sampled);
+    if (all) {
+      for (uint64_t mask = 0; mask < uint64_t{1} << unsynced; ++mask) {
+        Find(life, io::CrashChoice::Mask(mask), when);
+      }
+    }
+    for (uint64_t i = 0; i < (all ? 0 : options_.samples); ++i) {
+      Find(life, io::CrashChoice{.seed = random_(), .torn = 0, .kept_mask = {}}, when);
+    }
+    for (uint64_t i = 0; i < options_.torn_samples; ++i) {
+      Find(life, io::CrashChoice::Seeded(random_()), when);
     }
   }
 
-  void Cut(const io::SimWorld& machine, const History& history, const std::string& when,
-           std::vector<Found>* found) {
-    const size_t unsynced = machine.disk->unsynced_writes();
-    for (uint64_t i = 0; i < options_.choices_per_point; ++i) {
-      const uint64_t drawn = random_();
-      // Few writes: any subset of whole ones. Many, and every third time: torn sectors as well.
-      const io::CrashChoice choice = unsynced <= 12 && drawn % 3 != 0
-                                         ? io::CrashChoice::Mask(drawn >> 8)
-                                         : io::CrashChoice::Seeded(drawn);
-      found->push_back(
-          {io::CrashWorld(*machine.disk, choice), history.acknowledged(), history.started(), when});
+  void Find(Life* life, const io::CrashChoice& choice, const std::string& when) {
+    const io::SimDisk& disk = *life->machine.disk;
+    const History& history = life->history;
+    if (!life->seen.emplace(disk.CrashKey(choice), history.acknowledged()).second) return;
+    life->found.push_back({.disk = disk.CrashClone(choice),
+                           .created = life->created,
+                           .acknowledged = history.acknowledged(),
+                           .started = history.started(),
+                           .copy = history.copy(),
+                           .when = when});
+  }
+
+  void CheckAll(Life* life) {
+    for (const Found& one : std::exchange(life->found, {})) {
+      if (!Goes()) return;
+      const auto state = Check(one, life->history, life->crashes);
+      if (!state.has_value() || !one.created) continue;
+      if (life->crashes + 1 < options_.depth && life->deeper < options_.deeper_max &&
+          random_() % options_.deeper_one_in == 0) {
+        ++life->deeper;
+        auto scheduler = std::make_shared<io::SimScheduler>(random_());
+        auto disk = one.disk->CrashClone(io::CrashChoice::KeepAll(), scheduler.get());
+        RunOnce({.scheduler = scheduler, .disk = std::move(disk)}, *state, true, life->crashes + 1,
+                random_());
+      }
     }
   }
 
-  void Check(const Found& found, const History& history, uint32_t depth) {
+  // What the disk holds, unless that is wrong.
+  std::optional<StoreState> Check(const Found& found, const History& history, uint32_t crashes) {
     ++result_.states;
+    ++result_.depths[crashes];
     const auto fail = [&](const std::string& what) {
-      Violation("power lost before " + found.when + ", after " + std::to_string(found.started) +
-                " operations of which " + std::to_string(found.acknowledged) +
-                " were acknowledged: " + what);
+      Violation("crash " + std::to_string(crashes + 1) + ", power lost before " + found.when +
+                ", after " + std::to_string(found.started) + " operations of which " +
+                std::to_string(found.acknowledged) + " were acknowledged: " + what);
+      return std::nullopt;
     };
-    StoreState state;
-    {
-      Options options = SimOptions(found.machine);
+    Options options = StoreOptions(found.disk, recovery_scheduler_);
+    options.create_if_missing = !found.created;
+    options.read_only = found.created && random_() % 2 == 0;
+    if (!options.read_only) {  // On a disk of its own: this one is the start of what may follow.
+      options = WithWorld(options, found.disk->CrashClone(io::CrashChoice::KeepAll()),
+                          recovery_scheduler_);
+    }
+    const auto& disk = static_cast<const io::SimDisk&>(*options.world->files);
+    auto state = Read("store", options);
+    if (!state.ok()) return fail(state.status().ToString());
+    if (!history.Has(*state, found.acknowledged, found.started)) {
+      return fail(history.Has(*state, 0, found.acknowledged) ? "acknowledged operations are lost"
+                                                             : "the state was never there");
+    }
+    const uint64_t operations = disk.operations();
+    if (options.read_only && operations != 0) return fail("reading wrote");
+    if (!options.read_only) {  // Found again, it is the same, and nothing is written for it.
       options.create_if_missing = false;
-      options.read_only = random_() % 2 == 0;
-      auto store = Store::Open("store", options);
-      if (!store.ok()) return fail("open: " + store.status().ToString());
-      auto read = ReadStore(*store);
-      if (!read.ok()) return fail("read: " + read.status().ToString());
-      state = std::move(*read);
-      if (!history.Has(state, found.acknowledged, found.started)) {
-        return fail(history.Has(state, 0, found.acknowledged) ? "acknowledged operations are lost"
-                                                              : "the state was never there");
+      options.read_only = true;
+      const auto again = Read("store", options);
+      if (!again.ok()) return fail("second recovery: " + again.status().ToString());
+      if (*again != *state) return fail("the second recovery differs");
+      if (disk.operations() != operations) return fail("the second recovery wrote");
+    }
+    if (found.copy.has_value()) {
+      if (const Status copied = CheckCopy(found, history, options); !copied.ok()) {
+        return fail(found.copy->path + ": " + copied.ToString());
       }
     }
-    // Found again, it is the same.
-    Options again = SimOptions(found.machine);
-    again.create_if_missing = false;
-    again.read_only = true;
-    auto store = Store::Open("store", again);
-    if (!store.ok()) return fail("second open: " + store.status().ToString());
-    auto read = ReadStore(*store);
-    if (!read.ok() || *read != state) return fail("the second recovery differs");
-    if (depth > 1 && random_() % 16 == 0) {
-      RunOnce(io::CrashWorld(*found.machine.disk, io::CrashChoice::KeepAll(), true), state,
-              depth - 1, random_());
-    }
+    return std::move(*state);
   }
+
+  static Result<StoreState> Read(const std::string& path, const Options& options) {
+    CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
+    return ReadStore(store);
+  }
+
+  // A copy that was finished is there and right; of another one nothing wrong is.
+  Status CheckCopy(const Found& found, const History& history, const Options& options) {
+    const History::Copy& copy = *found.copy;
+    if (copy.done && random_() % 8 != 0) return Status::Ok();  // Nothing touches it any more.
+    ++result_.copies;
+    const auto state = Read(copy.path, options);
+    const StatusCode code = state.status().code();
+    if (!copy.done && (code == StatusCode::kNotFound || code == StatusCode::kInvalidState ||
+                       code == StatusCode::kCorruption)) {
+      return Status::Ok();
+    }
+    CAIRN_RETURN_IF_ERROR(state.status());
+    if (*state == history.states()[copy.state]) return Status::Ok();
+    return Status(StatusCode::kCorruption, "the copy holds something else");
+  }
+
+  bool Goes() const { return result_.violation.empty() && result_.states < options_.states_max; }
 
   void Violation(std::string what) {
     if (result_.violation.empty()) {
@@ -131,11 +267,46 @@ class PowerLoss {
 
   const PowerLossOptions options_;
   std::mt19937_64 random_;
+  const std::shared_ptr<io::SimScheduler> recovery_scheduler_;
   PowerLossResult result_;
 };
 
 }  // namespace
 
+void PowerLossResult::Add(const PowerLossResult& other) {
+  states += other.states;
+  exhaustive += other.exhaustive;
+  sampled += other.sampled;
+  for (uint32_t i = 0; i < kDepthMax; ++i) depths[i] += other.depths[i];
+  copies += other.copies;
+  evicted_bytes += other.evicted_bytes;
+  filled_bytes += other.filled_bytes;
+  joined_nodes += other.joined_nodes;
+  ingests += other.ingests;
+  sealed += other.sealed;
+}
+
+std::string PowerLossResult::Counts() const {
+  return "states " + std::to_string(states) + ", exhaustive points " + std::to_string(exhaustive) +
+         ", sampled points " + std::to_string(sampled) + ", after crash 1 " +
+         std::to_string(depths[0]) + ", 2 " + std::to_string(depths[1]) + ", 3 " +
+         std::to_string(depths[2]) + ", copies " + std::to_string(copies) + ", evicted bytes " +
+         std::to_string(evicted_bytes) + ", filled " + std::to_string(filled_bytes) +
+         ", joined nodes " + std::to_string(joined_nodes) + ", ingests " + std::to_string(ingests) +
+         ", seals " + std::to_string(sealed);
+}
+
 PowerLossResult RunPowerLoss(const PowerLossOptions& options) { return PowerLoss(options).Run(); }
+
+PowerLossResult RunPowerLosses(PowerLossOptions options, uint64_t states) {
+  PowerLossResult all;
+  for (; all.states < states && all.violation.empty(); ++options.seed) {
+    options.states_max = states - all.states;
+    const PowerLossResult one = RunPowerLoss(options);
+    all.Add(one);
+    all.violation = one.violation;
+  }
+  return all;
+}
 
 }  // namespace cairn::crash

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property and method of power_loss_test.cc, over 20,000 disks.
+// Property and method of power_loss_test.cc: all subsets of up to twelve unsynced writes, and
+// longer runs.
 #include <gtest/gtest.h>
+
+#include <cstdio>
 
 #include "tests/crash/power_loss.h"
 
 namespace cairn::crash {
 namespace {
 
-TEST(PowerLossSlow, TwentyThousandDisks) {
-  uint64_t states = 0;
-  for (uint64_t seed = 1000; states < 20000; ++seed) {
-    const PowerLossResult result =
-        RunPowerLoss({.seed = seed, .steps = 60, .choices_per_point = 3, .depth = 2});
-    ASSERT_EQ(result.violation, "");
-    states += result.states;
-  }
-  RecordProperty("states", std::to_string(states));
+void RunAndTell(const PowerLossOptions& options, uint64_t states) {
+  const PowerLossResult all = RunPowerLosses(options, states);
+  std::printf("%s\n", all.Counts().c_str());
+  ::testing::Test::RecordProperty("states", std::to_string(all.states));
+  EXPECT_EQ(all.violation, "");
+}
+
+TEST(PowerLossSlow, EverySubsetOfTwelveWrites) {
+  RunAndTell({.seed = 1000, .steps = 40, .point_stride = 7}, 40'000);
+}
+
+TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
+  RunAndTell({.seed = 2000, .steps = 100, .exhaustive_writes_max = 5, .samples = 8, .depth = 3},
+             40'000);
 }
 
 }  // namespace

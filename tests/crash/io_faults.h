@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fails every single I/O operation of small scripted runs in turn, in every way that a disk may,
+// and checks what the store says, what it shows, and what it holds when it is opened again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cairn::crash {
+
+struct IoFaultsOptions {
+  std::vector<std::string> scripts{};  // Empty: all.
+  // Every how many indexes; the first one differs from fault to fault.
+  uint64_t stride = 1;
+  // A canary that the check must find: operations at kMemory are taken for acknowledged.
+  bool claim_memory = false;
+};
+
+struct IoFaultsResult {
+  uint64_t runs = 0;                                  // Of which each met its fault.
+  uint64_t indexes = 0;                               // Operations of the scripts, without faults.
+  uint64_t poisoned = 0, refused = 0, unnoticed = 0;  // Runs, by the worst that was seen.
+  std::string violation;                              // The first; empty if none.
+};
+
+std::vector<std::string> IoFaultScripts();
+IoFaultsResult RunIoFaults(const IoFaultsOptions& options);
+std::string Counts(const IoFaultsResult& result);  // One line.
+
+}  // namespace cairn::crash
