@@ -378,9 +378,7 @@ class BitRot {
     } else if (*found == maker_.contents) {
       ++(told ? result_.told_by_verify : result_.nothing);
       if (!told) ++result_.nothing_in[KindOf(damage.path)];
-    } else if (const size_t hit = HitsLast(damage);
-               std::find(maker_.without.begin(), maker_.without.begin() + ptrdiff_t(hit), *found) !=
-               maker_.without.begin() + ptrdiff_t(hit)) {
+    } else if (IsWithoutLast(damage, *found)) {
       ++result_.shortened;
     } else {
       Violation(damage, "other contents, without a word; Verify " +
@@ -404,11 +402,9 @@ class BitRot {
         found[info.name] = std::move(*content);
         continue;
       }
-      // The list is of what is known, and that must go on being known.
-      const auto known = maker_.contents.find(info.name);
-      if (known == maker_.contents.end()) {
-        Violation(damage, "a branch \"" + info.name + "\" that never was");
-      } else if (info.length != known->second.tokens.size()) {
+      // Its contents are damaged, but not what is known of it.
+      if (!MayBe(damage, info.name,
+                 [&](const Content& known) { return known.tokens.size() == info.length; })) {
         Violation(damage, "another length of \"" + info.name + "\"");
       }
     }
@@ -417,11 +413,28 @@ class BitRot {
       Violation(damage, "branches are missing beside reads that fail");
     }
     for (const auto& [name, content] : found) {
-      if (content != maker_.contents[name]) {
+      if (!MayBe(damage, name, [&](const Content& known) { return known == content; })) {
         Violation(damage, "wrong contents of \"" + name + "\" beside reads that fail");
       }
     }
     return std::nullopt;
+  }
+
+  bool IsWithoutLast(const Damage& damage, const Contents& found) const {
+    const auto begin = maker_.without.begin();
+    const auto end = begin + static_cast<ptrdiff_t>(HitsLast(damage));
+    return std::find(begin, end, found) != end;
+  }
+
+  // Whether a branch is as it was written, or was before the groups that may go.
+  bool MayBe(const Damage& damage, const std::string& name,
+             const std::function<bool(const Content&)>& is) {
+    std::vector<const Contents*> states = {&maker_.contents};
+    for (size_t i = 0; i < HitsLast(damage); ++i) states.push_back(&maker_.without[i]);
+    return std::any_of(states.begin(), states.end(), [&](const Contents* state) {
+      const auto known = state->find(name);
+      return known != state->end() && is(known->second);
+    });
   }
 
   // Tokens, KV and states, each by itself; nothing when one of them was refused.
