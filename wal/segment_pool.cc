@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 
@@ -234,11 +235,15 @@ void SegmentPool::Run() {
 }
 
 Status SegmentPool::RunTask(Task task) {
-  switch (task) {
-    case Task::kPrepare: return PrepareNext();
-    case Task::kMake: return MakeSpare();
-    case Task::kTrim: return TrimSpare();
-    case Task::kNone: break;
+  try {
+    switch (task) {
+      case Task::kPrepare: return PrepareNext();
+      case Task::kMake: return MakeSpare();
+      case Task::kTrim: return TrimSpare();
+      case Task::kNone: break;
+    }
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
   return Status::Ok();
 }
