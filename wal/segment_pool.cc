@@ -194,7 +194,15 @@ void SegmentPool::SetRefusal(const Status& status) {
   }
   if (!first) return;
   ++times_refused_;
-  callbacks_.on_event("log: no new segment: " + status.ToString());
+  Tell("log: no new segment: ", status);
+}
+
+// Without memory for the words nothing is told: the thread must go on.
+void SegmentPool::Tell(const char* what, const Status& status) {
+  try {
+    callbacks_.on_event(status.ok() ? what : what + status.ToString());
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void SegmentPool::Run() {
@@ -219,7 +227,7 @@ void SegmentPool::Run() {
       const uint64_t now = world_.scheduler->MonotonicNs();
       if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
       if (task == Task::kPrepare && makes_file) {
-        callbacks_.on_event("log: the pool of spare segments ran dry");
+        Tell("log: the pool of spare segments ran dry", Status::Ok());
       }
       const Status status = RunTask(task);
       if (!status.ok()) {

@@ -85,6 +85,7 @@ class SegmentPool {
   Result<bool> HasRightSize(const std::string& path);
   void AddSpare(uint64_t id);
   void CountReadyLocked();
+  void Tell(const char* what, const Status& status);
   void SetRefusal(const Status& status);
   Status Take();
   void Return(uint64_t bytes);

@@ -56,7 +56,9 @@ void PrintFirstFailure() {
 }
 void PrintStack() {
   void* stack[40];
-  write(STDERR_FILENO, "now:\n", 5) < 0 ? void() : backtrace_symbols_fd(stack, backtrace(stack, std::size(stack)), STDERR_FILENO);
+  write(STDERR_FILENO, "now:\n", 5) < 0
+      ? void()
+      : backtrace_symbols_fd(stack, backtrace(stack, std::size(stack)), STDERR_FILENO);
 }
 bool SetFailing(bool on) {
   const bool before = failing;
