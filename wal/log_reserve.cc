@@ -3,6 +3,7 @@
 // Placing records: which group, which memory, which segment. Everything here runs under the log's
 // lock except the copying of headers.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "wal/log_impl.h"

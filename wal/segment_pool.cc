@@ -2,6 +2,7 @@
 #include "wal/segment_pool.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"
@@ -232,6 +233,8 @@ void SegmentPool::Run() {
       const Status status = RunTask(task);
       if (!status.ok()) {
         SetRefusal(status);
+        // A file that cannot be made waits for its next try above; a rename must not spin either.
+        if (!makes_file) world_.scheduler->Sleep(kSpaceRetryNs);
       } else if (refused) {
         std::lock_guard relock(mutex_);
         refusal_ = Status::Ok();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io/executor.h"
 
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"

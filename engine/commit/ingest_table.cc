@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <new>
 
 #include "base/codec/kv_copy.h"
 #include "base/codec/kv_frame.h"

@@ -2,6 +2,7 @@
 //
 // What happens when the log gets on, and when it cannot.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"

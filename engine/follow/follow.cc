@@ -4,6 +4,7 @@
 // the index and the log as they are, and looks again when files went under its feet. The writer's
 // part is the hint (engine/follow/hint.h).
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
