@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -19,7 +20,7 @@ auto Guarded(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(bo
   try {
     return body(*core);
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "an allocation failed");
+    return OutOfMemory();
   }
 }
 
@@ -34,7 +35,7 @@ Result<Store> Store::Open(const std::string& path, const Options& options) {
     store.core_ = std::move(core);
     return store;
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "an allocation failed while opening " + path);
+    return OutOfMemory();
   }
 }
 

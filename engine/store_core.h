@@ -126,6 +126,7 @@ class StoreCore final : public wal::LogObserver,
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
   void OnPoison(const Status& cause, uint64_t acknowledged) override;
   void OnEvent(const std::string& line) override;
+  void OnEventOf(const char* what, const Status& status);  // For threads that must not fail.
 
   // --- sstable::TableHost, for tables that give space back elsewhere
   Result<uint64_t> NewTableNumber() override;
@@ -484,6 +485,8 @@ class StoreCore final : public wal::LogObserver,
   engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
+  // What the space thread says at its end, when it must not need memory.
+  const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sstable/gap_notes.h"
 
+#include <new>
+
 #include "base/core/check.h"
 #include "sstable/constants.h"
 
@@ -19,18 +21,24 @@ std::string GapNotes::StartOf(std::string_view from) const {
 }
 
 GapNotes::Ticket GapNotes::Begin(std::string_view from) {
-  searches_.push_back({.from = std::string(from), .disturbed = false, .smallest_put = {}});
-  searches_.back().smallest_put.reserve(kMaxKeyBytes);
+  Search search{.from = std::string(from), .disturbed = false, .smallest_put = {}};
+  search.smallest_put.reserve(kMaxKeyBytes);  // First: it must have it when it is seen.
+  searches_.push_back(std::move(search));
   return std::prev(searches_.end());
 }
 
 void GapNotes::End(Ticket search, std::string_view end) {
-  const Search ended = std::move(*search);
+  Search ended = std::move(*search);
   searches_.erase(search);
-  std::string from = ended.from;
   if (ended.disturbed && ended.smallest_put < end) end = ended.smallest_put;
-  if (end <= from) return;
-  std::string until(end);
+  if (end <= ended.from) return;
+  try {
+    Note(std::move(ended.from), std::string(end));
+  } catch (const std::bad_alloc&) {  // A note less: the next search walks over it again.
+  }
+}
+
+void GapNotes::Note(std::string from, std::string until) {
   // One gap of all that touch [from, until).
   if (const auto first = Around(from); first != gaps_.end()) from = first->first;
   for (auto gap = gaps_.lower_bound(from); gap != gaps_.end() && gap->first <= until;) {

@@ -46,6 +46,7 @@ class GapNotes {
   size_t size() const { return gaps_.size(); }
 
  private:
+  void Note(std::string from, std::string until);
   using Gaps = std::map<std::string, std::string, std::less<>>;  // [begin, end), disjoint.
   // The gap that holds the key or ends at it.
   Gaps::const_iterator Around(std::string_view key) const;

@@ -3,6 +3,7 @@
 // Placing records: which group, which memory, which segment. Everything here runs under the log's
 // lock except the copying of headers.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "wal/log_impl.h"
@@ -212,11 +213,15 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                                 : live_.back().info.number + 1;
     auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
+    auto opened = std::make_shared<OpenSegmentState>();
+    live_.emplace_back();
     SegmentPool::Ready next = pool_.TakeNext();
-    if (next.file == nullptr) return NoNextSegment(pool_.stock_is_refused());
+    if (next.file == nullptr) {
+      live_.pop_back();
+      return NoNextSegment(pool_.stock_is_refused());
+    }
     CAIRN_CHECK(next.segment == number);
     chunk_ = *chunk;
-    auto opened = std::make_shared<OpenSegmentState>();
     opened->number = next.segment;
     opened->first_sequence = last_reserved_.load() + 1;
     opened->file = std::move(next.file);
@@ -224,9 +229,9 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->ballast = ballast;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
-    live_.push_back({{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
-                      opened->first_sequence - 1},
-                     options_.segment_bytes});
+    live_.back() = {{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
+                     opened->first_sequence - 1},
+                    options_.segment_bytes};
     segment_ = std::move(opened);
   }
 
@@ -285,7 +290,12 @@ void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
   Group& group = *static_cast<Group*>(slot.group);
   if (!group.large) return;
   if (group.queue == nullptr) {
-    group.queue = world_.files->NewQueue(kPieceDepth);
+    try {
+      group.free_requests.reserve(group.requests.size());
+      group.queue = world_.files->NewQueue(kPieceDepth);
+    } catch (const std::bad_alloc&) {
+      return;  // The leader writes it all.
+    }
     for (io::Request& request : group.requests) group.free_requests.push_back(&request);
   }
   const uint64_t ready =

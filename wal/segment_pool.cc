@@ -2,10 +2,12 @@
 #include "wal/segment_pool.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 
@@ -201,7 +203,15 @@ void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
   }
   if (!first) return;
   ++times_refused_;
-  callbacks_.on_event("log: no new segment: " + status.ToString());
+  Tell("log: no new segment: ", status);
+}
+
+// Without memory for the words nothing is told: the thread must go on.
+void SegmentPool::Tell(const char* what, const Status& status) {
+  try {
+    callbacks_.on_event(status.ok() ? what : what + status.ToString());
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void SegmentPool::Run() {
@@ -227,7 +237,7 @@ void SegmentPool::Run() {
       const uint64_t now = world_.scheduler->MonotonicNs();
       if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
       if (task == Task::kPrepare && makes_file) {
-        callbacks_.on_event("log: the pool of spare segments ran dry");
+        Tell("log: the pool of spare segments ran dry", Status::Ok());
       }
       const Status status = RunTask(task);
       if (!status.ok()) {
@@ -244,11 +254,15 @@ void SegmentPool::Run() {
 }
 
 Status SegmentPool::RunTask(Task task) {
-  switch (task) {
-    case Task::kPrepare: return PrepareNext();
-    case Task::kMake: return MakeSpare();
-    case Task::kTrim: return TrimSpare();
-    case Task::kNone: break;
+  try {
+    switch (task) {
+      case Task::kPrepare: return PrepareNext();
+      case Task::kMake: return MakeSpare();
+      case Task::kTrim: return TrimSpare();
+      case Task::kNone: break;
+    }
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
   return Status::Ok();
 }

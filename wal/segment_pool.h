@@ -87,6 +87,7 @@ class SegmentPool {
   Result<bool> HasRightSize(const std::string& path);
   void AddSpare(uint64_t id);
   void CountReadyLocked();
+  void Tell(const char* what, const Status& status);
   void SetRefusal(const Status& status, bool with_stock);
   Status Take();
   void Return(uint64_t bytes);

@@ -5,8 +5,15 @@
 #include <cstdlib>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 
 namespace cairn {
+
+namespace {
+const Status kAllocationFailed(StatusCode::kOutOfMemory, "an allocation failed");
+}  // namespace
+
+Status OutOfMemory() { return kAllocationFailed; }
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {

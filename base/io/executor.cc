@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io/executor.h"
 
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"
@@ -85,10 +86,17 @@ Executor::Worker* Executor::TakeIdleLocked() {
   return worker;
 }
 
+// Without memory there is one less.
 void Executor::StartWorkerLocked() {
-  auto worker = std::make_unique<Worker>();
-  worker->thread = scheduler_.StartThread(name_, [this, w = worker.get()] { Work(w); }, priority_);
-  if (worker->thread != nullptr) workers_.push_back(std::move(worker));
+  try {
+    auto worker = std::make_unique<Worker>();
+    workers_.reserve(workers_.size() + 1);
+    idle_.reserve(workers_.size() + 1);  // Its thread must not fail.
+    worker->thread =
+        scheduler_.StartThread(name_, [this, w = worker.get()] { Work(w); }, priority_);
+    if (worker->thread != nullptr) workers_.push_back(std::move(worker));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Executor::Post(std::function<void()> job) {
@@ -96,11 +104,15 @@ void Executor::Post(std::function<void()> job) {
   bool queued = false;
   {
     std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));  // First: when it throws, nothing has happened.
     worker = TakeIdleLocked();
     // While stopping only jobs post, and the thread of such a job will come back for more.
     if (worker == nullptr && workers_.size() < max_threads_ && !stopping_) StartWorkerLocked();
     queued = !workers_.empty();
-    if (queued) jobs_.push_back(std::move(job));
+    if (!queued) {
+      job = std::move(jobs_.back());
+      jobs_.pop_back();
+    }
   }
   if (worker != nullptr) scheduler_.WakeAll(worker->wake);
   if (!queued) job();

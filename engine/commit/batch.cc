@@ -265,6 +265,13 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     if (const Status full = builder.CheckQuotas(&appended); !full.ok()) {
       return no_room(appended, full);
     }
+    // From the reservation to publishing nothing may be allocated.
+    for (const uint64_t id : builder.created()) {
+      result.created.emplace_back(shared_from_this(), BranchId{id});
+    }
+    std::vector<uint64_t> hashes, all_hashes;
+    hashes.reserve(builder.strips().size());
+    all_hashes.reserve(builder.strips().size());
     auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
                                    .more = false,
                                    .unit = 0,
@@ -279,13 +286,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     NoteLogged(slot);
     transaction.Commit(slot.location, slot.location.bytes);
     applied.sequence = slot.sequence;
-    for (const uint64_t id : builder.created()) {
-      result.created.emplace_back(shared_from_this(), BranchId{id});
-    }
-    std::vector<uint64_t> hashes;
     size_t first_strip = 0;
-    std::vector<uint64_t> all_hashes;
-    all_hashes.reserve(builder.strips().size());
     // A batch is small; copying under the lock keeps the payloads' models alive without more ado.
     for (const auto& payload : builder.payloads()) {
       payload->Fill(slot.payload,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/durable_lengths.h"
 
+#include <new>
+
 #include "engine/commit/constants.h"
 
 namespace cairn::engine {
@@ -16,12 +18,22 @@ void DurableLengths::Lengths::Advance(uint64_t sequence) {
 
 void DurableLengths::Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
                           uint64_t durable) {
+  try {
+    NoteOrThrow(branch, before, length, sequence, durable);
+  } catch (const std::bad_alloc&) {
+    branches_.erase(branch);
+    unknown_until_ = sequence;
+  }
+}
+
+void DurableLengths::NoteOrThrow(BranchId branch, uint64_t before, uint64_t length,
+                                 uint64_t sequence, uint64_t durable) {
   Sweep(durable);
   const auto [found, first] = branches_.try_emplace(branch);
   Lengths& lengths = found->second;
   if (first) {
     to_look_at_.emplace_back(sequence, branch);
-    lengths.durable = before;
+    lengths.durable = durable < unknown_until_ ? 0 : before;
   } else {
     lengths.Advance(durable);
     if (const auto& [newest, reached] = lengths.pending.back(); newest <= durable) {
@@ -35,9 +47,10 @@ void DurableLengths::Note(BranchId branch, uint64_t before, uint64_t length, uin
 
 std::optional<uint64_t> DurableLengths::Of(BranchId branch, uint64_t durable) const {
   const auto found = branches_.find(branch);
-  if (found == branches_.end() || found->second.pending.back().first <= durable) {
-    return std::nullopt;
+  if (found == branches_.end()) {
+    return durable < unknown_until_ ? std::optional<uint64_t>(0) : std::nullopt;
   }
+  if (found->second.pending.back().first <= durable) return std::nullopt;
   uint64_t length = found->second.durable;
   for (const auto& [sequence, reached] : found->second.pending) {
     if (sequence <= durable) length = reached;
@@ -50,15 +63,16 @@ void DurableLengths::Sweep(uint64_t durable) {
   for (uint32_t step = 0; step < kLengthsSwept; ++step) {
     if (to_look_at_.empty() || to_look_at_.front().first > durable) return;
     const BranchId branch = to_look_at_.front().second;
-    to_look_at_.pop_front();
     const auto found = branches_.find(branch);
-    if (found == branches_.end()) continue;
-    const uint64_t newest = found->second.pending.back().first;
-    if (newest <= durable) {
-      branches_.erase(found);
-    } else {
-      to_look_at_.emplace_back(newest, branch);
+    if (found != branches_.end()) {
+      const uint64_t newest = found->second.pending.back().first;
+      if (newest <= durable) {
+        branches_.erase(found);
+      } else {
+        to_look_at_.emplace_back(newest, branch);
+      }
     }
+    to_look_at_.pop_front();
   }
 }
 

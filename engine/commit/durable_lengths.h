@@ -20,7 +20,9 @@ namespace cairn::engine {
 class DurableLengths {
  public:
   // The branch has `length` tokens from this sequence on. `before`: those that it had; they count
-  // as durable when nothing is known of it. `durable`: the sequence up to which the log is.
+  // as durable when nothing is known of it. `durable`: the sequence up to which the log is. Never
+  // fails: it is too late for that. Without memory none of the branches that are not known here has
+  // anything durable until the log is so up to this sequence; it may have more than it is told.
   void Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence, uint64_t durable);
   // Nothing: all of it is.
   std::optional<uint64_t> Of(BranchId branch, uint64_t durable) const;
@@ -35,12 +37,15 @@ class DurableLengths {
     std::vector<std::pair<uint64_t, uint64_t>> pending{};
     void Advance(uint64_t sequence);
   };
+  void NoteOrThrow(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
+                   uint64_t durable);
   void Sweep(uint64_t durable);
 
   std::unordered_map<BranchId, Lengths> branches_;
   // {a sequence before which it need not be looked at, branch}: one entry for each branch above,
   // and some of branches that were forgotten.
   std::deque<std::pair<uint64_t, BranchId>> to_look_at_;
+  uint64_t unknown_until_ = 0;  // A sequence.
 };
 
 }  // namespace cairn::engine

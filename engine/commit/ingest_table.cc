@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <new>
 
 #include "base/codec/kv_copy.h"
 #include "base/codec/kv_frame.h"
@@ -182,12 +183,15 @@ class IngestTable {
     if (context_.helpers == 0) return;
     // It may come late, when all this is over or the layer is another one: it then finds nothing to
     // take, or helps with that.
-    context_.executor->Post([layer, scheduler = context_.scheduler] {
-      if (!layer->Take()) return;
-      Pack(layer.get());
-      layer->state.store(Layer::kPacked, std::memory_order_release);
-      scheduler->WakeAll(layer->state);
-    });
+    try {
+      context_.executor->Post([layer, scheduler = context_.scheduler] {
+        if (!layer->Take()) return;
+        Pack(layer.get());
+        layer->state.store(Layer::kPacked, std::memory_order_release);
+        scheduler->WakeAll(layer->state);
+      });
+    } catch (const std::bad_alloc&) {  // Then it is packed when its turn comes.
+    }
   }
 
   void AwaitPacked(Layer& layer) {

@@ -83,8 +83,12 @@ DeltaPayload::DeltaPayload(const ModelSpec& model, const Delta& delta, const Del
     if (window.kv[i].count == 0) continue;
     const GroupView& view = delta.kv->groups[i];
     const LayerGroup& group = model.groups[view.group];
-    GroupPart part{&view, &group, KvLayout(group, window.kv[i].count),
-                   static_cast<uint32_t>(strips_.size()), window.kv[i]};
+    GroupPart part{&view,
+                   &group,
+                   KvLayout(group, window.kv[i].count),
+                   static_cast<uint32_t>(strips_.size()),
+                   window.kv[i],
+                   PositionMap(view, window.kv[i].position, window.kv[i].count)};
     lanes_.push_back({.lane = 1 + view.group,
                       .strip = part.first_strip,
                       .begin = window.kv[i].position,
@@ -141,8 +145,6 @@ void DeltaPayload::FillKvStrip(uint32_t index, std::byte* into, FillState* state
                                                groups_[state->group].layout.strip_bytes().size()) {
     state->group = state->group == SIZE_MAX ? 0 : state->group + 1;
     state->next_slice = 0;
-    const GroupPart& next = groups_[state->group];
-    state->map.emplace(*next.view, next.window.position, next.window.count);
   }
   const GroupPart& part = groups_[state->group];
   const uint32_t strip = index - part.first_strip;
@@ -152,7 +154,7 @@ void DeltaPayload::FillKvStrip(uint32_t index, std::byte* into, FillState* state
     const KvLayout::Slice& slice = slices[state->next_slice];
     const Plane& plane = part.group->planes[slice.plane];
     std::byte* at = into + slice.offset;
-    GatherSlice(plane, part.view->planes[slice.plane], slice.layer, *state->map, at);
+    GatherSlice(plane, part.view->planes[slice.plane], slice.layer, part.map, at);
     const uint64_t bytes = SliceBytes(plane, part.window.count);
     std::memset(at + bytes, 0, AlignSlice(bytes) - bytes);  // No stray memory reaches the disk.
   }

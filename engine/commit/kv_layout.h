@@ -113,11 +113,11 @@ class DeltaPayload {
     KvLayout layout;
     uint32_t first_strip;
     DeltaWindow::Kv window;
+    PositionMap map;  // Made here, since Fill must not allocate.
   };
   struct FillState {
     size_t group = SIZE_MAX;
     size_t next_slice = 0;
-    std::optional<PositionMap> map;  // Of the group.
   };
   uint64_t FillStrip(size_t index, std::byte* into, FillState* state) const;
   void FillKvStrip(uint32_t strip, std::byte* into, FillState* state) const;

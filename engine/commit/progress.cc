@@ -2,8 +2,10 @@
 //
 // What happens when the log gets on, and when it cannot.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -29,21 +31,23 @@ void StoreCore::Register(uint64_t sequence, Durability durability,
 }
 
 void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {
-  std::vector<std::shared_ptr<TicketState>> over;
-  {
+  // One after the other, since nothing may be allocated here.
+  const auto take = [&](std::deque<Pending>& pending, uint64_t sequence) {
+    std::shared_ptr<TicketState> ticket;
     std::lock_guard lock(tickets_mutex_);
-    const auto take = [&](std::deque<Pending>& pending, uint64_t sequence) {
-      while (!pending.empty() && pending.front().sequence <= sequence) {
-        over.push_back(std::move(pending.front().ticket));
-        pending.pop_front();
-      }
-    };
-    take(wait_written_, written_sequence);
-    take(wait_durable_, durable_sequence);
-  }
-  for (const std::shared_ptr<TicketState>& ticket : over) {
-    if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
-  }
+    if (!pending.empty() && pending.front().sequence <= sequence) {
+      ticket = std::move(pending.front().ticket);
+      pending.pop_front();
+    }
+    return ticket;
+  };
+  const auto finish = [&](std::deque<Pending>& pending, uint64_t sequence) {
+    while (const std::shared_ptr<TicketState> ticket = take(pending, sequence)) {
+      if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
+    }
+  };
+  finish(wait_written_, written_sequence);
+  finish(wait_durable_, durable_sequence);
   PublishHintSoon(durable_sequence);
 }
 
@@ -104,6 +108,14 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
 void StoreCore::OnEvent(const std::string& line) {
   if (options_.listener != nullptr && options_.listener->on_event)
     options_.listener->on_event(line);
+}
+
+void StoreCore::OnEventOf(const char* what, const Status& status) {
+  if (options_.listener == nullptr || !options_.listener->on_event) return;
+  try {
+    options_.listener->on_event(what + status.ToString());
+  } catch (const std::bad_alloc&) {  // It is told to the next who asks, too.
+  }
 }
 
 Status StoreCore::Flush() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/ticket.h"
 
+#include <new>
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 
 namespace cairn {
 
@@ -119,7 +121,11 @@ Status Ticket::Wait(uint64_t timeout_ns) {
   // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
   // until the disk answers, so a wait with a limit only looks on.
   if (deadline_ns == io::kNoDeadline && !state_->done() && state_->help) {
-    static_cast<void>(state_->help(deadline_ns));
+    try {
+      static_cast<void>(state_->help(deadline_ns));
+    } catch (const std::bad_alloc&) {
+      return OutOfMemory();  // Of the wait. The call goes on.
+    }
   }
   if (!state_->WaitDone(deadline_ns)) {
     return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");

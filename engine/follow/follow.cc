@@ -4,6 +4,7 @@
 // the index and the log as they are, and looks again when files went under its feet. The writer's
 // part is the hint (engine/follow/hint.h).
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
@@ -44,10 +45,22 @@ void StoreCore::PublishHintSoon(uint64_t durable_sequence) {
   if (durable_sequence <= hint_sequence_.load(std::memory_order_relaxed)) return;
   if (!open_.load(std::memory_order_relaxed)) return;  // Close publishes the end of it.
   if (hint_due_.exchange(true)) return;
-  timer_->At(world_.scheduler->MonotonicNs() + engine::kHintPeriodNs, [this] {
-    executor_->Post([this] {
+  // Without memory for it the next progress tells of this one as well.
+  const auto without_memory = [this](const auto& call) {
+    try {
+      call();
+    } catch (const std::bad_alloc&) {
       hint_due_.store(false);
-      PublishHint();
+    }
+  };
+  without_memory([&] {
+    timer_->At(world_.scheduler->MonotonicNs() + engine::kHintPeriodNs, [this, without_memory] {
+      without_memory([&] {
+        executor_->Post([this, without_memory] {
+          hint_due_.store(false);
+          without_memory([&] { PublishHint(); });
+        });
+      });
     });
   });
 }

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
 #include "engine/space/crew.h"
@@ -412,7 +413,7 @@ Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
     try {
       status = self->PrefetchNow(id, begin, end);
     } catch (const std::bad_alloc&) {
-      status = Status(StatusCode::kOutOfMemory, "memory to prefetch");
+      status = OutOfMemory();
     }
     self->counters_.prefetches.fetch_add(1, std::memory_order_relaxed);
     if (!status.ok()) self->counters_.prefetches_failed.fetch_add(1, std::memory_order_relaxed);

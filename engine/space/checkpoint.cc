@@ -7,6 +7,7 @@
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/commit/constants.h"
 #include "engine/store_core.h"
@@ -265,7 +266,7 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
     try {
       result = why_not.ok() ? MakeCheckpoint(*job) : why_not;
     } catch (const std::bad_alloc&) {
-      result = Status(StatusCode::kOutOfMemory, "memory for a checkpoint");
+      result = OutOfMemory();
     }
     {
       std::lock_guard lock(space_mutex_);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/space/crew.h"
 
+#include "base/core/out_of_memory.h"
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -16,7 +18,7 @@ Status Guarded(const Call& call) {
   try {
     return call();
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kOutOfMemory, "memory for the work of a helper");
+    return OutOfMemory();
   }
 }
 
@@ -82,10 +84,15 @@ Status Crew::Run(const std::function<Status()>& own, size_t count,
   const auto shift = std::make_shared<Shift>(scheduler_, count, job);
   for (size_t i = posted_->load(); i < std::min(helpers_, count); ++i) {
     posted_->fetch_add(1);
-    executor_->Post([shift, posted = posted_] {
-      posted->fetch_sub(1);
-      shift->Help();
-    });
+    try {
+      executor_->Post([shift, posted = posted_] {
+        posted->fetch_sub(1);
+        shift->Help();
+      });
+    } catch (const std::bad_alloc&) {
+      posted_->fetch_sub(1);  // Those that are there do it.
+      break;
+    }
   }
   Status status = Guarded(own);
   if (status.ok()) {

@@ -34,7 +34,7 @@ Status Pacer::Begin() {
     End();
     if (!stopped_.load()) scheduler_.Wait(changed_, seen, io::kNoDeadline);
   }
-  return Status(StatusCode::kCancelled, "the store is closing");
+  return closing_;
 }
 
 void Pacer::End() {
@@ -49,7 +49,7 @@ Status Pacer::Take(uint64_t read_bytes, uint64_t written_bytes) {
   debt_bytes_ += static_cast<double>(read_bytes + written_bytes);
   while (true) {
     const uint32_t seen = changed_.load();
-    if (stopped_.load()) return Status(StatusCode::kCancelled, "the store is closing");
+    if (stopped_.load()) return closing_;
     if (paused()) {
       End();
       CAIRN_RETURN_IF_ERROR(Begin());

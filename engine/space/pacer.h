@@ -80,6 +80,8 @@ class Pacer {
 
   std::atomic<uint32_t> pauses_{0};
   std::atomic<bool> stopped_{false};
+  // Made here, since who is told of it ends a thread and must not need memory for that.
+  const Status closing_{StatusCode::kCancelled, "the store is closing"};
   std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of haste.
   std::atomic<uint32_t> working_{0};  // 1: between Begin and End, and not standing still.
 };

@@ -12,6 +12,7 @@
 #include "base/core/align.h"
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/space/seal_reader.h"
 #include "engine/space/seal_table.h"
@@ -619,7 +620,6 @@ void StoreCore::RunSpace() {
   while (true) {
     const uint32_t seen = space_word_.load();
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
-    (void)CountWritten();             // Each segment of the log begins a round.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
     std::map<std::string, uint64_t> room_in;
@@ -633,6 +633,7 @@ void StoreCore::RunSpace() {
     Status status;
     held_ = false;
     try {
+      (void)CountWritten();  // Each segment of the log begins a round.
       {
         Lock lock(mutex_);
         status = engine::DecideAll(&tree_, &lock);
@@ -645,7 +646,7 @@ void StoreCore::RunSpace() {
         if (status.ok() || !Goes(evict)) status = evict;
       }
     } catch (const std::bad_alloc&) {
-      status = Status(StatusCode::kOutOfMemory, "memory for sealing");
+      status = OutOfMemory();
     }
     pacer_.End();
     space_waits_ = status.code() == StatusCode::kNoSpace;
@@ -666,7 +667,7 @@ void StoreCore::RunSpace() {
     if (evicted || more) log_->SpaceWasFreed();
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
-    if (!status.ok() && !pacer_.stopped()) OnEvent("space: " + status.ToString());
+    if (!status.ok() && !pacer_.stopped()) OnEventOf("space: ", status);
     // Until it is enough, or nothing is left to take.
     if ((evicted || more) && Goes(status)) continue;
     world_.scheduler->Wait(space_word_, seen, NextExpiry());
@@ -675,7 +676,7 @@ void StoreCore::RunSpace() {
     std::lock_guard lock(space_mutex_);
     space_ended_ = true;
   }
-  RunCheckpoints(Status(StatusCode::kInvalidState, "the store is closed"));
+  RunCheckpoints(store_is_closed_);
   compactions_word_.fetch_add(1);
   world_.scheduler->WakeAll(compactions_word_);
 }

@@ -113,26 +113,43 @@ void Transaction::UseId(uint64_t id) {
   tree_->next_id_ = std::max(tree_->next_id_, id + 1);
 }
 
+// Nothing is allocated from the first change on, nor when that is undone: what was there is kept.
 void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) {
-  const auto link = [tree = tree_, branch = head->id](uint64_t node_id,
-                                                      std::vector<uint64_t> new_lengths) {
-    Head& moved = tree->heads_.at(branch);
-    if (Node* const old = tree->MutableNode(moved.node); old != nullptr) {
-      old->refs.erase({moved.lengths[kTokenLane], Ref::kHead, branch});
-      --old->users;
-    }
-    moved.node = node_id;
-    moved.lengths = std::move(new_lengths);
-    ++moved.version;
-    if (Node* const now = tree->MutableNode(node_id); now != nullptr) {
-      now->refs.insert({moved.lengths[kTokenLane], Ref::kHead, branch});
-      ++now->users;
-    }
+  struct Before {
+    uint64_t node;
+    std::vector<uint64_t> lengths;
+    std::set<Ref>::node_type ref{};
   };
-  undo_.push_back([link, node = head->node, before = head->lengths] { link(node, before); });
-  if (head->node != 0) left_.push_back(head->node);
+  const auto before = std::make_shared<Before>(Before{head->node, head->lengths});
+  std::set<Ref> made;
+  made.insert({lengths[kTokenLane], Ref::kHead, head->id});
   tree_->Touch(head);
-  link(to == nullptr ? 0 : to->id, std::move(lengths));
+  undo_.push_back([tree = tree_, branch = head->id, before] {
+    Head& moved = tree->heads_.at(branch);
+    if (Node* const now = tree->MutableNode(moved.node); now != nullptr) {
+      now->refs.erase({moved.lengths[kTokenLane], Ref::kHead, branch});
+      --now->users;
+    }
+    moved.node = before->node;
+    moved.lengths.swap(before->lengths);
+    ++moved.version;
+    if (Node* const old = tree->MutableNode(moved.node); old != nullptr) {
+      old->refs.insert(std::move(before->ref));
+      ++old->users;
+    }
+  });
+  if (head->node != 0) left_.push_back(head->node);
+  if (Node* const old = tree_->MutableNode(head->node); old != nullptr) {
+    before->ref = old->refs.extract({head->lengths[kTokenLane], Ref::kHead, head->id});
+    --old->users;
+  }
+  head->node = to == nullptr ? 0 : to->id;
+  head->lengths.swap(lengths);
+  ++head->version;
+  if (to != nullptr) {
+    to->refs.insert(made.extract(made.begin()));
+    ++to->users;
+  }
   if (!head->kv_evicted) NeedKv(to);
 }
 
@@ -513,15 +530,24 @@ Status Transaction::ApplyRewind(const Op& op) {
 Status Transaction::ApplyRename(const Op& op) {
   Head* const renamed = tree_->MutableHead(op.branch);
   if (renamed == nullptr) return Unfit(op, "no such branch");
-  const auto rename = [tree = tree_, id = op.branch](const std::string& to) {
-    Head& head = tree->heads_.at(id);
-    tree->names_.erase({head.ns, head.name, id});
-    head.name = to;
-    tree->names_.emplace(head.ns, to, id);
+  struct Before {
+    std::string name;  // Then the new one.
+    Tree::NameKey made;
+    std::set<Tree::NameKey>::node_type key{};
   };
-  undo_.push_back([rename, before = renamed->name] { rename(before); });
+  const auto before =
+      std::make_shared<Before>(Before{op.name, Tree::NameKey{renamed->ns, op.name, op.branch}});
+  std::set<Tree::NameKey> made{before->made};
+  const Tree::NameKey old{renamed->ns, renamed->name, op.branch};
   tree_->Touch(renamed);
-  rename(op.name);
+  undo_.push_back([tree = tree_, id = op.branch, before] {
+    tree->names_.erase(before->made);
+    tree->names_.insert(std::move(before->key));
+    tree->heads_.at(id).name.swap(before->name);
+  });
+  before->key = tree_->names_.extract(old);
+  tree_->names_.insert(made.extract(made.begin()));
+  renamed->name.swap(before->name);
   return Status::Ok();
 }
 
@@ -529,25 +555,29 @@ Status Transaction::ApplyDrop(const Op& op) {
   Head* const head = tree_->MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
   tree_->Touch(head);
-  const Ref ref{head->lengths[kTokenLane], Ref::kHead, op.branch};
-  Tree::NameKey name{head->ns, head->name, op.branch};
-  undo_.push_back([tree = tree_, ref, name] {
-    Head& undone = tree->heads_.at(ref.id);
+  struct Before {
+    std::set<Ref>::node_type ref{};
+    std::set<Tree::NameKey>::node_type name{};
+  };
+  const auto before = std::make_shared<Before>();
+  const Tree::NameKey name{head->ns, head->name, op.branch};
+  undo_.push_back([tree = tree_, id = op.branch, before] {
+    Head& undone = tree->heads_.at(id);
     if (Node* const node = tree->MutableNode(undone.node); node != nullptr) {
-      node->refs.insert(ref);
+      node->refs.insert(std::move(before->ref));
       ++node->users;
     }
-    tree->names_.insert(name);
+    tree->names_.insert(std::move(before->name));
     undone.gone = false;
     ++tree->counts_.branches;
     ++tree->namespaces_.find(undone.ns)->second.branches;
   });
   if (Node* const node = tree_->MutableNode(head->node); node != nullptr) {
-    node->refs.erase(ref);
+    before->ref = node->refs.extract({head->lengths[kTokenLane], Ref::kHead, op.branch});
     --node->users;
     left_.push_back(head->node);
   }
-  tree_->names_.erase(name);
+  before->name = tree_->names_.extract(name);
   head->gone = true;
   --tree_->counts_.branches;
   NamespaceUse& use = tree_->namespaces_.find(head->ns)->second;

@@ -442,14 +442,17 @@ class Tree {
   void Charge(Head* head);
   void Remember(bool head, uint64_t id);  // For Trim. May throw.
   void RememberDirty();                   // The same of all that is off the clock.
+  // Noted first: what is marked and not noted would never reach the index.
   void Touch(Node* node) {
-    if (std::exchange(node->dirty, true)) return;
+    if (node->dirty) return;
     dirty_.nodes.push_back(node->id);
+    node->dirty = true;
     replay_reads_ += node->in_index ? 1 : 0;
   }
   void Touch(Head* head) {
-    if (std::exchange(head->dirty, true)) return;
+    if (head->dirty) return;
     dirty_.heads.push_back(head->id);
+    head->dirty = true;
     replay_reads_ += head->dumped.there ? 1 : 0;
   }
   // Lives around every change of a node's lanes and keeps counts_ right.

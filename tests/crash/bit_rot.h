@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Damages the files of a small store, one place after the other, and reads the store back as a user
+// would after each.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace cairn::crash {
+
+struct BitRotOptions {
+  // How the store was left: closed in order, or killed with its last group just acknowledged.
+  bool killed = false;
+  uint64_t flip_stride = 1;    // One flip in so many bytes; in a sector of zeros, one a sector.
+  uint64_t sector_stride = 1;  // Every how many of the other damages is tried.
+};
+
+struct BitRotResult {
+  // Damages tried.
+  uint64_t flips = 0, sectors = 0, cuts = 0;
+  // What came of them. Nothing: all was read as it was written, and Verify had nothing to say.
+  uint64_t refused = 0, failed_reads = 0, told_by_verify = 0, shortened = 0, nothing = 0;
+  std::map<std::string, uint64_t> nothing_in;  // By the kind of file.
+  std::string violation;                       // The first broken promise; empty if none.
+  uint64_t tried() const { return flips + sectors + cuts; }
+  std::string ToString() const;
+};
+
+BitRotResult RunBitRot(const BitRotOptions& options);
+
+}  // namespace cairn::crash

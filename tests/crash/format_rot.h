@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One small instance of every format on disk, every bit of it flipped and every length cut to, each
+// read by its own reader.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cairn::crash {
+
+struct FormatRotOptions {
+  uint64_t bit_stride = 1;  // Every how many bits one is flipped...
+  uint64_t cut_stride = 1;  // ...and every how many lengths one is cut to.
+};
+
+struct FormatRot {
+  std::string format;
+  uint64_t bytes = 0;  // Of the instance.
+  uint64_t flips = 0, cuts = 0;
+  uint64_t refused = 0;    // A Status.
+  uint64_t unchanged = 0;  // Exactly the original, so these bits do not matter.
+  // Other content. None, but where a format has no checksum, since whoever keeps it has one.
+  uint64_t other = 0;
+  bool checked = true;    // Whether the format has one.
+  std::string violation;  // The first broken promise; empty if none.
+  std::string ToString() const;
+};
+
+std::vector<FormatRot> RunFormatRot(const FormatRotOptions& options);
+
+}  // namespace cairn::crash

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/memory/failing_new.h"
+
+#include <execinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <new>
+
+namespace cairn::memory {
+
+namespace {
+
+FailPlan plan;
+uint64_t counted = 0;
+uint64_t failed = 0;
+bool failing = false;
+void* first_failure[40];
+int first_failure_depth = 0;
+
+void* Allocate(size_t bytes, size_t alignment) noexcept {
+  if (failing) {
+    ++counted;
+    if (counted == plan.at || (plan.persistent && counted > plan.at)) {
+      if (failed++ == 0) {
+        first_failure_depth = backtrace(first_failure, std::size(first_failure));
+      }
+      return nullptr;
+    }
+  }
+  bytes = std::max<size_t>(bytes, 1);
+  if (alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__) return std::malloc(bytes);
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+void* AllocateOrThrow(size_t bytes, size_t alignment) {
+  void* memory = Allocate(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void SetFailPlan(const FailPlan& to) {
+  plan = to;
+  counted = failed = 0;
+}
+uint64_t AllocationsCounted() { return counted; }
+uint64_t AllocationsFailed() { return failed; }
+void PrintFirstFailure() {
+  static constexpr char kTitle[] = "the allocation that failed first:\n";
+  if (write(STDERR_FILENO, kTitle, sizeof(kTitle) - 1) < 0) return;
+  backtrace_symbols_fd(first_failure, first_failure_depth, STDERR_FILENO);
+}
+void PrintStack() {
+  void* stack[40];
+  write(STDERR_FILENO, "now:\n", 5) < 0
+      ? void()
+      : backtrace_symbols_fd(stack, backtrace(stack, std::size(stack)), STDERR_FILENO);
+}
+bool SetFailing(bool on) {
+  const bool before = failing;
+  failing = on;
+  return before;
+}
+
+}  // namespace cairn::memory
+
+using cairn::memory::Allocate;
+using cairn::memory::AllocateOrThrow;
+
+void* operator new(size_t bytes) { return AllocateOrThrow(bytes, 1); }
+void* operator new[](size_t bytes) { return AllocateOrThrow(bytes, 1); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return AllocateOrThrow(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return AllocateOrThrow(bytes, static_cast<size_t>(alignment));
+}
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes, 1); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes, 1); }
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
+
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }

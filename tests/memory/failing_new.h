@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// operator new that fails on demand, for the whole program it is linked into. Not thread-safe: for
+// worlds of one thread.
+#pragma once
+
+#include <cstdint>
+
+namespace cairn::memory {
+
+// Which allocations fail. They are counted, from 1 on, where allocations may fail: within
+// a FailingScope, and not within the simulated machine (whole_world.h).
+struct FailPlan {
+  uint64_t at = UINT64_MAX;
+  bool persistent = false;  // Every one from `at` on.
+};
+void SetFailPlan(const FailPlan& plan);  // Counts from 1 again.
+uint64_t AllocationsCounted();
+uint64_t AllocationsFailed();
+// Where the first one that failed was asked for, as a list of addresses for addr2line, to stderr.
+void PrintFirstFailure();
+void PrintStack();  // Where the caller is, in the same way.
+
+// Where allocations may fail now. Returns what was so before.
+bool SetFailing(bool on);
+
+class FailingScope {
+ public:
+  FailingScope() : before_(SetFailing(true)) {}
+  ~FailingScope() { SetFailing(before_); }
+  FailingScope(const FailingScope&) = delete;
+  FailingScope& operator=(const FailingScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
+}  // namespace cairn::memory

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/memory/out_of_memory.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "base/core/check.h"
+#include "base/io/sim_world.h"
+#include "cairn/store.h"
+#include "tests/memory/failing_new.h"
+#include "tests/memory/whole_world.h"
+#include "tests/support/kv_pool.h"
+#include "tests/support/test_store.h"
+
+namespace cairn::memory {
+
+namespace {
+
+using testing::KvSet;
+using testing::Layout;
+
+constexpr char kPath[] = "/store";
+constexpr uint64_t kSeed = 7;  // Of all KV.
+
+// Tokens by branch; KV follows from the position.
+using Contents = std::map<std::string, std::vector<TokenId>>;
+
+Options OomOptions(const io::World& world) {
+  Options options = testing::TinyOptions();
+  options.max_memory_bytes = 16 << 20;
+  options.hot_tail_bytes = 256 << 10;
+  options.executor_threads = 1;
+  options.direct_ingest_bytes = 32 << 10;
+  options.submit_copy_max_bytes = 8 << 10;
+  options.world = std::make_shared<const io::World>(world);
+  return options;
+}
+
+struct Outcome {
+  uint64_t allocations = 0, failed = 0, calls_failed = 0;
+  bool poisoned = false;
+  std::string violation;
+};
+
+// One store, one script, one plan.
+class Session {
+ public:
+  explicit Session(std::shared_ptr<io::SimDisk> disk)
+      : world_(MakeWholeWorld(std::move(disk), 1, &escaped_)) {}
+
+  // --- For scripts ---
+  using Call = std::function<Status()>;
+  // Makes a call whose allocations may fail; `change` is what it does to the contents.
+  void Do(const char* what, const Call& call, const std::function<void(Contents&)>& change = {}) {
+    Contents after = contents_;
+    if (change) change(after);
+    Status status;
+    {
+      const FailingScope scope;
+      try {
+        status = call();
+      } catch (const std::bad_alloc&) {
+        SetFailing(false);
+        return Violation(std::string("bad_alloc left ") + what);
+      }
+    }
+    if (status.ok()) {
+      contents_ = std::move(after);
+      return;
+    }
+    ++outcome_.calls_failed;
+    const StatusCode code = status.code();
+    const bool clear = code == StatusCode::kOutOfMemory || code == StatusCode::kBusy ||
+                       code == StatusCode::kPoisoned || code == StatusCode::kUnknownOutcome ||
+                       code == StatusCode::kIoError || code == StatusCode::kInvalidState;
+    if (!clear) Violation(std::string(what) + ": " + status.ToString());
+    if (!store_.core()) return;
+    if (poisoned_ = !store_.poisoned().ok(); poisoned_) return;
+    // Nothing or all of it.
+    const Contents found = ReadAll(store_);
+    if (found != contents_ && found != after) {
+      Violation(std::string(what) + " failed and left something else");
+    }
+    contents_ = found;
+  }
+  Store& store() { return store_; }
+  const io::World& world() const { return world_; }
+  const ModelSpec& model() const { return model_; }
+  ModelId model_id() const { return model_id_; }
+  bool poisoned() const { return poisoned_; }
+  Branch Find(const std::string& name) {
+    auto branch = store_.FindBranch(name);
+    return branch.ok() ? *branch : Branch();
+  }
+  uint64_t Length(const std::string& name) { return contents_[name].size(); }
+  // Tokens, KV and states behind what is there.
+  void Append(const std::string& name, uint64_t count, Durability durability) {
+    const Material m(*this, name, count);
+    Branch branch = Find(name);
+    Do(
+        "AppendSync",
+        [&] { return branch.AppendSync(m.delta, {.durability = durability}).status(); },
+        m.Change());
+  }
+  struct Material {
+    Material(Session& session, const std::string& in_name, uint64_t count)
+        : name(in_name),
+          begin(session.Length(name)),
+          tokens(testing::Tokens(count, begin + 1)),
+          kv(session.model_, Layout::kContiguous, begin, count) {
+      kv.Write(kSeed, begin, begin + count);
+      sampler.generator = GeneratorKind::kPhilox;
+      delta.tokens = tokens;
+      delta.kv = kv.View(begin, count);
+      delta.sampler = &sampler;
+    }
+    std::function<void(Contents&)> Change() const {
+      return [this](Contents& contents) {
+        auto& all = contents[name];
+        all.insert(all.end(), tokens.begin(), tokens.end());
+      };
+    }
+    const std::string name;
+    const uint64_t begin;
+    const std::vector<TokenId> tokens;
+    KvSet kv;
+    SamplerState sampler;
+    Delta delta;
+  };
+
+  // --- The frame around them ---
+  void Begin(const Contents& contents) {
+    contents_ = contents;
+    auto opened = Store::Open(kPath, OomOptions(world_));
+    CAIRN_CHECK(opened.ok());
+    store_ = std::move(*opened);
+    model_id_ = *store_.RegisterModel(model_);
+  }
+
+  // The same for a store that the script opens.
+  void Expect(const Contents& contents) { contents_ = contents; }
+
+  Outcome Run(const std::function<void(Session&)>& script, const FailPlan& plan) {
+    SetFailPlan(plan);
+    script(*this);
+    outcome_.allocations = AllocationsCounted();
+    outcome_.failed = AllocationsFailed();
+    SetFailPlan({});
+    if (!escaped_.empty()) Violation(escaped_);
+    if (outcome_.violation.empty()) CheckAfter();
+    return outcome_;
+  }
+
+  void OpenFresh() {
+    auto opened = Store::Open(kPath, OomOptions(world_));
+    if (!opened.ok()) return Violation("open after it: " + opened.status().ToString());
+    store_ = std::move(*opened);
+  }
+
+  Contents ReadAll(const Store& store) {
+    Contents found;
+    const auto page = store.ListBranches("", "", SIZE_MAX);
+    if (!page.ok()) {
+      Violation("ListBranches after it: " + page.status().ToString());
+      return found;
+    }
+    for (const BranchInfo& info : page->branches) {
+      const auto branch = store.GetBranch(info.id);
+      if (!branch.ok()) {
+        Violation("GetBranch after it: " + branch.status().ToString());
+        continue;
+      }
+      std::vector<TokenId>& tokens = found[info.name];
+      tokens.resize(info.length);
+      KvSet got(model_, Layout::kContiguous, 0, info.length);
+      KvSet want(model_, Layout::kContiguous, 0, info.length);
+      want.Write(kSeed, 0, info.length);
+      RestoreRequest request;
+      request.tokens = tokens;
+      if (info.length != 0) request.into = got.View(0, info.length);
+      const auto restored = branch->Restore(request);
+      if (!restored.ok()) {
+        Violation("Restore after it: " + restored.status().ToString());
+      } else if (info.length != 0 && (restored->kv_ends[0] != info.length || !(got == want))) {
+        Violation("wrong KV of " + info.name);
+      }
+    }
+    return found;
+  }
+
+  const Contents& contents() const { return contents_; }
+  void Violation(const std::string& what) {
+    if (outcome_.violation.empty()) outcome_.violation = what;
+  }
+
+ private:
+  void CheckAfter() {
+    if (!store_.core() || !store_.poisoned().ok()) {
+      // A store that is not open, or that wants to be opened again.
+      if (store_.core()) {
+        outcome_.poisoned = store_.poisoned().code() == StatusCode::kPoisoned;
+        static_cast<void>(store_.Close());
+      }
+      store_ = Store();
+      OpenFresh();
+    }
+    if (!outcome_.violation.empty()) return;
+    if (!poisoned_ && ReadAll(store_) != contents_) Violation("other contents after it");
+    contents_ = ReadAll(store_);
+    auto made = store_.RegisterModel(model_);
+    if (!made.ok()) return Violation("RegisterModel after it: " + made.status().ToString());
+    auto after = store_.CreateBranch(*made, {.name = "after"});
+    if (!after.ok()) return Violation("CreateBranch after it: " + after.status().ToString());
+    contents_["after"] = {};
+    for (const auto& [name, tokens] : Contents(contents_)) {
+      const uint64_t failed = outcome_.calls_failed;
+      Append(name, 2, Durability::kPower);
+      if (outcome_.calls_failed != failed) return Violation("an append after it fails");
+    }
+    if (const Status status = store_.Compact(); !status.ok()) {
+      return Violation("Compact after it: " + status.ToString());
+    }
+    if (const Status status = store_.Close(); !status.ok()) {
+      return Violation("Close after it: " + status.ToString());
+    }
+    store_ = Store();
+    OpenFresh();
+    if (!outcome_.violation.empty()) return;
+    if (ReadAll(store_) != contents_) Violation("other contents after opening again");
+    const auto report = store_.Verify(VerifyLevel::kAll);
+    if (!report.ok()) return Violation("Verify: " + report.status().ToString());
+    if (!report->damages.empty()) {
+      return Violation("Verify: " + report->damages[0].where + ": " + report->damages[0].what);
+    }
+    if (const Status status = store_.Close(); !status.ok()) Violation(status.ToString());
+    if (!escaped_.empty()) Violation(escaped_);
+  }
+
+  std::string escaped_;
+  const io::World world_;
+  const ModelSpec model_ = testing::TinyModel();
+  ModelId model_id_{};
+  Contents contents_;
+  Outcome outcome_;
+  bool poisoned_ = false;
+  Store store_;  // Goes before its world.
+};
+
+struct Script {
+  std::string name;
+  bool opened = true;  // The store is open when it begins.
+  std::function<void(Session&)> run;
+};
+
+std::vector<Script> Scripts() {
+  std::vector<Script> scripts;
+  const auto add = [&](const char* name, std::function<void(Session&)> run, bool opened = true) {
+    scripts.push_back({name, opened, std::move(run)});
+  };
+  add(
+      "open",
+      [](Session& s) {
+        const Options options = OomOptions(s.world());
+        s.Do("Open", [&] {
+          auto opened = Store::Open(kPath, options);
+          if (opened.ok()) s.store() = std::move(*opened);
+          return opened.status();
+        });
+      },
+      false);
+  add("append", [](Session& s) {
+    s.Append("chat", 3, Durability::kPower);
+    s.Append("other", 1, Durability::kProcess);
+    s.Append("chat", 40, Durability::kMemory);
+    s.Do("Flush", [&] { return s.store().Flush(); });
+  });
+  add("asynchronous", [](Session& s) {
+    const Session::Material m(s, "chat", 9);
+    Branch branch = s.Find("chat");
+    s.Do(
+        "Append",
+        [&]() -> Status {
+          CAIRN_ASSIGN_OR_RETURN(Ticket ticket, branch.Append(m.delta));
+          return ticket.Wait();
+        },
+        m.Change());
+  });
+  add("large append", [](Session& s) {
+    s.Append("chat", 300, Durability::kPower);   // In parts.
+    s.Append("other", 700, Durability::kPower);  // Ingested.
+  });
+  add("restore", [](Session& s) {
+    Branch branch = s.Find("chat");
+    const uint64_t length = s.Length("chat");
+    KvSet got(s.model(), Layout::kContiguous, 0, length);
+    std::vector<TokenId> tokens(length);
+    RestoreRequest request;
+    request.tokens = tokens;
+    request.into = got.View(0, length);
+    s.Do("Restore", [&] { return branch.Restore(request).status(); });
+    s.Do("ReadTokens", [&] { return branch.ReadTokens(0, length).status(); });
+    s.Do("SamplerAt", [&] { return branch.SamplerAt(length).status(); });
+    s.Do("Path", [&] { return branch.Path().status(); });
+    s.Do("Info", [&] { return branch.Info().status(); });
+    s.Do("Verify", [&] { return s.store().Verify(VerifyLevel::kAll).status(); });
+  });
+  add("changes", [](Session& s) {
+    Branch chat = s.Find("chat"), other = s.Find("other");
+    s.Do(
+        "ForkAt", [&] { return chat.ForkAt(20, {.name = "fork"}).status(); },
+        [](Contents& c) {
+          c["fork"] = c["chat"];
+          c["fork"].resize(20);
+        });
+    s.Do("Rewind", [&] { return chat.Rewind(11); }, [](Contents& c) { c["chat"].resize(11); });
+    s.Do(
+        "Rename", [&] { return other.Rename("else"); },
+        [](Contents& c) {
+          c["else"] = c["other"];
+          c.erase("other");
+        });
+    s.Do("Drop", [&] { return chat.Drop(); }, [](Contents& c) { c.erase("chat"); });
+  });
+  add("batch", [](Session& s) {
+    const Session::Material m(s, "chat", 2);
+    Branch chat = s.Find("chat");
+    WriteBatch batch;
+    batch.Append(chat, m.delta);
+    batch.Create(s.model_id(), {.name = "made"});
+    s.Do(
+        "Write",
+        [&]() -> Status {
+          CAIRN_ASSIGN_OR_RETURN(Store::WriteResult result, s.store().Write(batch));
+          return result.ticket.Wait();
+        },
+        [&](Contents& c) {
+          m.Change()(c);
+          c["made"] = {};
+        });
+  });
+  add("compact", [](Session& s) { s.Do("Compact", [&] { return s.store().Compact(); }); });
+  add("checkpoint", [](Session& s) {
+    s.Do("Checkpoint", [&] { return s.store().Checkpoint("/copy").status(); });
+  });
+  add("follower", [](Session& s) {
+    Options options = OomOptions(s.world());
+    options.create_if_missing = false;
+    options.read_only = true;
+    Store follower;
+    s.Do("Open of a follower", [&] {
+      auto opened = Store::Open(kPath, options);
+      if (opened.ok()) follower = std::move(*opened);
+      return opened.status();
+    });
+    if (!follower.core()) return;
+    s.Append("chat", 2, Durability::kPower);
+    s.Do("Refresh", [&] { return follower.Refresh().status(); });
+  });
+  add("close", [](Session& s) {
+    s.Do("Close", [&] {
+      const Status status = s.store().Close();
+      s.store() = Store();
+      return status;
+    });
+  });
+  return scripts;
+}
+
+// A store with tables, an index, and records that are in the log alone.
+struct Start {
+  std::shared_ptr<io::SimDisk> disk = std::make_shared<io::SimDisk>();
+  Contents contents;
+
+  Start() {
+    Session session(disk);
+    session.Begin({});
+    for (const char* name : {"chat", "other"}) {
+      CAIRN_CHECK(session.store().CreateBranch(session.model_id(), {.name = name}).ok());
+      session.Append(name, 50, Durability::kPower);
+    }
+    CAIRN_CHECK(session.store().Compact().ok());
+    session.Append("chat", 5, Durability::kPower);
+    contents = session.contents();
+    CAIRN_CHECK(session.store().Close().ok());
+  }
+};
+
+Outcome RunOnce(const Start& start, const Script& script, const FailPlan& plan) {
+  std::shared_ptr<io::SimDisk> disk = start.disk->CrashClone(io::CrashChoice::KeepAll());
+  Session session(std::move(disk));
+  if (script.opened) session.Begin(start.contents);
+  if (!script.opened) session.Expect(start.contents);
+  return session.Run(script.run, plan);
+}
+
+// In a process of its own, so that a crash or a wait without end is seen and survived.
+Outcome RunForked(const Start& start, const Script& script, const FailPlan& plan) {
+  constexpr unsigned kSecondsMax = 20;
+  int ends[2];
+  CAIRN_CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  CAIRN_CHECK(child >= 0);
+  if (child == 0) {
+    struct sigaction die{};
+    die.sa_handler = [](int signal) {
+      PrintFirstFailure();
+      PrintStack();
+      raise(signal);
+    };
+    die.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+    for (const int signal : {SIGABRT, SIGSEGV, SIGALRM}) sigaction(signal, &die, nullptr);
+    const rlimit none{};
+    setrlimit(RLIMIT_CORE, &none);
+    alarm(kSecondsMax);
+    const Outcome outcome = RunOnce(start, script, plan);
+    if (!outcome.violation.empty()) PrintFirstFailure();
+    const std::string text = std::to_string(outcome.allocations) + " " +
+                             std::to_string(outcome.failed) + " " +
+                             std::to_string(outcome.calls_failed) + " " +
+                             std::to_string(outcome.poisoned) + " " + outcome.violation;
+    const bool written =
+        write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(written ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  CAIRN_CHECK(waitpid(child, &status, 0) == child);
+  Outcome outcome;
+  if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
+    outcome.failed = 1;
+    outcome.violation = WIFSIGNALED(status)
+                            ? std::string("the process died: ") + strsignal(WTERMSIG(status))
+                            : "the process ended";
+    return outcome;
+  }
+  unsigned long long allocations = 0, failed = 0, calls = 0, poisoned = 0;
+  int at = 0;
+  CAIRN_CHECK(std::sscanf(text.c_str(), "%llu %llu %llu %llu %n", &allocations, &failed, &calls,
+                          &poisoned, &at) == 4);
+  return {allocations, failed, calls, poisoned != 0, text.substr(static_cast<size_t>(at))};
+}
+
+}  // namespace
+
+std::string OutOfMemoryResult::ToString() const {
+  return std::to_string(runs) + " runs (" + std::to_string(allocations) + " allocations), " +
+         std::to_string(calls_failed) + " calls failed, " + std::to_string(poisoned) +
+         " stores were poisoned";
+}
+
+std::vector<std::string> OutOfMemoryScripts() {
+  std::vector<std::string> names;
+  for (const Script& script : Scripts()) names.push_back(script.name);
+  return names;
+}
+
+OutOfMemoryResult RunOutOfMemory(const OutOfMemoryOptions& options) {
+  OutOfMemoryResult result;
+  const Start start;
+  for (const Script& script : Scripts()) {
+    if (script.name != options.script) continue;
+    for (uint64_t at = options.first;; at += options.stride) {
+      const Outcome outcome =
+          RunForked(start, script, {.at = at, .persistent = options.persistent});
+      if (!outcome.violation.empty()) {
+        result.violations.push_back("allocation " + std::to_string(at) + ": " + outcome.violation);
+        if (result.violations.size() >= options.violations_max) break;
+      }
+      result.allocations = std::max(result.allocations, outcome.allocations);
+      if (outcome.failed == 0) break;
+      ++result.runs;
+      result.calls_failed += outcome.calls_failed;
+      result.poisoned += outcome.poisoned;
+    }
+  }
+  return result;
+}
+
+}  // namespace cairn::memory
