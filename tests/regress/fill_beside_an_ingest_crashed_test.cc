@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-std::function<void()> on_allocation;  // Called once.
+thread_local std::function<void()> on_allocation;  // Called once, where the append is made.
 
 TEST(FillBesideAnIngestCrashed, TheFillWaitsOrIsRefused) {
   ModelSpec spec = TinyModel();
