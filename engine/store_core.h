@@ -328,6 +328,7 @@ class StoreCore final : public wal::LogObserver,
   struct Verified;
   Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
                     Verified* all);
+  void VerifySmallFiles(VerifyLevel level, Verified* found);
   void VerifyLog(VerifyLevel level, Verified* found);
   Status VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer, Verified* found);
   void VerifyIndex(VerifyLevel level, Verified* found);

@@ -24,6 +24,10 @@ struct Found {
   uint64_t sequence;
 };
 
+std::string NameOf(const wal::Location& at) {
+  return "log segment " + std::to_string(at.segment) + ", offset " + std::to_string(at.offset);
+}
+
 // Positions that somebody says are in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
 
@@ -105,6 +109,7 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
     }
   }
   Verified all;
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, &all));
   CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, &all));
   CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, &all));
   for (const uint64_t number : tables) {
@@ -135,6 +140,15 @@ Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), Ve
                                             found.report.damages[0].where + ": " +
                                             found.report.damages[0].what);
     }
+  }
+}
+
+void StoreCore::VerifySmallFiles(VerifyLevel, Verified* found) {
+  if (Status status = engine::ReadManifest(*world_.files, path_).status(); !status.ok()) {
+    found->Damage("MANIFEST", status);
+  }
+  if (Status status = engine::ReadOptionsFile(*world_.files, path_).status(); !status.ok()) {
+    found->Damage("OPTIONS", status);
   }
 }
 
@@ -177,9 +191,7 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
   for (const Found& record : records) {
     const Status status = VerifyRecord(record.location, &buffer, found);
     if (status.ok()) continue;
-    found->Damage("log segment " + std::to_string(record.location.segment) + ", offset " +
-                      std::to_string(record.location.offset),
-                  status, record.sequence);
+    found->Damage(NameOf(record.location), status, record.sequence);
   }
 }
 
@@ -198,9 +210,7 @@ Status StoreCore::VerifyRecord(const wal::Location& at, engine::ReadBuffer* buff
     ++found->report.strips;
     found->report.bytes += record.strip(strip).bytes;
     if (Status status = record.VerifyStrip(bytes, strip, store_id()); !status.ok()) {
-      found->Damage(
-          "log segment " + std::to_string(at.segment) + ", offset " + std::to_string(at.offset),
-          status, record.sequence);
+      found->Damage(NameOf(at), status, record.sequence);
     }
   }
   return Status::Ok();
@@ -215,12 +225,6 @@ void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
   {
     std::lock_guard lock(manifest_mutex_);
     manifest = manifest_;
-  }
-  if (Status status = engine::ReadManifest(*world_.files, path_).status(); !status.ok()) {
-    found->Damage("MANIFEST", status);
-  }
-  if (Status status = engine::ReadOptionsFile(*world_.files, path_).status(); !status.ok()) {
-    found->Damage("OPTIONS", status);
   }
   sstable::TableContext context = tables_.context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);

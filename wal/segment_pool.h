@@ -104,8 +104,7 @@ class SegmentPool {
   std::deque<uint64_t> spares_;  // Their ids.
   uint64_t next_spare_id_ = 1;
   Status refusal_;
-  bool stock_is_refused_ =
-      false;  // refusal_ is of a spare that could not be made the next segment.
+  bool stock_is_refused_ = false;  // By refusal_: a spare could not be made the next segment.
   uint64_t retry_at_ns_ = 0;
   bool kicked_ = false;
   bool broken_ = false;  // After on_fatal: nothing more is prepared.

@@ -202,7 +202,7 @@ void StoreCore::CountBatch(const WriteBatch& batch) {
   }
 }
 
-// What exists already of what its ops name.
+// What exists already of what its ops name, with what was accepted for it before.
 Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
   engine::TreeNeeds needs;
   for (const WriteBatch::Op& op : batch.ops()) {
@@ -220,17 +220,16 @@ Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
     namespaces[i] = renames ? head->ns : op.options.ns;
     needs.names.emplace_back(namespaces[i], op.options.name);
   }
-  return Load(needs, lock);
+  do {
+    CAIRN_RETURN_IF_ERROR(Load(needs, lock));
+  } while (FlushJoinedTo(needs.branches, lock));
+  return Status::Ok();
 }
 
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
-  std::vector<uint64_t> targets;
-  for (const WriteBatch::Op& op : batch.ops()) {
-    if (op.target.created < 0) targets.push_back(static_cast<uint64_t>(op.target.branch));
-  }
   const uint64_t now_ns = world_.scheduler->WallNs();
   Store::WriteResult result;
   Applied applied;
@@ -238,9 +237,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
   {
     Lock lock(mutex_);
-    do {  // What was accepted before comes first.
-      CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
-    } while (FlushJoinedTo(targets, &lock));
+    CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
     engine::Transaction transaction(&tree_);
     BatchBuilder builder(this, &tree_, &transaction, options, now_ns);
     std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.

@@ -5,7 +5,6 @@
 #include <new>
 
 #include "base/core/check.h"
-#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 
 namespace cairn {

@@ -139,8 +139,7 @@ constexpr auto kMetrics = std::to_array<Metric>({
     {"table_live_bytes", "cairn_table_live_bytes", "", kGauge, "What of them is still needed.",
      &M::table_live_bytes},
     {"physical_bytes", "cairn_physical_bytes", "", kGauge,
-     "Blocks of all files, as counted against max_bytes; read only: of those it "
-     "reads.",
+     "Blocks of all files, as counted against max_bytes; read only: of those that it reads.",
      &M::physical_bytes},
     {"written_bytes_day", "cairn_written_bytes_last_day", "", kGauge,
      "Written to files in the last 24 hours.", &M::written_bytes_day},

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/space/crew.h"
 
-#include "base/core/out_of_memory.h"
-
 #include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <new>
+
+#include "base/core/out_of_memory.h"
 
 namespace cairn::engine {
 

@@ -43,6 +43,13 @@ class RecoveryTest : public ::testing::Test {
     options.salvage = salvage;
     return RecoverLog(fixture_.world, options);
   }
+  Recovered RecoverAfterPowerLoss() {
+    io::World world = io::CrashWorld(*machine_.disk, io::CrashChoice::LoseAll()).world();
+    RecoveryOptions options;
+    options.directory = "log";
+    options.store = kTestStore;
+    return RecoverLog(world, options);
+  }
   std::string Path(uint64_t segment) { return SegmentPath("log", segment); }
   uint32_t OffsetOf(size_t record_index) { return locations_.at(record_index).offset; }
   void Locate() {
@@ -421,11 +428,7 @@ TEST_F(RecoveryTest, WhatRecoveryReadIsDurableBeforeAnythingIsBuiltOnIt) {
   second.OpenLog(found.log);
   const uint64_t sequence = second.Append(Payload(6, 100));
   ASSERT_TRUE(second.log->Wait(sequence, true, io::kNoDeadline).ok());
-  io::World world = io::CrashWorld(*machine_.disk, io::CrashChoice::LoseAll()).world();
-  RecoveryOptions options;
-  options.directory = "log";
-  options.store = kTestStore;
-  const Recovered again = RecoverLog(world, options);
+  const Recovered again = RecoverAfterPowerLoss();
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_EQ(again.records.size(), 6u);
 }
@@ -440,11 +443,7 @@ TEST_F(RecoveryTest, NamesThatRecoveryFoundAreDurable) {
   ASSERT_TRUE(machine_.disk->SyncDirectory("").ok());
   ASSERT_TRUE(machine_.disk->Rename("elsewhere", Path(1)).ok());
   ExpectPrefix(RecoverFrom(1), 1);
-  io::World world = io::CrashWorld(*machine_.disk, io::CrashChoice::LoseAll()).world();
-  RecoveryOptions options;
-  options.directory = "log";
-  options.store = kTestStore;
-  const Recovered again = RecoverLog(world, options);
+  const Recovered again = RecoverAfterPowerLoss();
   ASSERT_TRUE(again.status.ok()) << again.status.ToString();
   EXPECT_EQ(again.records.size(), 1u);
 }
