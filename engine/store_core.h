@@ -378,8 +378,13 @@ class StoreCore final : public wal::LogObserver,
   Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
                    uint64_t* freed);
   uint64_t DeadBytes() const;
-  Status EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool stuck, bool* evicted,
-                       bool* made);
+  // What an append lacked when it was refused for the cap of its namespace, and how long its branch
+  // was. By namespace and branch.
+  struct RoomAsk {
+    uint64_t bytes = 0, length = 0;
+  };
+  using RoomAsks = std::map<std::string, std::map<uint64_t, RoomAsk>>;
+  Status EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made);
   Status DropExpired();
   uint64_t NextExpiry();
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
@@ -511,8 +516,8 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<bool> space_waits_{false};      // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
-  std::mutex space_mutex_;                   // Guards those below.
-  std::map<std::string, uint64_t> room_in_;  // Namespaces with refused appends, of so many bytes.
+  std::mutex space_mutex_;  // Guards those below.
+  RoomAsks room_in_;
   uint64_t room_passes_wanted_ = 0, room_passes_done_ = 0;
   uint64_t room_made_for_ = 0;  // The last of them for which there was some.
   uint64_t compactions_done_ = 0;

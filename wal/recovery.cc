@@ -7,6 +7,7 @@
 //   segment ends and proves that it was synced up to there. So only the last segment can be torn,
 //   and whatever is wrong in an earlier one is corruption.
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -58,6 +59,7 @@ class Recovery {
   Status Deliver(const std::vector<RecordView>& records);
   Status FindNextEpoch();
   Status Sync();
+  Status WriteUnprovenAgain(io::File& file);
   bool HasFile(uint64_t segment) const {
     return std::binary_search(directory_.segments.begin(), directory_.segments.end(), segment);
   }
@@ -68,6 +70,11 @@ class Recovery {
   LogDirectory directory_;
   RecoveredLog log_;
   uint64_t max_epoch_ = 0;
+  struct GroupPlace {
+    uint32_t offset = 0;
+    uint64_t first_sequence = 0, last_sequence = 0;
+  };
+  std::deque<GroupPlace> unproven_;  // Of the last segment, what nothing says was synced.
   uint64_t stop_after_ = UINT64_MAX;
   bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
 };
@@ -198,6 +205,12 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
       CAIRN_RETURN_IF_ERROR(Deliver(again->records));
     } else {
       CAIRN_RETURN_IF_ERROR(Deliver(group.records));
+    }
+    if (!end) {
+      while (!unproven_.empty() && unproven_.front().last_sequence <= header.synced_upto) {
+        unproven_.pop_front();
+      }
+      unproven_.push_back({info.end_offset, header.first_sequence, header.last_sequence()});
     }
     info.last_sequence += header.record_count;
     info.end_offset = static_cast<uint32_t>(next_offset);
@@ -345,6 +358,7 @@ Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& 
 Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
   SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
                    segment.header.first_sequence, segment.header.first_sequence - 1};
+  unproven_.clear();
   bool done = false;
   const LogPosition& from = options_.replay_from;
   const bool whole = end && (options_.following || end->last_sequence <= stop_after_);
@@ -495,12 +509,38 @@ Status Recovery::FindNextEpoch() {
   return Status::Ok();
 }
 
+// A sync that failed once may have left the system with pages that can be read and that no later
+// sync writes. So what nothing proves to be synced is written once more, as it is.
+Status Recovery::WriteUnprovenAgain(io::File& file) {
+  if (unproven_.empty()) return Status::Ok();
+  const SegmentInfo& segment = log_.segments.back();
+  CAIRN_ASSIGN_OR_RETURN(const auto reader, SegmentReader::Open(world_, options_.directory,
+                                                                segment.number, options_.store));
+  if (unproven_.front().offset == kFirstGroupOffset) {
+    CAIRN_RETURN_IF_ERROR(reader->ReadHeader().status());
+    CAIRN_ASSIGN_OR_RETURN(const auto header, reader->Read(0, kBlock));
+    CAIRN_RETURN_IF_ERROR(file.Write(0, header, /*durable=*/false));
+  }
+  for (const GroupPlace& place : unproven_) {
+    CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* group,
+                           reader->ReadGroup(place.offset, segment.epoch, place.first_sequence,
+                                             /*verify_payload=*/true));
+    if (!group->payload.ok()) continue;  // Damaged, not lost: its reader will be told.
+    const uint64_t bytes = AlignUp(group->header.length, kBlock);
+    CAIRN_ASSIGN_OR_RETURN(const auto blocks, reader->Read(place.offset, bytes));
+    CAIRN_RETURN_IF_ERROR(file.Write(place.offset, blocks, /*durable=*/false));
+  }
+  return Status::Ok();
+}
+
 // What was read may still be in a cache of the system or the device, and a new segment is about to
 // be built on it.
 Status Recovery::Sync() {
   if (options_.read_only || log_.segments.empty()) return Status::Ok();
   const std::string path = SegmentPath(options_.directory, log_.segments.back().number);
-  CAIRN_ASSIGN_OR_RETURN(const auto file, world_.files->Open(path, {.direct = true}));
+  CAIRN_ASSIGN_OR_RETURN(const auto file,
+                         world_.files->Open(path, {.write = true, .direct = true}));
+  if (CAIRN_KEPT(kWriteUnproven)) CAIRN_RETURN_IF_ERROR(WriteUnprovenAgain(*file));
   if (CAIRN_KEPT(kSyncRecovered)) CAIRN_RETURN_IF_ERROR(file->Sync());
   if (!CAIRN_KEPT(kSyncDirectoryRecovered)) return Status::Ok();
   return world_.files->SyncDirectory(options_.directory);

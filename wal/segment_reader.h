@@ -53,6 +53,12 @@ class SegmentReader {
   Result<const Group*> ReadGroup(uint32_t offset, uint64_t epoch, uint64_t first_sequence,
                                  bool verify_payload);
 
+  // [offset, offset + bytes) of the file as it is, good until the next call; in memory it lies as
+  // direct writes want it if `offset` is one of a block. kCorruption beyond the end. What is not in
+  // memory is read with so much more behind it that the whole has `ahead` bytes.
+  Result<std::span<const std::byte>> Read(uint64_t offset, uint64_t bytes,
+                                          uint64_t ahead = kReadBytes);
+
   // All valid group headers of epoch `min_epoch` or newer in [begin, end), in order.
   Result<std::vector<GroupHeader>> FindGroups(uint64_t begin, uint64_t end, uint64_t min_epoch);
 
@@ -67,10 +73,6 @@ class SegmentReader {
   SegmentReader(std::string path, uint64_t segment, const StoreId& store)
       : path_(std::move(path)), segment_(segment), store_(store) {}
 
-  // [offset, offset + bytes) of the file; kCorruption beyond its end. What is not in memory is read
-  // with so much more behind it that the whole has `ahead` bytes.
-  Result<std::span<const std::byte>> Read(uint64_t offset, uint64_t bytes,
-                                          uint64_t ahead = kReadBytes);
   Status Bad(uint64_t offset, const std::string& what) const;
 
   const std::string path_;

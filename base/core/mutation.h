@@ -17,6 +17,7 @@
   X(kSyncPredecessor, "fsync", "a log segment is followed by another without being synced")      \
   X(kSyncZeros, "fsync", "a pre-written segment is used before its zeros are on the medium")     \
   X(kSyncRecovered, "fsync", "a new segment is built on a tail that was read, but not synced")   \
+  X(kWriteUnproven, "fsync", "what a failed sync left unwritten is built on as it is read")      \
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
   X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
   X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \

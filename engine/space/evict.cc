@@ -165,12 +165,12 @@ uint64_t StoreCore::DeadBytes() const {
   return dead + given_back - std::min(given_back, live_in_log);
 }
 
-// What is wanted of this pass: by namespaces beyond their cap, and by the store. `stuck`: nothing
-// could be given back before it.
+// What is wanted of this pass: by namespaces beyond their cap, and by the store. Whose append came
+// through since it asked needs nothing any more. `stuck`: nothing could be given back before it.
 // `made`: there is room now for what was refused. `evicted`: something went.
-Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool stuck, bool* evicted,
-                                bool* made) {
+Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made) {
   std::vector<std::string> all;
+  std::map<std::string, uint64_t> wanted;
   uint64_t goal_bytes = 0;
   const bool short_of_room = RoomIsShort();
   {
@@ -179,18 +179,19 @@ Status StoreCore::EvictAsNeeded(std::map<std::string, uint64_t> wanted, bool stu
       if (EvictOf(use) == Evict::kNever) continue;
       all.push_back(name);
       const uint64_t cap = use.policy.max_bytes;
-      if (cap == UINT64_MAX) continue;
       const uint64_t begins = cap - cap / engine::kEvictionBeginsShare;
       const uint64_t ends = cap - cap / engine::kEvictionEndsShare;
-      const auto asked = wanted.find(name);
-      if (use.bytes <= begins && asked == wanted.end()) continue;
       uint64_t goal = use.bytes > begins ? use.bytes - ends : 0;
-      if (asked != wanted.end()) {
-        const uint64_t needed = use.bytes + asked->second;
-        if (needed > cap) goal = std::max(goal, needed - cap);
-        *made |= needed <= cap;  // Since it was asked for.
+      if (const auto of = asks.find(name); of != asks.end()) {
+        for (const auto& [branch, ask] : of->second) {
+          const engine::Head* const head = tree_.FindHead(branch);
+          const bool served = head != nullptr && head->lengths[engine::kTokenLane] != ask.length;
+          const uint64_t needed = use.bytes + ask.bytes;
+          *made |= served || needed <= cap;  // Since it was asked for.
+          if (!served && needed > cap) goal = std::max(goal, needed - cap);
+        }
       }
-      wanted[name] = goal;
+      if (goal > 0) wanted[name] = goal;
     }
     if (short_of_room) {
       const uint64_t used = ledger_.used_bytes();
@@ -336,6 +337,7 @@ Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& ref
 Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
                                        const Status& refusal) {
   std::string ns;
+  uint64_t length = 0;
   bool by_quota = false;
   {
     Lock lock(mutex_);
@@ -352,6 +354,7 @@ Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t byte
         bytes = more;
       }
       ns = head->ns;
+      length = head->lengths[engine::kTokenLane];
     }
     if (!allowed) return refusal;
   }
@@ -359,8 +362,8 @@ Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t byte
   {
     std::lock_guard lock(space_mutex_);
     if (by_quota) {
-      uint64_t& in = room_in_[ns];
-      in = std::max(in, bytes);
+      RoomAsk& ask = room_in_[ns][static_cast<uint64_t>(*id)];
+      ask = {.bytes = ask.length == length ? std::max(ask.bytes, bytes) : bytes, .length = length};
     } else {
       room_is_wanted_.store(true);
     }

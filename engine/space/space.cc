@@ -622,7 +622,7 @@ void StoreCore::RunSpace() {
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
-    std::map<std::string, uint64_t> room_in;
+    RoomAsks room_in;
     uint64_t room_wanted = 0;
     {
       std::lock_guard lock(space_mutex_);
@@ -657,7 +657,7 @@ void StoreCore::RunSpace() {
       compactions_done_ = wanted;
       compaction_status_ = status;
       if (waits_for_readers) {
-        room_in_.merge(room_in);
+        for (auto& [ns, asks] : room_in) room_in_[ns].merge(asks);
       } else {
         room_passes_done_ = room_wanted;
         if (made_room || more) room_made_for_ = room_wanted;

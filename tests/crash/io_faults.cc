@@ -77,14 +77,11 @@ bool IsWrongContent(const Status& status) {
 // One run of a script. What it does is expected of the store, as far as the store says yes.
 class Run {
  public:
-  // `made`: the store is there, without branches. `loses`: a sync that fails makes the disk lose
-  // what it still shows. Whoever opens the store on such a disk without a power cut builds on that,
-  // so what is acknowledged from then on is not looked for after one.
-  Run(io::SimWorld machine, Options options, bool made, bool loses, bool claim_memory)
+  // `made`: the store is there, without branches.
+  Run(io::SimWorld machine, Options options, bool made, bool claim_memory)
       : machine_(std::move(machine)),
         options_(std::move(options)),
         made_before_(made),
-        loses_(loses),
         claim_memory_(claim_memory) {
     options_.world = std::make_shared<const io::World>(machine_.world());
   }
@@ -95,7 +92,6 @@ class Run {
   const StoreState& now() const { return now_; }
 
   bool Open() {
-    if (loses_ && machine_.disk->faults_struck() != 0) return false;
     auto opened = Store::Open("store", options_);
     if (!Told(opened.status())) return false;
     store_ = std::move(*opened);
@@ -350,7 +346,7 @@ class Run {
       if (possible_.empty()) Sleep();
     }
     if (possible_.empty()) return Fail("opened again, it refuses to write");
-    if (!loses_) JudgeCrash(io::CrashChoice::LoseAll(), "power lost after it was opened again");
+    JudgeCrash(io::CrashChoice::LoseAll(), "power lost after it was opened again");
     static_cast<void>(store_.Close());
     store_ = Store();
   }
@@ -455,7 +451,7 @@ class Run {
 
   const io::SimWorld machine_;
   Options options_;
-  const bool made_before_, loses_, claim_memory_;
+  const bool made_before_, claim_memory_;
   Store store_;
   std::vector<StoreState> before_;
   StoreState now_;  // After all that was said yes to.
@@ -745,18 +741,15 @@ class IoFaults {
           const std::string what = std::string(kKindNames[static_cast<int>(kind)]) +
                                    (persistent ? " from " : " at ") + "operation " +
                                    std::to_string(at);
-          met = RunOnce(
-                    script, what,
-                    [&](io::SimDisk& disk) {
-                      io::SimFault fault = MakeFault(kind, persistent);
-                      fault.when = [n = uint64_t{0}, at, kind,
-                                    persistent](const io::SimOperation& operation) mutable {
-                        const uint64_t index = n++;
-                        return Fits(kind, operation.op) && (persistent ? index >= at : index == at);
-                      };
-                      disk.AddFault(std::move(fault));
-                    },
-                    kind == Kind::kSyncLoses) != 0;
+          met = RunOnce(script, what, [&](io::SimDisk& disk) {
+                  io::SimFault fault = MakeFault(kind, persistent);
+                  fault.when = [n = uint64_t{0}, at, kind,
+                                persistent](const io::SimOperation& operation) mutable {
+                    const uint64_t index = n++;
+                    return Fits(kind, operation.op) && (persistent ? index >= at : index == at);
+                  };
+                  disk.AddFault(std::move(fault));
+                }) != 0;
         }
       }
     }
@@ -764,7 +757,7 @@ class IoFaults {
 
   // How many faults struck.
   uint64_t RunOnce(const Script& script, const std::string& what,
-                   const std::function<void(io::SimDisk&)>& prepare, bool loses = false) {
+                   const std::function<void(io::SimDisk&)>& prepare) {
     Options options = SmallOptions();
     script.configure(options);
     const io::SimWorld machine =
@@ -773,7 +766,7 @@ class IoFaults {
     prepare(*machine.disk);
     uint64_t struck = 0;
     {
-      Run run(machine, options, !script.makes_store, loses, options_.claim_memory);
+      Run run(machine, options, !script.makes_store, options_.claim_memory);
       run.Live(script.body);
       struck = machine.disk->faults_struck();
       run.Judge();

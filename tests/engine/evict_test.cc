@@ -139,6 +139,27 @@ TEST_P(EvictTest, AnAsynchronousAppendIsBusyWhileRoomIsMade) {
   EXPECT_TRUE(Lacks(Again("first"), 0, kEach));
 }
 
+// It was refused twice and asked for room twice; then it came through. What is asked for is seen to
+// when that is known.
+TEST_P(EvictTest, AnAppendThatCameThroughIsNotEvictedForHavingAsked) {
+  SetRoom(1, Evict::kKv);
+  Branch first = MakeFull("first");
+  Branch second = Make("second");
+  ASSERT_OK(store_.PauseBackground());
+  KvSet kv(model_, Layout::kContiguous, 0, kEach);
+  kv.Write(kSeed, 0, kEach);
+  const std::vector<TokenId> tokens = Tokens(kEach, kSeed);
+  const Delta delta = MakeDelta(tokens, kv.View(0, kEach));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(StatusCode::kBusy, second.Append(delta).status().code());
+  ASSERT_OK(first.Drop());
+  ASSERT_OK_ASSIGN(Ticket ticket, second.Append(delta));
+  EXPECT_OK(ticket.Wait());
+  ASSERT_OK(store_.ResumeBackground());
+  ASSERT_OK(store_.Compact());  // A pass that begins after all that was asked for.
+  EXPECT_TRUE(IsWhole(second));
+  EXPECT_EQ(0u, store_.Metrics().evicted_bytes);
+}
+
 // Where the store is full, and not only a namespace.
 TEST_P(EvictTest, ABatchIsBusyWhileRoomIsMade) {
   Options options = world_->options();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 
 namespace cairn::wal {
@@ -176,8 +177,12 @@ class Checker {
     io::World world{std::move(state.disk), fixture.world.scheduler};
     auto& disk = static_cast<io::SimDisk&>(*world.files);
     std::string change;
+    std::map<std::string, std::vector<std::byte>> before;  // What is written to.
     disk.set_on_operation([&](const io::SimOperation& operation) {
-      if (operation.op != io::SimOp::kSync && operation.op != io::SimOp::kSyncDirectory) {
+      if (operation.op == io::SimOp::kWrite) {
+        auto content = disk.ReadRaw(operation.path);
+        before.try_emplace(operation.path, std::move(*content));
+      } else if (operation.op != io::SimOp::kSync && operation.op != io::SimOp::kSyncDirectory) {
         change = operation.ToString();
       }
     });
@@ -197,6 +202,9 @@ class Checker {
     if (!again.status.ok() || !SameState(found.log, again.log) ||
         found.records.size() != again.records.size()) {
       return Violation(state, "a second recovery finds something else");
+    }
+    for (const auto& [path, content] : before) {
+      if (*disk.ReadRaw(path) != content) change = "other bytes in " + path;
     }
     if (!change.empty()) return Violation(state, "recovery changed the disk: " + change);
     disk.set_on_operation(nullptr);
