@@ -195,6 +195,42 @@ TEST_F(RestoreTablesTest, OfSeveralDamagesTheLowestIsTold) {
                "restorable up to position " + std::to_string(large.front().begin));
 }
 
+// Between the plan of a restore and the opening of a table that it names.
+TEST_F(RestoreTablesTest, ATableThatDiesStaysAsLongAsItIsRead) {
+  const ModelSpec model = TinyModel();
+  const auto tables = [&] {
+    const std::vector<std::string> files = sim_.disk->Files();
+    return std::count_if(files.begin(), files.end(),
+                         [](const std::string& path) { return path.ends_with(".snapshot"); });
+  };
+  Write(model, "chat", 100);
+  ASSERT_OK(store_.Compact());
+  {
+    Branch chat = Find("chat");
+    ASSERT_OK(AppendSome(chat, model, 100, 100));
+  }
+  ASSERT_OK(store_.Compact());
+  ASSERT_EQ(2, tables());
+  Reopen();
+  Branch chat = Find("chat");
+  sim_.disk->AddFault({.when =
+                           [](const io::SimOperation& operation) {
+                             return operation.op == io::SimOp::kRead &&
+                                    operation.path.ends_with(".snapshot");
+                           },
+                       .delay_ns = 10'000'000'000});
+  bool whole = false;
+  auto reader = sim_.scheduler->StartThread("reader", [&] { whole = HasKv(chat, model, 0, 200); });
+  sim_.scheduler->Sleep(1'000'000'000);
+  ASSERT_OK(Find("chat").Drop());
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(2, tables());
+  reader.reset();
+  EXPECT_TRUE(whole);
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(0, tables());
+}
+
 TEST_F(RestoreTablesTest, SealingAndRewritingPassTheCacheBy) {
   const ModelSpec model = WideModel();
   Write(model, "chat", 300);

@@ -8,15 +8,18 @@
 
 #include <cerrno>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sstream>
 
+#include "base/core/align.h"
 #include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "base/io/sim_disk.h"
 #include "base/io/sim_random.h"
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
+#include "tests/support/status.h"
 
 namespace cairn::sstable {
 namespace {
@@ -277,6 +280,39 @@ TEST_F(SnapshotTableTest, EveryByteFlipped) {
   }
   EXPECT_GT(seen, kTableAlignment) << "the footer at least is checked as a whole";
   EXPECT_TRUE(Compare(machine_.context, 5, fragments).ok());
+}
+
+// Whoever wrote them sealed them: the checksum is right.
+TEST_F(SnapshotTableTest, AFrameOutsideOfItsFragmentIsRefused) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+  ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(machine_.context, 5));
+  ASSERT_OK_ASSIGN(const auto fragments, table->Fragments());
+  FragmentEntry fragment = fragments.back();
+  ASSERT_OK_ASSIGN(const std::vector<FrameEntry> whole, table->Frames(fragment));
+  const auto parse = [&](const std::function<void(FrameEntry&)>& change) {
+    std::vector<FrameEntry> frames = whole;
+    change(frames.back());
+    const auto bytes = std::as_bytes(std::span(frames));
+    fragment.frames_hash = PlacedHash(bytes, kStore, 5, fragment.entries_offset);
+    return table->ParseFrames(fragment, bytes).status();
+  };
+  EXPECT_OK(parse([](FrameEntry&) {}));
+  const std::vector<std::function<void(FrameEntry&)>> changes = {
+      [&](FrameEntry& frame) { frame.offset = fragment.offset - kFrameAlignment; },
+      [&](FrameEntry& frame) { frame.offset = AlignUp(fragment.entries_offset, kFrameAlignment); },
+      [&](FrameEntry& frame) { frame.offset = UINT64_MAX - kFrameAlignment + 1; },
+      [](FrameEntry& frame) { ++frame.offset; },
+      [](FrameEntry& frame) { frame.stored_bytes = 0; },
+      [](FrameEntry& frame) { frame.raw_bytes = 0; },
+      [](FrameEntry& frame) { frame.stored_bytes = UINT32_MAX; },
+      [&](FrameEntry& frame) {
+        frame.stored_bytes = static_cast<uint32_t>(fragment.entries_offset - frame.offset + 1);
+      },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_FAILS(parse(changes[i]), StatusCode::kCorruption, "cannot be where it is said to be");
+  }
 }
 
 TEST_F(SnapshotTableTest, CutShortOrMovedOrNewer) {

@@ -5,6 +5,7 @@
 // Method: logs on a simulated disk, damaged on the medium: bits, sectors, lengths, whole files.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "base/core/aligned_buffer.h"
@@ -152,6 +153,28 @@ TEST_F(RecoveryTest, EveryFlippedBitOfAFooterIsHarmless) {
   };
   for (uint64_t i = 0; i < 64; ++i) check(bytes->size() - 64 + i, i % 8);
   for (uint64_t i = 0; i < trailer->entries_bytes; ++i) check(trailer->footer_offset + i, i % 8);
+}
+
+// Whoever wrote it sealed it: the checksum is right.
+TEST_F(RecoveryTest, AFooterWithAnEntryBeyondItsEndIsNotUsed) {
+  fixture_.OpenLog();
+  for (int i = 0; i < 30; ++i) Append(12'000);
+  Kill();
+  const auto whole = machine_.disk->ReadRaw(Path(1));
+  const auto trailer =
+      ParseFooterTrailer(std::span(*whole).last(64), 1, 1, whole->size(), kTestStore);
+  ASSERT_TRUE(trailer);
+  for (const uint32_t header_bytes : {uint32_t{1} << 16, uint32_t{1} << 31, UINT32_MAX - 7}) {
+    auto bytes = *whole;
+    FooterTrailer changed = *trailer;
+    const auto entries = std::span(bytes).subspan(changed.footer_offset, changed.entries_bytes);
+    std::memcpy(entries.data() + sizeof(FooterGroup) + offsetof(FooterRecord, header_bytes),
+                &header_bytes, sizeof(header_bytes));
+    changed.entries_hash = Hash(entries);
+    EncodeFooterTrailer(changed, bytes.size(), kTestStore, bytes.data() + bytes.size() - 64);
+    ASSERT_TRUE(machine_.disk->WriteRaw(Path(1), 0, bytes).ok());
+    ExpectPrefix(fixture_.RecoverAll(), 30);
+  }
 }
 
 TEST_F(RecoveryTest, TornTailIsDroppedAndReported) {
