@@ -79,7 +79,11 @@ endforeach()
 
 add_subdirectory(tests/house)
 
-# fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>
+# fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for ten
+# seconds with it, after another build, by clang with its sanitizers: fuzz.live.<name>
+add_test(NAME fuzz.build COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --build --no-setup)
+set_tests_properties(fuzz.build PROPERTIES
+  LABELS slow TIMEOUT 1800 SKIP_RETURN_CODE 77 FIXTURES_SETUP fuzz_build)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/*_fuzz.cc)
 foreach(source IN LISTS fuzz_sources)
   cmake_path(GET source STEM target)
@@ -88,4 +92,8 @@ foreach(source IN LISTS fuzz_sources)
   cairn_test_settings(${target}_replay)
   add_test(NAME fuzz.${name} COMMAND ${target}_replay ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS quick TIMEOUT 300)
+  add_test(NAME fuzz.live.${name}
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --seconds 10 --no-build ${name})
+  set_tests_properties(fuzz.live.${name} PROPERTIES
+    LABELS slow TIMEOUT 120 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED fuzz_build)
 endforeach()
