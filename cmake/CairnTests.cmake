@@ -77,6 +77,12 @@ foreach(area IN LISTS test_areas)
   endif()
 endforeach()
 
+# For machines that lose their power: tools/powercut.
+add_executable(cairn_crash_agent
+  tests/agent/agent.cc tests/crash/real_writer.cc tests/crash/history.cc)
+cairn_test_settings(cairn_crash_agent)
+target_link_libraries(cairn_crash_agent PRIVATE ${CAIRN_TEST_SUPPORT})
+
 add_subdirectory(tests/house)
 
 # fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for ten

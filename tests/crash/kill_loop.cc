@@ -8,116 +8,20 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <random>
-#include <vector>
 
 #include "base/core/check.h"
-#include "tests/crash/history.h"
+#include "tests/crash/real_writer.h"
 
 namespace cairn::crash {
 
 namespace {
 
-// What the child reports for each acknowledged append: the branch had so many tokens.
-struct Report {
-  uint64_t branch;
-  uint64_t length;
-};
-
-constexpr uint64_t kBranches = 3;
-
-std::string BranchName(uint64_t branch) { return "k" + std::to_string(branch); }
-
-// Tokens follow from branch and position, so that the reader knows them.
-TokenId TokenAt(uint64_t branch, uint64_t position) {
-  return static_cast<TokenId>((branch * 7919 + position * 104729) % 50021);
-}
-
-std::vector<TokenId> TokensOf(uint64_t branch, uint64_t begin, uint64_t end) {
-  std::vector<TokenId> tokens;
-  for (uint64_t position = begin; position < end; ++position) {
-    tokens.push_back(TokenAt(branch, position));
-  }
-  return tokens;
-}
-
-Options StoreOptions(const KillOptions& kill) {
-  Options options;
-  options.create_if_missing = true;
-  if (kill.follow) {
-    options.log_bytes_max = 4 << 20;
-    options.replay_records_max = 64;
-  }
-  options.segment_bytes = 1 << 20;
-  options.max_memory_bytes = 32 << 20;
-  options.hot_tail_bytes = 1 << 20;
-  options.backend = kill.backend;
-  return options;
-}
-
-// Never returns. Appends for ever; every acknowledged append is reported.
-[[noreturn]] void Child(const std::string& path, const KillOptions& options, uint64_t seed,
-                        int reports) {
-  std::mt19937_64 random(seed);
-  auto store = Store::Open(path, StoreOptions(options));
-  if (!store.ok()) _exit(3);
-  const auto model = store->RegisterModel(TinyModel());
-  if (!model.ok()) _exit(4);
-  while (true) {
-    const uint64_t id = random() % kBranches;
-    auto branch = store->FindBranch(BranchName(id));
-    if (!branch.ok()) branch = store->CreateBranch(*model, {.name = BranchName(id), .ns = ""});
-    if (!branch.ok()) _exit(5);
-    const auto length = branch->length();
-    if (!length.ok()) _exit(6);
-    const uint64_t end = *length + 1 + random() % 40;
-    const std::vector<TokenId> tokens = TokensOf(id, *length, end);
-    KvMemory kv(TinyModel(), *length, end - *length);
-    kv.Fill(TokensOf(id, 0, end));
-    // Two levels take turns; only what is at least `claimed` is reported.
-    const Durability level = random() % 2 == 0 ? options.claimed : Durability::kPower;
-    const auto appended = branch->AppendSync({.tokens = tokens, .kv = kv.view()},
-                                             {.durability = level, .expected_length = *length});
-    if (!appended.ok()) _exit(7);
-    const Report report{id, end};
-    if (write(reports, &report, sizeof report) != sizeof report) _exit(8);
-    if (random() % 16 == 0 && end > 4 && !branch->Rewind(end - 2, options.claimed).ok()) _exit(9);
-    if (random() % 64 == 0 && !store->Flush().ok()) _exit(10);
-  }
-}
-
-std::string CheckTokens(const StoreState& state) {
-  for (const auto& [name, branch] : state) {
-    const uint64_t id = static_cast<uint64_t>(name.second[1] - '0');
-    if (branch.tokens != TokensOf(id, 0, branch.tokens.size()))
-      return name.second + " has other tokens";
-  }
-  return "";
-}
-
-std::string CheckState(const StoreState& state, const std::map<uint64_t, uint64_t>& acknowledged) {
-  for (const auto& [id, length] : acknowledged) {
-    const auto found = state.find({"", BranchName(id)});
-    const uint64_t real = found == state.end() ? 0 : found->second.tokens.size();
-    // A rewind by two that was not reported may have followed.
-    if (real + 2 < length) {
-      return BranchName(id) + " has " + std::to_string(real) + " tokens, " +
-             std::to_string(length) + " were acknowledged";
-    }
-  }
-  return CheckTokens(state);
-}
-
-std::string CheckStore(const std::string& path, const KillOptions& options,
-                       const std::map<uint64_t, uint64_t>& acknowledged) {
-  auto store = Store::Open(path, StoreOptions(options));
-  if (!store.ok()) return "open: " + store.status().ToString();
-  const auto state = ReadStore(*store);  // Checks KV against tokens.
-  if (!state.ok()) return "read: " + state.status().ToString();
-  return CheckState(*state, acknowledged);
+WriterOptions WriterOf(const KillOptions& options) {
+  return {.backend = options.backend, .claimed = options.claimed, .moves_files = options.follow};
 }
 
 // A reader beside the child, which rewinds branches and gives files back all the time.
@@ -137,7 +41,7 @@ class Follower {
     return CheckTokens(*state);
   }
   // When the writer is dead: what it acknowledged is there.
-  std::string LookAtLast(const std::map<uint64_t, uint64_t>& acknowledged) {
+  std::string LookAtLast(const Reports& acknowledged) {
     if (const Status shown = Refresh(); !shown.ok()) return "follow the dead: " + shown.ToString();
     const auto state = ReadStore(store_);
     if (!state.ok()) return "read what it left: " + state.status().ToString();
@@ -147,7 +51,7 @@ class Follower {
  private:
   Status Refresh() {
     if (store_.core() != nullptr) return store_.Refresh().status();
-    Options options = StoreOptions(options_);
+    Options options = StoreOptionsOf(WriterOf(options_));
     options.create_if_missing = false;
     options.read_only = true;
     CAIRN_ASSIGN_OR_RETURN(store_, Store::Open(path_, options));
@@ -176,7 +80,14 @@ KillResult RunKillLoop(const KillOptions& options) {
     if (pipe2(reports, O_CLOEXEC) != 0) return {.violation = "no pipe"};
     const uint64_t child_seed = random();
     const pid_t child = fork();
-    if (child == 0) Child(path, options, child_seed, reports[1]);
+    if (child == 0) {
+      const Status ended =
+          WriteUntilTheEnd(path, WriterOf(options), child_seed, [&](const Report& report) {
+            return write(reports[1], &report, sizeof report) == sizeof report;
+          });
+      (void)fprintf(stderr, "%s\n", ended.ToString().c_str());
+      _exit(3);
+    }
     close(reports[1]);
     // The first report shows that it runs; then it has a random while to live.
     pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
@@ -195,9 +106,9 @@ KillResult RunKillLoop(const KillOptions& options) {
     int ended = 0;
     waitpid(child, &ended, 0);
     if (!WIFSIGNALED(ended)) {
-      result.violation = "the child ended by itself with " + std::to_string(WEXITSTATUS(ended));
+      result.violation = "the child ended by itself";
     }
-    std::map<uint64_t, uint64_t> acknowledged;
+    Reports acknowledged;
     Report report{};
     while (read(reports[0], &report, sizeof report) == sizeof report) {
       acknowledged[report.branch] = report.length;
@@ -208,7 +119,8 @@ KillResult RunKillLoop(const KillOptions& options) {
     if (result.violation.empty() && options.follow) {
       result.violation = follower.LookAtLast(acknowledged);
     }
-    if (result.violation.empty()) result.violation = CheckStore(path, options, acknowledged);
+    if (result.violation.empty())
+      result.violation = CheckStore(path, WriterOf(options), acknowledged);
     if (!result.violation.empty()) {
       result.violation = "seed " + std::to_string(options.seed) + ", kill " +
                          std::to_string(round) + ": " + result.violation;

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: on real file systems nothing acknowledged at kPower is lost when the machine loses its
+// power; a disk that is full, or becomes read-only, refuses clearly, gives what it holds, and the
+// store goes on when it is well again.
+// Method: ext4 and xfs behind loop devices. A child writes; the file system is shut down without
+// flushing its journal, which is what a power loss leaves of a disk without a cache; it is mounted
+// again and the store read. (Disks with a cache: tools/powercut.)
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "base/io/world.h"
+#include "tests/crash/loop_mount.h"
+#include "tests/crash/real_writer.h"
+#include "tests/support/status.h"
+
+namespace cairn::crash {
+namespace {
+
+struct Case {
+  const char* type;
+  Backend backend;
+};
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.type) +
+         (info.param.backend == Backend::kUring ? "OnUring" : "OnThreads");
+}
+
+class FileSystemSlow : public ::testing::TestWithParam<Case> {
+ protected:
+  void MakeMount(uint64_t bytes) {
+    if (GetParam().backend == Backend::kUring && !io::MakeRealWorld(io::IoBackend::kUring).ok()) {
+      GTEST_SKIP() << "io_uring is refused here";
+    }
+    auto mount = LoopMount::Make(GetParam().type, bytes);
+    if (!mount.ok()) GTEST_SKIP() << "no loop device: " << mount.status().ToString();
+    mount_.emplace(std::move(*mount));
+  }
+  std::string path() const { return mount_->path() + "/store"; }
+  WriterOptions writer() const { return {.backend = GetParam().backend}; }
+
+  // Without what was written to it before, but for what is durable.
+  void MountAgain() {
+    ASSERT_OK(mount_->Unmount());
+    ASSERT_OK(mount_->Mount());
+  }
+  // A child that writes until it fails, or is killed; what was acknowledged is added.
+  void Crash(uint64_t seed, const std::function<void()>& crash, Reports* acknowledged) {
+    int reports[2];
+    ASSERT_EQ(0, pipe2(reports, O_CLOEXEC));
+    const pid_t child = fork();
+    if (child == 0) {
+      const Status ended = WriteUntilTheEnd(path(), writer(), seed, [&](const Report& report) {
+        return write(reports[1], &report, sizeof report) == sizeof report;
+      });
+      _exit(ended.ok() ? 0 : 3);
+    }
+    close(reports[1]);
+    pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
+    poll(&ready, 1, 20000);
+    crash();
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    Report report{};
+    while (read(reports[0], &report, sizeof report) == sizeof report) {
+      (*acknowledged)[report.branch] = report.length;
+      ++reported_;
+    }
+    close(reports[0]);
+  }
+
+  static constexpr uint64_t kBytes = 320 << 20;  // xfs makes none below 300 MB.
+  std::optional<LoopMount> mount_;
+  uint64_t reported_ = 0;
+};
+
+TEST_P(FileSystemSlow, APowerLossLosesNothingAcknowledged) {
+  ASSERT_NO_FATAL_FAILURE(MakeMount(kBytes));
+  if (IsSkipped()) return;
+  std::mt19937_64 random(41);
+  for (int round = 0; round < 12 && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    Reports acknowledged;
+    Crash(
+        random(),
+        [&] {
+          usleep(static_cast<useconds_t>(random() % 100'000));
+          ASSERT_OK(mount_->LosePower());
+          usleep(1000);
+        },
+        &acknowledged);
+    ASSERT_NO_FATAL_FAILURE(MountAgain());
+    EXPECT_EQ("", CheckStore(path(), writer(), acknowledged));
+  }
+  EXPECT_GT(reported_, 100u);
+}
+
+TEST_P(FileSystemSlow, AFullDiskRefusesAndGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(MakeMount(kBytes));
+  if (IsSkipped()) return;
+  Reports acknowledged;
+  {
+    // Most of it belongs to somebody else.
+    const std::string other = mount_->path() + "/other";
+    ASSERT_EQ(0, std::system(("fallocate -l $(($(df --output=avail -B1 " + mount_->path() +
+                              " | tail -1) - 8000000)) " + other)
+                                 .c_str()));
+    const Status ended = WriteUntilTheEnd(path(), writer(), 5, [&](const Report& report) {
+      acknowledged[report.branch] = report.length;
+      ++reported_;
+      return true;
+    });
+    EXPECT_EQ(StatusCode::kNoSpace, ended.code()) << ended.ToString();
+    EXPECT_GT(reported_, 100u);
+    EXPECT_EQ("", CheckStore(path(), writer(), acknowledged));
+    ASSERT_EQ(0, unlink(other.c_str()));
+  }
+  // There is room again.
+  uint64_t more = 0;
+  ASSERT_OK(WriteUntilTheEnd(path(), writer(), 6, [&](const Report& report) {
+    acknowledged[report.branch] = report.length;
+    return ++more < 500;
+  }));
+  EXPECT_EQ("", CheckStore(path(), writer(), acknowledged));
+}
+
+TEST_P(FileSystemSlow, ADiskThatGoesReadOnlyKeepsWhatItHolds) {
+  ASSERT_NO_FATAL_FAILURE(MakeMount(kBytes));
+  if (IsSkipped()) return;
+  const bool by_itself = GetParam().type == std::string("ext4");
+  if (by_itself) {
+    EXPECT_OK(mount_->Remount("errors=remount-ro"));
+  }
+  Reports acknowledged;
+  Crash(
+      7,
+      [&] {
+        usleep(50'000);
+        if (by_itself) {
+          EXPECT_OK(mount_->FindAnError());
+        }
+        usleep(50'000);
+      },
+      &acknowledged);
+  if (!by_itself) {
+    EXPECT_OK(mount_->Remount("ro"));
+  }
+  EXPECT_GT(reported_, 0u);
+  const Status refused = Store::Open(path(), StoreOptionsOf(writer())).status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_NE(std::string::npos, refused.ToString().find(path())) << refused.ToString();
+  {
+    Options options = StoreOptionsOf(writer());
+    options.create_if_missing = false;
+    options.read_only = true;
+    ASSERT_OK_ASSIGN(const Store store, Store::Open(path(), options));
+    ASSERT_OK_ASSIGN(const StoreState state, ReadStore(store));
+    EXPECT_EQ("", CheckState(state, acknowledged));
+  }
+  ASSERT_NO_FATAL_FAILURE(MountAgain());
+  EXPECT_EQ("", CheckStore(path(), writer(), acknowledged));
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, FileSystemSlow,
+                         ::testing::Values(Case{"ext4", Backend::kUring},
+                                           Case{"ext4", Backend::kThreads},
+                                           Case{"xfs", Backend::kUring},
+                                           Case{"xfs", Backend::kThreads}),
+                         NameOf);
+
+}  // namespace
+}  // namespace cairn::crash

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file system of its own, on a file behind a loop device: made, mounted, filled, shut down as if
+// the machine had lost its power, and mounted again. Needs the right to mount.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cairn/status.h"
+
+namespace cairn::crash {
+
+class LoopMount {
+ public:
+  // `type`: ext4 or xfs. kInvalidState with the reason where this may not be done.
+  static Result<LoopMount> Make(const std::string& type, uint64_t bytes);
+  LoopMount(LoopMount&& other) noexcept;
+  LoopMount& operator=(LoopMount&&) = delete;
+  ~LoopMount();  // Nothing may be open there any more.
+
+  const std::string& path() const { return path_; }
+  Status Mount(const std::string& options = "rw");
+  Status Remount(const std::string& options);
+  Status Unmount();
+  // What was not made durable is lost, and everything fails from here on until it was unmounted and
+  // mounted again.
+  Status LosePower();
+  // The file system finds an error in itself and goes read-only; ext4, mounted with
+  // errors=remount-ro.
+  Status FindAnError();
+
+ private:
+  LoopMount(std::string type, std::string scratch)
+      : type_(std::move(type)), scratch_(std::move(scratch)), path_(scratch_ + "/mnt") {}
+  std::string image() const { return scratch_ + "/image"; }
+
+  const std::string type_;
+  std::string scratch_;  // Empty: moved from.
+  const std::string path_;
+  bool mounted_ = false;
+};
+
+}  // namespace cairn::crash

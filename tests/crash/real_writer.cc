@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/crash/real_writer.h"
+
+#include <random>
+#include <vector>
+
+#include "base/core/check.h"
+
+namespace cairn::crash {
+namespace {
+
+constexpr uint64_t kBranches = 3;
+
+std::string BranchName(uint64_t branch) { return "k" + std::to_string(branch); }
+
+TokenId TokenAt(uint64_t branch, uint64_t position) {
+  return static_cast<TokenId>((branch * 7919 + position * 104729) % 50021);
+}
+
+std::vector<TokenId> TokensOf(uint64_t branch, uint64_t begin, uint64_t end) {
+  std::vector<TokenId> tokens;
+  for (uint64_t position = begin; position < end; ++position) {
+    tokens.push_back(TokenAt(branch, position));
+  }
+  return tokens;
+}
+
+Result<Branch> FindOrMake(Store& store, ModelId model, uint64_t id) {
+  auto branch = store.FindBranch(BranchName(id));
+  if (branch.status().code() != StatusCode::kNotFound) return branch;
+  return store.CreateBranch(model, {.name = BranchName(id)});
+}
+
+Status Append(Branch& branch, uint64_t id, uint64_t begin, uint64_t end, Durability durability) {
+  const std::vector<TokenId> tokens = TokensOf(id, begin, end);
+  KvMemory kv(TinyModel(), begin, end - begin);
+  kv.Fill(TokensOf(id, 0, end));
+  return branch
+      .AppendSync({.tokens = tokens, .kv = kv.view()},
+                  {.durability = durability, .expected_length = begin})
+      .status();
+}
+
+}  // namespace
+
+Options StoreOptionsOf(const WriterOptions& writer) {
+  Options options;
+  options.create_if_missing = true;
+  if (writer.moves_files) {
+    options.log_bytes_max = 4 << 20;
+    options.replay_records_max = 64;
+  }
+  options.segment_bytes = 1 << 20;
+  options.max_memory_bytes = 32 << 20;
+  options.hot_tail_bytes = 1 << 20;
+  options.backend = writer.backend;
+  return options;
+}
+
+Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, uint64_t seed,
+                        const std::function<bool(const Report&)>& report) {
+  std::mt19937_64 random(seed);
+  CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, StoreOptionsOf(options)));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId model, store.RegisterModel(TinyModel()));
+  while (true) {
+    const uint64_t id = random() % kBranches;
+    CAIRN_ASSIGN_OR_RETURN(Branch branch, FindOrMake(store, model, id));
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t length, branch.length());
+    const uint64_t end = length + 1 + random() % 40;
+    const auto level = static_cast<Durability>(random() % 3);
+    CAIRN_RETURN_IF_ERROR(Append(branch, id, length, end, level));
+    if (level < options.claimed) continue;
+    if (!report({id, end})) return Status::Ok();
+    // Behind a report alone, so that it takes no more than two from what was reported.
+    if (random() % 16 == 0 && end > 4) {
+      CAIRN_RETURN_IF_ERROR(branch.Rewind(end - 2, options.claimed));
+    }
+    if (random() % 64 == 0) CAIRN_RETURN_IF_ERROR(store.Flush());
+  }
+}
+
+std::string CheckTokens(const StoreState& state) {
+  for (const auto& [name, branch] : state) {
+    const uint64_t id = static_cast<uint64_t>(name.second[1] - '0');
+    if (branch.tokens != TokensOf(id, 0, branch.tokens.size()))
+      return name.second + " has other tokens";
+  }
+  return "";
+}
+
+std::string CheckState(const StoreState& state, const Reports& acknowledged) {
+  for (const auto& [id, length] : acknowledged) {
+    const auto found = state.find({"", BranchName(id)});
+    const uint64_t real = found == state.end() ? 0 : found->second.tokens.size();
+    // A rewind by two that was not reported may have followed.
+    if (real + 2 < length) {
+      return BranchName(id) + " has " + std::to_string(real) + " tokens, " +
+             std::to_string(length) + " were acknowledged";
+    }
+  }
+  return CheckTokens(state);
+}
+
+std::string CheckStore(const std::string& path, const WriterOptions& options,
+                       const Reports& acknowledged) {
+  auto store = Store::Open(path, StoreOptionsOf(options));
+  if (!store.ok()) return "open: " + store.status().ToString();
+  const auto state = ReadStore(*store);  // Checks KV against tokens.
+  if (!state.ok()) return "read: " + state.status().ToString();
+  return CheckState(*state, acknowledged);
+}
+
+}  // namespace cairn::crash

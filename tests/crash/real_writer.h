@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes on while something is crashed on a real disk: a writer that appends for ever and tells
+// what was acknowledged, and the check that what was is there. Tokens follow from branch and
+// position, KV from the tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "cairn/options.h"
+#include "tests/crash/history.h"
+
+namespace cairn::crash {
+
+struct WriterOptions {
+  Backend backend = Backend::kAuto;
+  // What is taken for an acknowledgement, of appends that ask for any level.
+  Durability claimed = Durability::kPower;
+  // Files move faster than by default, for whoever follows.
+  bool moves_files = false;
+};
+Options StoreOptionsOf(const WriterOptions& options);
+
+// Acknowledged: the branch has so many tokens.
+struct Report {
+  uint64_t branch = 0;
+  uint64_t length = 0;
+};
+// By branch, the length that was reported last.
+using Reports = std::map<uint64_t, uint64_t>;
+
+// Opens or makes the store and appends to its branches until something fails, or `report` returns
+// false: what ended it; Ok for the latter.
+Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, uint64_t seed,
+                        const std::function<bool(const Report&)>& report);
+
+// What is wrong with what was read, if anything: other contents, or less than was acknowledged.
+std::string CheckTokens(const StoreState& state);
+std::string CheckState(const StoreState& state, const Reports& acknowledged);
+// Opens the store and reads all of it.
+std::string CheckStore(const std::string& path, const WriterOptions& options,
+                       const Reports& acknowledged);
+
+}  // namespace cairn::crash
