@@ -83,6 +83,13 @@ add_executable(cairn_crash_agent
 cairn_test_settings(cairn_crash_agent)
 target_link_libraries(cairn_crash_agent PRIVATE ${CAIRN_TEST_SUPPORT})
 
+# The long forms: tools/soak.
+file(GLOB crash_helpers CONFIGURE_DEPENDS tests/crash/*.cc)
+list(FILTER crash_helpers EXCLUDE REGEX "_test\\.cc$")
+add_executable(cairn_soak tests/soak/soak.cc tests/wal/crash_enumeration.cc ${crash_helpers})
+cairn_test_settings(cairn_soak)
+target_link_libraries(cairn_soak PRIVATE ${CAIRN_TEST_SUPPORT})
+
 add_subdirectory(tests/house)
 
 # fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for ten

@@ -56,6 +56,7 @@ class SpaceGrant {
   virtual Status Take(uint64_t bytes, Purpose purpose) = 0;
   virtual void TakeAnyway(uint64_t bytes) = 0;  // Of a file that is there already.
   virtual void Return(uint64_t bytes) = 0;
+  virtual uint64_t room(Purpose purpose) const = 0;  // What may still be taken.
   // The reserve is being used: what is free is to be returned, not kept.
   virtual bool IsShort() const = 0;
 };
@@ -195,6 +196,10 @@ class Log {
   // else does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded.
   // The caller must not hold an unpublished slot up to `sequence`: it could wait for itself.
   virtual Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) = 0;
+  // Records of so many bytes, data, one a group, are about to come one after the other. kNoSpace
+  // when one of them is bound to be refused, so that those before it are not written for nothing;
+  // Ok promises nothing. Never blocks.
+  virtual Status CheckRoom(std::span<const uint64_t> record_bytes) = 0;
   // Room was made: what was refused for want of it is tried again at once. Reserve is kBusy until
   // then. Never blocks.
   virtual void SpaceWasFreed() = 0;

@@ -50,6 +50,7 @@ class LogImpl final : public Log {
   void Request(uint64_t sequence, bool durable) override;
   Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) override;
   void SpaceWasFreed() override { pool_.TryAgain(); }
+  Status CheckRoom(std::span<const uint64_t> record_bytes) override;
   Status WaitForRoom(uint64_t deadline_ns) override;
   Status Flush(uint64_t deadline_ns) override;
   uint64_t last_reserved_sequence() const override { return last_reserved_.load(); }

@@ -149,6 +149,34 @@ Status LogImpl::CheckBallast() {
   return Status::Ok();
 }
 
+Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
+  Lock lock(mutex_);
+  // As long as the pool is at work nobody knows what there will be.
+  if (pool_.refusal().code() != StatusCode::kNoSpace) return Status::Ok();
+  uint64_t end = options_.segment_bytes, needed = 0;
+  if (forming_ != nullptr) {
+    end = AlignUp(forming_->end(), kBlock);
+  } else if (segment_ != nullptr) {
+    end = segment_->end;
+  }
+  for (const uint64_t bytes : record_bytes) {
+    if (AlignUp(end + sizeof(GroupHeader) + bytes, kBlock) > options_.segment_bytes) {
+      end = kFirstGroupOffset;
+      ++needed;
+    }
+    end = AlignUp(end + sizeof(GroupHeader) + bytes, kBlock);
+  }
+  uint64_t had = pool_.ready() - std::min(pool_.ready(), ballast_segments_);
+  if (options_.grant != nullptr)
+    had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
+  lock.unlock();
+  if (needed <= had) return Status::Ok();
+  pool_.Kick();
+  return Status(StatusCode::kNoSpace,
+                "no space for another log segment: " + std::to_string(needed) +
+                    " are needed, there is room for " + std::to_string(had));
+}
+
 LogImpl::Group* LogImpl::FreeGroup() {
   for (Group& group : groups_) {
     if (group.state == GroupState::kFree) return &group;

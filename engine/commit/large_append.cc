@@ -291,10 +291,20 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                       " bytes of KV; with this segment_bytes at most " +
                       std::to_string(part_bytes) + " fit a record");
   }
-  engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta);
+  std::vector<engine::DeltaWindow> windows;
+  std::vector<uint64_t> record_bytes;
+  for (engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta); !IsEmpty(rest);) {
+    windows.push_back(TakeWindow(model, delta, &rest, part_bytes));
+    record_bytes.push_back(engine::DeltaPayload(model, delta, windows.back(), {}).bytes());
+  }
+  // Parts that are followed by a refusal fill the log for nothing: whoever tries again and again
+  // would take what is being freed for it.
+  if (const Status full = log_->CheckRoom(record_bytes); !full.ok()) {
+    NoteRefused(full);
+    return full;
+  }
   Written written;
-  while (!IsEmpty(rest)) {
-    const engine::DeltaWindow window = TakeWindow(model, delta, &rest, part_bytes);
+  for (const engine::DeltaWindow& window : windows) {
     uint64_t sequence = 0;
     CAIRN_ASSIGN_OR_RETURN(engine::Part part, WritePart(model, delta, window, length, written.unit,
                                                         deadline_ns, ticket, &sequence));

@@ -85,8 +85,7 @@ class ByteLedger final : public wal::SpaceGrant {
     std::lock_guard lock(mutex_);
     return reserve_bytes_;
   }
-  // What may still be taken.
-  uint64_t room(wal::Purpose purpose) const {
+  uint64_t room(wal::Purpose purpose) const override {
     std::lock_guard lock(mutex_);
     return RoomLocked(purpose);
   }

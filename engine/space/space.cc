@@ -587,6 +587,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {
       CAIRN_RETURN_IF_ERROR(unless_full(RetireOldest(&retired)));
+      CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
       RunCheckpoints(Status::Ok());  // While others write this may go on for long.
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(retired)) return left;

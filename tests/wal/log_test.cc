@@ -67,6 +67,10 @@ class Grant final : public SpaceGrant {
     taken_ -= bytes;
   }
   bool IsShort() const override { return taken_ > limit_ - reserve_; }
+  uint64_t room(Purpose purpose) const override {
+    const uint64_t limit = purpose == Purpose::kData ? limit_ - reserve_ : limit_;
+    return limit - std::min(limit, taken_);
+  }
   uint64_t limit_;
   uint64_t reserve_ = 0;
   uint64_t taken_ = 0;
@@ -660,6 +664,31 @@ TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
   RunFor(50 * kMs);
   EXPECT_EQ(fill().code(), StatusCode::kNoSpace);
   EXPECT_GT(log().last_reserved_sequence(), before + 10);
+  fixture_.log.reset();  // Before its grant.
+}
+
+TEST_F(LogTest, WhatHasNoRoomAsAWholeIsToldBeforeAnyOfIt) {
+  const uint64_t segment = fixture_.options.segment_bytes;
+  Grant grant(4 * segment);
+  fixture_.options.grant = &grant;
+  fixture_.OpenLog();
+  const uint64_t one[] = {200'000}, two[] = {200'000, 200'000}, small[] = {100, 100};
+  EXPECT_TRUE(log().CheckRoom(two).ok());
+  Status full;
+  while (full.code() != StatusCode::kNoSpace) {
+    const auto sequence = TryAppend(20'000);
+    full = sequence.ok() ? Durable(*sequence) : sequence.status();
+    if (full.code() == StatusCode::kBusy) RunFor(kMs);
+  }
+  EXPECT_TRUE(log().CheckRoom(small).ok());  // Behind what is there.
+  EXPECT_EQ(log().CheckRoom(one).code(), StatusCode::kNoSpace);
+  grant.limit_ += segment;
+  EXPECT_TRUE(log().CheckRoom(one).ok());
+  const Status refused = log().CheckRoom(two);
+  EXPECT_EQ(refused.code(), StatusCode::kNoSpace);
+  EXPECT_NE(refused.ToString().find("2 are needed, there is room for 1"), std::string::npos);
+  grant.limit_ += segment;
+  EXPECT_TRUE(log().CheckRoom(two).ok());
   fixture_.log.reset();  // Before its grant.
 }
 
