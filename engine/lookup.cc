@@ -184,15 +184,19 @@ Result<uint64_t> StoreCore::DurableLength(BranchId id) {
 }
 
 Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
-  std::lock_guard lock(mutex_);
-  return tree_.Path(head);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  return tree_.Path(*head);
 }
 
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head head, CopyHead(id));
-  std::lock_guard lock(mutex_);
-  return tree_.Spans(head, begin, end);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  return tree_.Spans(*head, begin, end);
 }
 
 // What was written since this was called last counts as written now.

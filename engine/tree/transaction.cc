@@ -116,11 +116,11 @@ void Transaction::UseId(uint64_t id) {
 // Nothing is allocated from the first change on, nor when that is undone: what was there is kept.
 void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) {
   struct Before {
-    uint64_t node;
+    uint64_t node, version;
     std::vector<uint64_t> lengths;
     std::set<Ref>::node_type ref{};
   };
-  const auto before = std::make_shared<Before>(Before{head->node, head->lengths});
+  const auto before = std::make_shared<Before>(Before{head->node, head->version, head->lengths});
   std::set<Ref> made;
   made.insert({lengths[kTokenLane], Ref::kHead, head->id});
   tree_->Touch(head);
@@ -132,7 +132,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
     }
     moved.node = before->node;
     moved.lengths.swap(before->lengths);
-    ++moved.version;
+    moved.version = before->version;  // Nobody saw the other one.
     if (Node* const old = tree->MutableNode(moved.node); old != nullptr) {
       old->refs.insert(std::move(before->ref));
       ++old->users;

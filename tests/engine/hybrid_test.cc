@@ -50,10 +50,7 @@ class Chat {
   }
 
   void Note(uint64_t tokens, const RowsByGroup& rows) {
-    for (uint64_t i = 0; i < tokens; ++i) {
-      given.positions.push_back(
-          {.token = 0, .kv = std::vector<std::optional<uint64_t>>(spec_.groups.size())});
-    }
+    given.positions.resize(given.positions.size() + tokens);
     for (const auto& [group, range] : rows) {
       for (uint64_t i = 0; i < range.count; ++i) {
         given.positions[range.begin + i].kv[group] = kSeed;
@@ -509,7 +506,7 @@ TEST_P(HybridTest, EvictedAndFilledAgain) {
   EXPECT_EQ(held_bytes, store_.Metrics().missing_kv_bytes) << "gaps were nobody's bytes";
   EXPECT_EQ(0u, *chat.branch.RestorableLength());
   for (ModelPosition& position : chat.given.positions) {
-    position.kv.assign(model_.groups.size(), std::nullopt);
+    position.kv = {};
   }
   ASSERT_NO_FATAL_FAILURE(chat.Check());
   ASSERT_OK(more.branch.Drop());

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// As model_test.cc, with a million operations, and longer histories under every option set.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/model/histories.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint64_t kSeed = 4'000'000;
+constexpr uint64_t kOperations = 1'000'000;
+
+TEST(ModelSlowTest, AStoreShowsWhatTheModelShows) {
+  const HistoriesResult all = RunHistories(kSeed, kOperations, 4'000);
+  std::printf("%llu model operations\n", static_cast<unsigned long long>(all.operations));
+  RecordProperty("model_operations", std::to_string(all.operations));
+  EXPECT_GE(all.operations, kOperations);
+}
+
+TEST(ModelSlowTest, OptionsDoNotShow) {
+  uint64_t operations = 0;
+  for (uint64_t seed = kSeed; const Profile& profile : Profiles()) {
+    operations += RunEverywhere(seed++, profile, 1'000).operations;
+  }
+  std::printf("%llu model operations\n", static_cast<unsigned long long>(operations));
+  RecordProperty("model_operations", std::to_string(operations));
+  EXPECT_GE(operations, 150'000u);
+}
+
+}  // namespace
+}  // namespace cairn::testing
