@@ -48,6 +48,8 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     }
     auto found = joined_.find(id);
     const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
+    // Full, and the log had no room for it yet: the ordinary way says so.
+    if (waiting >= options_.delta_batch_tokens) return std::nullopt;
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
     if (options.expected_length.has_value() && *options.expected_length != length) {
       return Status(StatusCode::kConflict,
