@@ -6,6 +6,8 @@
 //
 // Progress goes to stderr. The last line of stdout is a JSON object: what was counted, and the
 // first promise that was broken, with the seed that shows it again. Exit status: 1 if one was.
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +19,7 @@
 #include "base/io/world.h"
 #include "tests/crash/kill_loop.h"
 #include "tests/crash/power_loss.h"
+#include "tests/model/histories.h"
 #include "tests/wal/crash_enumeration.h"
 
 namespace cairn {
@@ -69,8 +72,17 @@ std::string Kills(uint64_t seed, Counts* counts) {
   return result.violation;
 }
 
+// A generated history against the reference model; one that fails is shrunk and printed.
+std::string Model(uint64_t seed, Counts* counts) {
+  const testing::HistoriesResult result = testing::RunHistories(seed, 1, 400);
+  (*counts)["model_operations"] += result.operations;
+  (*counts)["model_histories"] += 1;
+  const bool failed = ::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed();
+  return failed ? "the model differs" : "";
+}
+
 const std::map<std::string, Run> kParts = {
-    {"crashes", Crashes}, {"log-crashes", LogCrashes}, {"kills", Kills}};
+    {"crashes", Crashes}, {"log-crashes", LogCrashes}, {"kills", Kills}, {"model", Model}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {
   using Clock = std::chrono::steady_clock;
