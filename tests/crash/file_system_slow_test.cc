@@ -5,18 +5,16 @@
 // store goes on when it is well again.
 // Method: ext4 and xfs behind loop devices. A child writes; the file system is shut down without
 // flushing its journal, which is what a power loss leaves of a disk without a cache; it is mounted
-// again and the store read. (Disks with a cache: tools/powercut.)
-#include <fcntl.h>
+// again and the store read. (Disks with a cache: tools/powercut.) And a file system of our own that
+// keeps only what was synced.
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <random>
 
 #include "base/io/world.h"
 #include "tests/crash/loop_mount.h"
+#include "tests/crash/lossy_mount.h"
 #include "tests/crash/real_writer.h"
 #include "tests/support/status.h"
 
@@ -50,29 +48,11 @@ class FileSystemSlow : public ::testing::TestWithParam<Case> {
     ASSERT_OK(mount_->Unmount());
     ASSERT_OK(mount_->Mount());
   }
-  // A child that writes until it fails, or is killed; what was acknowledged is added.
+  // What it acknowledged is added.
   void Crash(uint64_t seed, const std::function<void()>& crash, Reports* acknowledged) {
-    int reports[2];
-    ASSERT_EQ(0, pipe2(reports, O_CLOEXEC));
-    const pid_t child = fork();
-    if (child == 0) {
-      const Status ended = WriteUntilTheEnd(path(), writer(), seed, [&](const Report& report) {
-        return write(reports[1], &report, sizeof report) == sizeof report;
-      });
-      _exit(ended.ok() ? 0 : 3);
-    }
-    close(reports[1]);
-    pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
-    poll(&ready, 1, 20000);
-    crash();
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    Report report{};
-    while (read(reports[0], &report, sizeof report) == sizeof report) {
-      (*acknowledged)[report.branch] = report.length;
-      ++reported_;
-    }
-    close(reports[0]);
+    const CrashedWriter child = CrashAWriter(path(), writer(), seed, crash);
+    for (const auto& [branch, length] : child.acknowledged) (*acknowledged)[branch] = length;
+    reported_ += child.reports;
   }
 
   static constexpr uint64_t kBytes = 320 << 20;  // xfs makes none below 300 MB.
@@ -173,6 +153,46 @@ INSTANTIATE_TEST_SUITE_P(Every, FileSystemSlow,
                                            Case{"xfs", Backend::kUring},
                                            Case{"xfs", Backend::kThreads}),
                          NameOf);
+
+// Crashes of one store after the other; the first thing that is wrong.
+std::string CrashWhatIsNotSynced(const WriterOptions& writer, int rounds, uint64_t* reported) {
+  auto mount = LossyMount::Make();
+  if (!mount.ok()) return "not mounted: " + mount.status().ToString();
+  std::mt19937_64 random(43);
+  const std::string path = mount->path() + "/store";
+  for (int round = 0; round < rounds; ++round) {
+    const CrashedWriter child = CrashAWriter(path, writer, random(), [&] {
+      usleep(static_cast<useconds_t>(random() % 100'000));
+      mount->CutPower();
+      usleep(1000);
+    });
+    mount->PowerOn();
+    *reported += child.reports;
+    const std::string wrong = CheckStore(path, writer, child.acknowledged);
+    if (!wrong.empty()) return "round " + std::to_string(round) + ": " + wrong;
+  }
+  return "";
+}
+
+TEST(LossyFileSystemSlow, WhatIsAcknowledgedWasSynced) {
+  for (const Backend backend : {Backend::kThreads, Backend::kUring}) {
+    if (backend == Backend::kUring && !io::MakeRealWorld(io::IoBackend::kUring).ok()) continue;
+    uint64_t reported = 0;
+    const std::string wrong = CrashWhatIsNotSynced({.backend = backend}, 25, &reported);
+    if (wrong.starts_with("not mounted")) GTEST_SKIP() << wrong;
+    EXPECT_EQ("", wrong);
+    EXPECT_GT(reported, 100u);
+  }
+}
+
+// That the writes of a process were synced is not so, and found out.
+TEST(LossyFileSystemSlow, ClaimingThatAllIsSyncedIsFoundOut) {
+  uint64_t reported = 0;
+  const std::string wrong = CrashWhatIsNotSynced(
+      {.backend = Backend::kThreads, .claimed = Durability::kProcess}, 200, &reported);
+  if (wrong.starts_with("not mounted")) GTEST_SKIP() << wrong;
+  EXPECT_NE(std::string::npos, wrong.find("were acknowledged")) << wrong;
+}
 
 }  // namespace
 }  // namespace cairn::crash

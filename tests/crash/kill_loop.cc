@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/crash/kill_loop.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -76,51 +71,28 @@ KillResult RunKillLoop(const KillOptions& options) {
   if (mkdtemp(pattern) == nullptr) return {.violation = "no temporary directory"};
   const std::string path = std::string(pattern) + "/store";
   for (uint32_t round = 0; round < options.kills && result.violation.empty(); ++round) {
-    int reports[2];
-    if (pipe2(reports, O_CLOEXEC) != 0) return {.violation = "no pipe"};
     const uint64_t child_seed = random();
-    const pid_t child = fork();
-    if (child == 0) {
-      const Status ended =
-          WriteUntilTheEnd(path, WriterOf(options), child_seed, [&](const Report& report) {
-            return write(reports[1], &report, sizeof report) == sizeof report;
-          });
-      (void)fprintf(stderr, "%s\n", ended.ToString().c_str());
-      _exit(3);
-    }
-    close(reports[1]);
-    // The first report shows that it runs; then it has a random while to live.
-    pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
-    poll(&ready, 1, 20000);
     Follower follower(path, options);
-    if (options.follow) {
+    const CrashedWriter child = CrashAWriter(path, WriterOf(options), child_seed, [&] {
+      // It has a random while to live.
+      if (!options.follow) {
+        usleep(static_cast<useconds_t>(random() % 30000));
+        return;
+      }
       const auto until =
           std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 300000);
       while (result.violation.empty() && std::chrono::steady_clock::now() < until) {
         result.violation = follower.Look(&result.followed);
       }
-    } else {
-      usleep(static_cast<useconds_t>(random() % 30000));
-    }
-    kill(child, SIGKILL);
-    int ended = 0;
-    waitpid(child, &ended, 0);
-    if (!WIFSIGNALED(ended)) {
-      result.violation = "the child ended by itself";
-    }
-    Reports acknowledged;
-    Report report{};
-    while (read(reports[0], &report, sizeof report) == sizeof report) {
-      acknowledged[report.branch] = report.length;
-      ++result.acknowledged;
-    }
-    close(reports[0]);
+    });
+    if (!child.was_killed) result.violation = "the child ended by itself";
+    result.acknowledged += child.reports;
     ++result.kills;
     if (result.violation.empty() && options.follow) {
-      result.violation = follower.LookAtLast(acknowledged);
+      result.violation = follower.LookAtLast(child.acknowledged);
     }
     if (result.violation.empty())
-      result.violation = CheckStore(path, WriterOf(options), acknowledged);
+      result.violation = CheckStore(path, WriterOf(options), child.acknowledged);
     if (!result.violation.empty()) {
       result.violation = "seed " + std::to_string(options.seed) + ", kill " +
                          std::to_string(round) + ": " + result.violation;

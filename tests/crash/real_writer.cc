@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/crash/real_writer.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <random>
 #include <vector>
 
@@ -77,6 +83,35 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
     }
     if (random() % 64 == 0) CAIRN_RETURN_IF_ERROR(store.Flush());
   }
+}
+
+CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
+                           const std::function<void()>& crash) {
+  CrashedWriter result;
+  int reports[2];
+  CAIRN_CHECK(pipe2(reports, O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)WriteUntilTheEnd(path, options, seed, [&](const Report& report) {
+      return write(reports[1], &report, sizeof report) == sizeof report;
+    });
+    _exit(3);
+  }
+  close(reports[1]);
+  pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
+  poll(&ready, 1, 20000);
+  crash();
+  kill(child, SIGKILL);
+  int ended = 0;
+  waitpid(child, &ended, 0);
+  result.was_killed = WIFSIGNALED(ended);
+  Report report{};
+  while (read(reports[0], &report, sizeof report) == sizeof report) {
+    result.acknowledged[report.branch] = report.length;
+    ++result.reports;
+  }
+  close(reports[0]);
+  return result;
 }
 
 std::string CheckTokens(const StoreState& state) {

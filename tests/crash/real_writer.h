@@ -37,6 +37,16 @@ using Reports = std::map<uint64_t, uint64_t>;
 Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, uint64_t seed,
                         const std::function<bool(const Report&)>& report);
 
+// A child process that writes. `crash` is called when it has acknowledged something; then it is
+// killed, if it has not ended by itself.
+struct CrashedWriter {
+  Reports acknowledged;
+  uint64_t reports = 0;
+  bool was_killed = false;
+};
+CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
+                           const std::function<void()>& crash);
+
 // What is wrong with what was read, if anything: other contents, or less than was acknowledged.
 std::string CheckTokens(const StoreState& state);
 std::string CheckState(const StoreState& state, const Reports& acknowledged);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file system in the memory of a process of its own, mounted through FUSE, that keeps after a
+// power cut what was synced and nothing else: of a file what fsync, fdatasync or a write with
+// O_DSYNC covered, of a directory the names that were there when it was synced.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "cairn/status.h"
+
+namespace cairn::crash {
+
+class LossyMount {
+ public:
+  // kInvalidState with the reason where this may not be done.
+  static Result<LossyMount> Make();
+  LossyMount(LossyMount&& other) noexcept;
+  LossyMount& operator=(LossyMount&&) = delete;
+  ~LossyMount();
+
+  const std::string& path() const { return path_; }
+  // From here on every call fails with EIO.
+  void CutPower();
+  // REQUIRES: whoever had something open there has ended.
+  void PowerOn();
+
+ private:
+  LossyMount(std::string path, pid_t daemon) : path_(std::move(path)), daemon_(daemon) {}
+
+  std::string path_;  // Empty: moved from.
+  pid_t daemon_;
+};
+
+}  // namespace cairn::crash
