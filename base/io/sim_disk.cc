@@ -80,7 +80,7 @@ std::optional<SimFault> SimDisk::Announce(SimOp op, const std::string& path, uin
     std::snprintf(text, sizeof(text), " hash %016llx at %llu ns",
                   static_cast<unsigned long long>(Hash(bytes)),
                   static_cast<unsigned long long>(scheduler_ ? scheduler_->MonotonicNs() : 0));
-    trace_.push_back(operation.ToString() + text);
+    trace_.push_back("#" + std::to_string(operation.index) + " " + operation.ToString() + text);
   }
   for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
     const bool due =
@@ -104,9 +104,15 @@ int SimDisk::AnnounceWhole(SimOp op, const std::string& path, uint64_t length) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto fault = Announce(op, path, 0, length, {});
     error = fault ? fault->error : 0;
+    if (error != 0) TraceOutcome(error);
     if (error != EINTR && error != EAGAIN) break;
   }
   return error;
+}
+
+void SimDisk::TraceOutcome(int error, uint64_t transferred) {
+  if (!tracing_) return;
+  trace_.back() += ": " + (error != 0 ? DescribeErrno(error) : std::to_string(transferred));
 }
 
 uint64_t SimDisk::Draw(const SimLatency& latency) {
@@ -142,7 +148,7 @@ void SimDisk::ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending
 Status SimDisk::Resize(const std::string& path, SimInode& inode, SimOp op, uint64_t bytes) {
   int error = AnnounceWhole(op, path, bytes);
   const bool allocates = op == SimOp::kAllocate;
-  if (error == 0 && allocates && !HasRoom(inode, 0, bytes)) error = ENOSPC;
+  if (error == 0 && allocates && !HasRoom(inode, 0, bytes)) TraceOutcome(error = ENOSPC);
   if (error != 0) return OsError(error, SimOpName(op), path, 0, bytes);
   CAIRN_CHECK(inode.Update([&](CowBytes& content) {
     return allocates ? content.Allocate(bytes) : content.Resize(bytes);
