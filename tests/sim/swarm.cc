@@ -17,7 +17,8 @@ namespace cairn::sim {
 namespace {
 
 constexpr uint64_t kHangNs = 3'600'000'000'000;  // Virtual time of a life that hangs.
-constexpr int kOpenings = 3;                     // Tried on a disk that may fail.
+constexpr uint64_t kLivesMax = 30;
+constexpr int kOpenings = 3;  // Tried on a disk that may fail.
 
 bool IsCorruption(const Status& status) {
   return status.code() == StatusCode::kCorruption ||
@@ -42,7 +43,7 @@ class Swarm {
 
   SwarmResult Run() {
     Furnish();
-    while (Goes() && result_.operations < options_.operations) Live();
+    while (Goes() && result_.operations < options_.operations && result_.lives < kLivesMax) Live();
     if (Goes()) End();
     Leave();
     result_.strikes = faults_.strikes();
@@ -100,7 +101,8 @@ class Swarm {
     auto scheduler = std::make_shared<io::SimScheduler>(random_.Next());
     auto moved =
         killed ? disk->KillClone(scheduler.get())
-               : disk->CrashClone({.seed = random_.Next(), .lost = 0, .torn = 0}, scheduler.get());
+               : disk->CrashClone({.seed = random_.Next(), .lost = 0, .torn = 0, .kept_mask = {}},
+                                  scheduler.get());
     disk.reset();
     machine_.disk.reset();
     machine_ = {.scheduler = std::move(scheduler), .disk = std::move(moved)};
@@ -141,7 +143,8 @@ class Swarm {
     ++result_.lives;
     crash_at_ = UINT64_MAX;
     if (config_.has(Feature::kPowerLoss) || config_.has(Feature::kKill)) {
-      crash_at_ = machine_.disk->operations() + random_.Below(config_.crash_after_operations);
+      // Often while the store is being opened, and often much later.
+      crash_at_ = machine_.disk->operations() + random_.Below(uint64_t{8} << random_.Below(9));
     }
     bool closed = false;
     {

@@ -115,7 +115,7 @@ class SwarmClients {
   void Read(Client& client);
   void ReadAsync(Client& client);
   void Tidy(Client& client);
-  void Copy(Client& client);
+  void Copy();
 
   std::optional<size_t> Pick(Client& client);     // One that the client may change.
   std::optional<size_t> PickAny(Client& client);  // Anybody's that is not being changed.

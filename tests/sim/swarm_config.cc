@@ -75,7 +75,6 @@ SwarmConfig::SwarmConfig(uint64_t seed) {
   if (has(Feature::kCap)) features[static_cast<size_t>(Feature::kMixed)] = false;
   clients = 1 + static_cast<uint32_t>(random.Below(6));
   life_operations_max = OneOf(random, {10U, 40U, 100U});
-  crash_after_operations = OneOf(random, {20U, 200U, 1000U});
   const uint64_t speed = OneOf(random, {0U, 1U, 20U});
   disk = {.read{10'000 * speed, 100'000 * speed},
           .write{5'000 * speed, 50'000 * speed},

@@ -62,8 +62,7 @@ struct SwarmConfig {
   std::array<bool, kFeatures> features{};
   std::array<uint32_t, kFeatures> one_in{};  // Operations of the disk that it strikes.
   uint32_t clients = 1;
-  uint64_t life_operations_max = 0;     // Of clients, between two openings.
-  uint64_t crash_after_operations = 0;  // Of the disk, at most, where there are crashes.
+  uint64_t life_operations_max = 0;  // Of clients, between two openings.
   io::SimDiskOptions disk{};
   Options options{};
 };
