@@ -53,7 +53,7 @@ size_t KnownBranches::Add(uint32_t owner, const std::string& ns) {
   KnownBranch branch;
   branch.owner = owner;
   branch.ns = ns;
-  branch.versions.push_back({.state = nullptr, .name = {}, .end = 0});
+  branch.versions.push_back({.state = nullptr, .name = {}, .applied = 0, .end = 0});
   branches_.push_back(std::move(branch));
   return branches_.size() - 1;
 }
@@ -61,7 +61,7 @@ size_t KnownBranches::Add(uint32_t owner, const std::string& ns) {
 void KnownBranches::Acknowledge(uint64_t time, Durability level) {
   for (KnownBranch& branch : branches_) {
     for (Version& version : branch.versions) {
-      if (version.end > time) continue;
+      if (version.applied > time) continue;
       version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
     }
   }
@@ -207,6 +207,7 @@ std::string KnownBranches::Adopt(const FoundBranches& found, Durability level, b
     for (Version& version : branch.versions) {
       version.open = false;
       if (version.end == Version::kNever) version.end = Tick();
+      version.applied = std::min(version.applied, version.end);
       if (level == Durability::kPower && !lied) {
         version.acknowledged = static_cast<int>(Durability::kPower);
       }

@@ -25,10 +25,12 @@ struct Version {
   std::shared_ptr<const BranchState> state;  // Null: the branch was not there, or no more.
   std::string name;
   uint64_t operation = 0;  // Versions of one operation are all there or none.
-  uint64_t begin = 0, end = kNever;
-  bool open = false;      // It is not known whether it was made.
-  bool loses_kv = false;  // Made by a fork or rewind, which may keep less KV than is there.
-  int acknowledged = -1;  // The highest Durability.
+  uint64_t begin = 0;
+  uint64_t applied = kNever;  // From then on everybody saw it, ...
+  uint64_t end = kNever;      // ...and from then on it has a place in the order of changes.
+  bool open = false;          // It is not known whether it was made.
+  bool loses_kv = false;      // Made by a fork or rewind, which may keep less KV than is there.
+  int acknowledged = -1;      // The highest Durability.
 };
 
 struct KnownBranch {
@@ -62,7 +64,7 @@ class KnownBranches {
   size_t Add(uint32_t owner, const std::string& ns);
   void NoteName(const BranchName& name, size_t index) { names_[name] = index; }
 
-  // Everything that was made before `time` is durable.
+  // Everything that was applied before `time` is safe so far.
   void Acknowledge(uint64_t time, Durability level);
 
   // Whether these may be found when everything acknowledged at `level` survived; what is wrong with

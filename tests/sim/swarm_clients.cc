@@ -67,6 +67,8 @@ bool SwarmClients::Tell(const Status& status, const std::string& who) {
     case StatusCode::kInvalidState: may = closing_; break;
     case StatusCode::kIoError: may = config_.has_errors(); break;
     case StatusCode::kNoSpace: may = config_.has_small_room(); break;
+    // What was not written yet when the log failed is gone.
+    case StatusCode::kNotFound: may = store_ != nullptr && IsPoisoned(); break;
     case StatusCode::kEvicted: may = config_.has(Feature::kCap); break;
     case StatusCode::kCorruption:
     case StatusCode::kUnsupportedFormat: may = faults_.lied() && !options_.hides_lies; break;
@@ -77,13 +79,14 @@ bool SwarmClients::Tell(const Status& status, const std::string& who) {
   return may;
 }
 
-void SwarmClients::Work(Store* store, const io::World& world, uint64_t operations,
-                        bool closes_in_the_midst) {
+std::optional<Status> SwarmClients::Work(Store* store, const io::World& world, uint64_t operations,
+                                         bool closes_in_the_midst) {
   store_ = store;
   world_ = world;
   left_ = operations;
   closing_ = false;
   working_ = 0;
+  std::optional<Status> closed;
   {
     std::vector<std::unique_ptr<io::Thread>> threads;
     for (Client& client : clients_) {
@@ -102,10 +105,11 @@ void SwarmClients::Work(Store* store, const io::World& world, uint64_t operation
     if (closes_in_the_midst) {
       while (working_ != 0 && left_ > operations / 2) world_.scheduler->Sleep(100'000);
       closing_ = true;
-      static_cast<void>(store_->Close());
+      closed = store_->Close();
     }
   }
   store_ = nullptr;
+  return closed;
 }
 
 void SwarmClients::Body(Client& client) {
@@ -207,7 +211,7 @@ void SwarmClients::Make(const Change& change, bool acknowledged) {
   for (const size_t index : change.branches) {
     Version& version = known_[index].versions.back();
     version.open = false;
-    version.end = end;
+    version.applied = version.end = end;
     if (!acknowledged) continue;
     const Durability level = change.level >= options_.claimed ? Durability::kPower : change.level;
     version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
@@ -253,23 +257,40 @@ bool SwarmClients::End(Client& client, const Change& change, const Status& statu
   return false;
 }
 
+void SwarmClients::AddPending(Client& client, const Change& change, Ticket ticket) {
+  const size_t index = change.branches.front();
+  Version& version = known_[index].versions.back();
+  version.applied = known_.Tick();
+  // What is to be joined with others has no place in the log yet, and may be refused one.
+  version.open = config_.options.delta_batch_tokens > 1;
+  if (!version.open) version.end = version.applied;
+  client.pending.push_back(
+      {std::move(ticket), index, known_[index].versions.size() - 1, change.level});
+}
+
 void SwarmClients::Settle(Client& client) {
-  for (Pending& pending : client.pending) {
+  for (Pending& pending : std::exchange(client.pending, {})) {
     const Status status = pending.ticket.Wait();
+    auto& versions = known_[pending.branch].versions;
+    if (pending.version >= versions.size()) continue;  // Refused together with one before it.
+    Version& version = versions[pending.version];
     Tell(status, "a ticket");
-    if (!status.ok()) {
-      if (status.code() == StatusCode::kBusy || status.code() == StatusCode::kNoSpace) {
-        Violation("a ticket of what was applied ended so: " + status.ToString());
-      }
+    if (status.ok()) {
+      if (version.end == Version::kNever) version.end = known_.Tick();
+      version.open = false;
+      const Durability level =
+          pending.level >= options_.claimed ? Durability::kPower : pending.level;
+      version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
       continue;
     }
-    auto& versions = known_[pending.branch].versions;
-    if (pending.version >= versions.size()) continue;
-    const Durability level = pending.level >= options_.claimed ? Durability::kPower : pending.level;
-    Version& version = versions[pending.version];
-    version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
+    if (status.code() == StatusCode::kUnknownOutcome || status.code() == StatusCode::kPoisoned) {
+      client.over = true;
+    } else if (!version.open) {
+      Violation("a ticket of what was applied ended so: " + status.ToString());
+    } else {
+      versions.resize(pending.version);
+    }
   }
-  client.pending.clear();
 }
 
 KvMemory SwarmClients::Grow(Client& client, BranchState* state, uint64_t count, bool samples) {
@@ -349,8 +370,8 @@ void SwarmClients::Append(Client& client, size_t index) {
   } else if (!ticket->released() || random.Below(2) == 0 || options.timeout_ns != UINT64_MAX) {
     End(client, change, ticket->Wait(), "append");
   } else {
-    Make(change, false);
-    client.pending.push_back({std::move(*ticket), index, known_[index].versions.size() - 1, level});
+    AddPending(client, change, std::move(*ticket));
+    if (config_.options.delta_batch_tokens > 1) Settle(client);
   }
 }
 
@@ -371,12 +392,12 @@ void SwarmClients::AppendMany(Client& client, size_t index) {
                               : Result<Ticket>(handle.status());
     if (!ticket.ok()) {
       End(client, change, ticket.status(), "joined append");
-      return;
+      break;
     }
-    Make(change, false);
-    client.pending.push_back({std::move(*ticket), index, known_[index].versions.size() - 1, level});
-    if (stop_ || known_[index].holders != 0) return;
+    AddPending(client, change, std::move(*ticket));
+    if (stop_ || known_[index].holders != 0) break;
   }
+  if (config_.options.delta_batch_tokens > 1) Settle(client);
 }
 
 // Staged layer by layer; of what was staged some is appended, or nothing.

@@ -44,8 +44,10 @@ class SwarmClients {
     }
   }
 
-  // Works until `operations` were done or Stop was called, or, half way through, the store closed.
-  void Work(Store* store, const io::World& world, uint64_t operations, bool closes_in_the_midst);
+  // Works until `operations` were done or Stop was called, or half way through closes the store;
+  // then how that went.
+  std::optional<Status> Work(Store* store, const io::World& world, uint64_t operations,
+                             bool closes_in_the_midst);
   void Stop() { stop_ = true; }
   // The store is gone, and its tickets are with it.
   void EndLife() {
@@ -138,6 +140,8 @@ class SwarmClients {
   void Make(const Change& change, bool acknowledged);
   void Unmake(const Change& change);
   void AdoptKv(size_t index, const Result<Branch>& branch);
+  // Applied, and not known to be safe yet.
+  void AddPending(Client& client, const Change& change, Ticket ticket);
   void Settle(Client& client);
 
   const SwarmConfig& config_;
