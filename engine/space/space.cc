@@ -112,6 +112,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
+  CAIRN_RETURN_IF_ERROR(engine::RemoveOldManifests(*world_.files, path_, manifest_.number));
   index_ = tree_.index();
   dumped_sequence_ = manifest_.index_sequence;
   std::vector<uint64_t> live;

@@ -131,8 +131,12 @@ std::string KnownBranches::Match(const FoundBranches& found, const std::vector<s
 // operation all is there or none.
 std::string KnownBranches::CheckOrder(const std::vector<Range>& ranges) const {
   uint64_t newest = 0;
+  size_t newest_branch = 0;
   for (size_t i = 0; i < branches_.size(); ++i) {
-    newest = std::max(newest, branches_[i].versions[ranges[i].first].begin);
+    const Version& found = branches_[i].versions[ranges[i].first];
+    if (found.begin <= newest) continue;
+    newest = found.begin;
+    newest_branch = i;
   }
   std::map<uint64_t, int> fates;
   for (size_t i = 0; i < branches_.size(); ++i) {
@@ -140,8 +144,9 @@ std::string KnownBranches::CheckOrder(const std::vector<Range>& ranges) const {
     for (size_t v = 1; v < versions.size(); ++v) {
       const int fate = v <= ranges[i].first ? kKept : v > ranges[i].last ? kLost : kMaybe;
       if (fate == kLost && versions[v].end < newest) {
-        return "a change is lost, and one that began when it was over is there" +
-               Describe(branches_[i], ranges[i].last);
+        const size_t other = newest_branch;
+        return "a change is lost" + Describe(branches_[i], ranges[i].last) +
+               "; a later one is there" + Describe(branches_[other], ranges[other].first);
       }
       if (fate == kMaybe) continue;
       const auto [other, first] = fates.emplace(versions[v].operation, fate);

@@ -120,7 +120,7 @@ class Swarm {
     struck_->known = clients_.known();
     // What a sync lost can be read as long as nothing takes its pages; here they are gone at once.
     struck_->killed = kill && !faults_.lost_sync();
-    struck_->survived = struck_->killed ? Durability::kProcess : Durability::kPower;
+    struck_->survived = Survives(struck_->killed);
     if (struck_->killed) {
       ++result_.kills;
       struck_->disk = disk.KillClone();
@@ -139,8 +139,15 @@ class Swarm {
     clients_.Stop();
   }
 
+  // What of the promises holds, those of the lives before included of which nobody saw the end.
+  Durability Survives(bool killed) const {
+    return killed && (judged_ || survived_ == Durability::kProcess) ? Durability::kProcess
+                                                                    : Durability::kPower;
+  }
+
   void Live() {
     ++result_.lives;
+    judged_ = false;
     crash_at_ = UINT64_MAX;
     if (config_.has(Feature::kPowerLoss) || config_.has(Feature::kKill)) {
       // Often while the store is being opened, and often much later.
@@ -174,7 +181,7 @@ class Swarm {
       survived_ = Durability::kPower;
     } else if (Goes()) {
       const bool lost = faults_.lost_sync();
-      survived_ = lost ? Durability::kPower : Durability::kProcess;
+      survived_ = Survives(!lost);
       MoveTo(
           lost ? machine_.disk->CrashClone(io::CrashChoice::KeepAll()) : machine_.disk->KillClone(),
           !lost);
@@ -255,6 +262,7 @@ class Swarm {
     }
     const std::string wrong = clients_.known().Adopt(*found, survived_, IsLied());
     if (!wrong.empty()) Violation("opened, " + wrong);
+    judged_ = true;
     return wrong.empty();
   }
 
@@ -311,6 +319,9 @@ class Swarm {
                 std::to_string(metrics.log_spare_segments) + " spare ones";
       }
       uint64_t bytes = 0;
+      if (getenv("DBG"))
+        for (const std::string& file : machine_.disk->Files())
+          fprintf(stderr, "%s %lu\n", file.c_str(), machine_.disk->Info(file)->allocated_bytes);
       for (const std::string& file : machine_.disk->Files()) {
         if (file.starts_with("store/")) bytes += machine_.disk->Info(file)->allocated_bytes;
       }
@@ -335,7 +346,8 @@ class Swarm {
   std::optional<Struck> struck_;
   uint64_t crash_at_ = UINT64_MAX;  // The number of the operation.
   Durability survived_ = Durability::kPower;
-  bool made_ = false;  // The store was opened once.
+  bool made_ = false;    // The store was opened once.
+  bool judged_ = false;  // In this life, what is there was compared with what may be.
   bool over_ = false;
 };
 

@@ -394,7 +394,11 @@ void SwarmClients::AppendMany(Client& client, size_t index) {
       End(client, change, ticket.status(), "joined append");
       break;
     }
-    AddPending(client, change, std::move(*ticket));
+    if (!ticket->released()) {
+      if (!End(client, change, ticket->Wait(), "borrowed append")) break;
+    } else {
+      AddPending(client, change, std::move(*ticket));
+    }
     if (stop_ || known_[index].holders != 0) break;
   }
   if (config_.options.delta_batch_tokens > 1) Settle(client);
