@@ -17,7 +17,7 @@ namespace cairn::sim {
 namespace {
 
 constexpr uint64_t kHangNs = 3'600'000'000'000;  // Virtual time of a life that hangs.
-constexpr uint64_t kLivesMax = 30;
+constexpr uint64_t kLivesMax = 40;
 constexpr int kOpenings = 3;  // Tried on a disk that may fail.
 
 bool IsCorruption(const Status& status) {

@@ -17,7 +17,7 @@ namespace cairn::sim {
 
 struct SwarmOptions {
   uint64_t seed = 1;
-  uint64_t operations = 150;  // Of all clients.
+  uint64_t operations = 400;  // Of all clients.
   // Canaries, each of which the check must find: a disk that does not sync, a weaker level that is
   // taken for kPower, and lies that the check is not told of.
   bool drop_syncs = false;
