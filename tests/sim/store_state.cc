@@ -173,6 +173,7 @@ Status ReadKv(const Branch& branch, const BranchInfo& info, const BranchState& s
   if (state.mixed) {
     CAIRN_ASSIGN_OR_RETURN(length, branch.RestorableLength());
     request.end = length;
+    if (length > state.tokens.size()) return WrongContent("more KV than tokens", info);
   }
   KvMemory kv(state.model(), 0, length);
   request.into = kv.view();
