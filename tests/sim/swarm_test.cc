@@ -23,6 +23,12 @@ TEST(Swarm, EverySeedKeepsItsPromisesAndRepeatsItself) {
   EXPECT_GT(all.reads, 0U);
 }
 
+// A Fill that was not waited for; checkpoints that named tables of an index ahead of what they said
+// was in it, so that the store did not open.
+TEST(Swarm, SeedsThatOnceFoundABrokenPromise) {
+  for (const uint64_t seed : {94, 112, 5122, 955690800}) RunSeedsTwice(seed, 1);
+}
+
 // Whether some of these seeds finds a broken promise.
 std::string WhatIsFoundOut(SwarmOptions options, uint64_t seeds) {
   std::string violation;
