@@ -76,11 +76,12 @@ std::optional<SimFault> SimDisk::Announce(SimOp op, const std::string& path, uin
     if (hook_) hook_(operation);
   }
   if (tracing_) {
-    char text[64];
-    std::snprintf(text, sizeof(text), " hash %016llx at %llu ns",
+    char text[96];
+    std::snprintf(text, sizeof(text), " hash %016llx at %llu ns as operation %llu",
                   static_cast<unsigned long long>(Hash(bytes)),
-                  static_cast<unsigned long long>(scheduler_ ? scheduler_->MonotonicNs() : 0));
-    trace_.push_back("#" + std::to_string(operation.index) + " " + operation.ToString() + text);
+                  static_cast<unsigned long long>(scheduler_ ? scheduler_->MonotonicNs() : 0),
+                  static_cast<unsigned long long>(operation.index));
+    trace_.push_back(operation.ToString() + text);
   }
   for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
     const bool due =

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -249,13 +250,19 @@ class PowerLoss {
     auto& disk = *std::const_pointer_cast<io::SimDisk>(
         std::static_pointer_cast<const io::SimDisk>(options.world->files));
     std::string change;
+    std::map<std::string, std::vector<std::byte>> before;  // Of what is written to.
     disk.set_on_operation([&](const io::SimOperation& operation) {
       const auto is = [&](const char* what) {
         return operation.path.find(what) != std::string::npos;
       };
       if (is("/HINT") || is("/MANIFEST-") || is("/spare-")) return;
       if (operation.op == io::SimOp::kSync || operation.op == io::SimOp::kSyncDirectory) return;
-      if (change.empty()) change = operation.ToString();
+      const bool writes =
+          operation.op == io::SimOp::kWrite || operation.op == io::SimOp::kDurableWrite;
+      if (writes && !before.contains(operation.path)) {
+        before[operation.path] = *disk.ReadRaw(operation.path);
+      }
+      if (!writes && change.empty()) change = operation.ToString();
     });
     {
       auto store = Store::Open("store", options);
@@ -264,6 +271,10 @@ class PowerLoss {
       if (!status.ok()) change = status.ToString();
     }
     disk.set_on_operation(nullptr);
+    for (const auto& [path, bytes] : before) {
+      const auto after = disk.ReadRaw(path);
+      if (!after.ok() || *after != bytes) change = "other bytes in " + path;
+    }
     return change;
   }
 

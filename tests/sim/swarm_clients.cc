@@ -648,7 +648,7 @@ void SwarmClients::Read(Client& client) {
   BranchInfo info;
   auto state = read(&info);
   // The log may have failed meanwhile; then the first half is of before and the other of after.
-  if (!poisoned && IsPoisoned()) {
+  if (IsPoisoned() && (!poisoned || IsWrongContent(state.status()))) {
     world_.scheduler->Sleep(100'000'000);
     state = read(&info);
   }
