@@ -7,6 +7,7 @@
 # `ctest -L` takes a regular expression, so `-L quick` and `-L serial` both find quick-serial.
 # In ctest a test is called <area>.<Suite>.<Name>. Other .cc files of the folder are linked into each
 # of its programs; those of tests/support, tests/sim and tests/model into every program.
+# Tests that draw begin at a seed that follows from the commit (tests/support/test_seed.h).
 # CAIRN_SOURCE_DIR names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
 
 enable_testing()
@@ -29,6 +30,17 @@ function(cairn_link_fuse target)
     target_link_libraries(${target} PRIVATE PkgConfig::FUSE3)
   endif()
 endfunction()
+
+# The commit, as a number; configured anew when another one is checked out.
+execute_process(COMMAND git rev-parse --short=15 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(commit MATCHES "^[0-9a-f]+$")
+  set_source_files_properties(tests/support/test_seed.cc
+                              PROPERTIES COMPILE_DEFINITIONS CAIRN_COMMIT=0x${commit})
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
+  endif()
+endif()
 
 set(CAIRN_TEST_SUPPORT)
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cc tests/sim/*.cc tests/model/*.cc)

@@ -347,6 +347,7 @@ class StoreCore final : public wal::LogObserver,
   Status DumpTree();
   Status ApplyTree(engine::Manifest* checkpoint);
   Status WriteDump();
+  Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
   Status RetireOldest(bool* retired);
@@ -502,6 +503,10 @@ class StoreCore final : public wal::LogObserver,
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
   bool dumping_ = false, merging_ = false;
+  // What a checkpoint is to say of dumps that none names yet, by their sequence; and the newest of
+  // them that is in tables of the index.
+  std::map<uint64_t, engine::Manifest> dumps_;
+  uint64_t flushed_dump_ = 0;
   bool held_ = false;            // By readers, some of what the round would have given back.
   uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.

@@ -188,6 +188,54 @@ void SimDisk::Crash::FillFile(const SimInode& inode, SimInode& copy) const {
   });
 }
 
+// Copies everything, what is not durable included.
+class SimDisk::Kill {
+ public:
+  explicit Kill(SimDisk& clone) : clone_(clone) {}
+
+  std::shared_ptr<SimInode> Copy(const SimInode& inode) {
+    auto& copy = copies_[&inode];
+    if (copy != nullptr) return copy;
+    copy = clone_.NewInode(inode.is_directory);
+    const std::shared_ptr<SimInode> made = copy;  // What follows moves the map.
+    if (!inode.is_directory) {
+      CopyContent(inode, *made);
+      return made;
+    }
+    for (const auto& [name, child] : inode.entries) made->entries.emplace(name, Copy(*child));
+    for (const auto& [name, child] : inode.durable_entries) {
+      made->durable_entries.emplace(name, Copy(*child));
+    }
+    for (SimEntryChange change : inode.entry_changes) {
+      if (change.removed != nullptr) change.removed = Copy(*change.removed);
+      if (change.added != nullptr) change.added = Copy(*change.added);
+      if (const auto source = change.removed_from.lock(); source != nullptr) {
+        change.removed_from = Copy(*source);
+      }
+      made->entry_changes.push_back(std::move(change));
+    }
+    return made;
+  }
+
+ private:
+  void CopyContent(const SimInode& inode, SimInode& copy) {
+    copy.Update([&](CowBytes& content) {
+      content = inode.content;
+      return true;
+    });
+    copy.durable_content = inode.durable_content;
+    copy.changes = inode.changes;
+    for (SimChange& change : copy.changes) {
+      if (change.state != SimChange::State::kInFlight) continue;
+      change.state = SimChange::State::kCompleted;
+      change.completed_at = ++clone_.completions_;
+    }
+  }
+
+  SimDisk& clone_;
+  std::unordered_map<const SimInode*, std::shared_ptr<SimInode>> copies_;
+};
+
 size_t SimDisk::unsynced_writes() const { return Crash(*this).size(); }
 
 uint64_t SimDisk::CrashKey(const CrashChoice& choice) const {
@@ -204,6 +252,14 @@ std::unique_ptr<SimDisk> SimDisk::CrashClone(const CrashChoice& choice,
   Crash crash(*this);
   crash.Decide(choice);
   clone->root_ = crash.Build(*clone);
+  return clone;
+}
+
+std::unique_ptr<SimDisk> SimDisk::KillClone(SimScheduler* scheduler) const {
+  auto clone = std::make_unique<SimDisk>(options_, scheduler);
+  clone->next_change_ = next_change_;
+  clone->completions_ = completions_;
+  clone->root_ = Kill(*clone).Copy(*root_);
   return clone;
 }
 

@@ -76,10 +76,11 @@ std::optional<SimFault> SimDisk::Announce(SimOp op, const std::string& path, uin
     if (hook_) hook_(operation);
   }
   if (tracing_) {
-    char text[64];
-    std::snprintf(text, sizeof(text), " hash %016llx at %llu ns",
+    char text[96];
+    std::snprintf(text, sizeof(text), " hash %016llx at %llu ns as operation %llu",
                   static_cast<unsigned long long>(Hash(bytes)),
-                  static_cast<unsigned long long>(scheduler_ ? scheduler_->MonotonicNs() : 0));
+                  static_cast<unsigned long long>(scheduler_ ? scheduler_->MonotonicNs() : 0),
+                  static_cast<unsigned long long>(operation.index));
     trace_.push_back(operation.ToString() + text);
   }
   for (auto fault = faults_.begin(); fault != faults_.end(); ++fault) {
@@ -104,9 +105,15 @@ int SimDisk::AnnounceWhole(SimOp op, const std::string& path, uint64_t length) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto fault = Announce(op, path, 0, length, {});
     error = fault ? fault->error : 0;
+    if (error != 0) TraceOutcome(error);
     if (error != EINTR && error != EAGAIN) break;
   }
   return error;
+}
+
+void SimDisk::TraceOutcome(int error, uint64_t transferred) {
+  if (!tracing_) return;
+  trace_.back() += ": " + (error != 0 ? DescribeErrno(error) : std::to_string(transferred));
 }
 
 uint64_t SimDisk::Draw(const SimLatency& latency) {
@@ -142,7 +149,7 @@ void SimDisk::ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending
 Status SimDisk::Resize(const std::string& path, SimInode& inode, SimOp op, uint64_t bytes) {
   int error = AnnounceWhole(op, path, bytes);
   const bool allocates = op == SimOp::kAllocate;
-  if (error == 0 && allocates && !HasRoom(inode, 0, bytes)) error = ENOSPC;
+  if (error == 0 && allocates && !HasRoom(inode, 0, bytes)) TraceOutcome(error = ENOSPC);
   if (error != 0) return OsError(error, SimOpName(op), path, 0, bytes);
   CAIRN_CHECK(inode.Update([&](CowBytes& content) {
     return allocates ? content.Allocate(bytes) : content.Resize(bytes);

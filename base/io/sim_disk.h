@@ -64,6 +64,12 @@ struct SimOperation {
   std::string ToString() const;  // "write store/log/7 offset 4096 length 512"
 };
 
+// Where a write goes that loses its way.
+struct SimPlace {
+  std::string path;
+  uint64_t offset = 0;
+};
+
 // Makes operations fail. A fault strikes once, or with `persistent` every time.
 struct SimFault {
   // Which one. Where this is null: the world-changing operation `at_index` (persistent: and later).
@@ -77,7 +83,13 @@ struct SimFault {
                                 // can still be read. The next sync succeeds (as on Linux).
   // With a scheduler: the operation does its work, and takes so much longer. Not with an error.
   uint64_t delay_ns = 0;
+  // Writes: acknowledged, and not done. What was there stays; where the file grows there are zeros.
+  // The other fields, but for the first two and the last, are not looked at.
+  bool lost = false;
+  std::optional<SimPlace> misdirected{};  // Done there instead, as far as that file reaches.
   bool persistent = false;
+
+  bool lies() const { return lost || misdirected.has_value(); }
 };
 
 struct SimLatency {
@@ -137,6 +149,10 @@ class SimDisk final : public FileSystem {
   // disk goes on undisturbed. Cheap: pages are shared.
   std::unique_ptr<SimDisk> CrashClone(const CrashChoice& choice,
                                       SimScheduler* scheduler = nullptr) const;
+  // The disk as the next process finds it when this one is killed at this moment: all that was
+  // given to the system is there, also what was in flight, and what was not synced can still be
+  // lost.
+  std::unique_ptr<SimDisk> KillClone(SimScheduler* scheduler = nullptr) const;
   // Tells the disks apart that crashes of this disk may leave, at whatever moment: where it is
   // equal they are equal. Makes none of them.
   uint64_t CrashKey(const CrashChoice& choice) const;
@@ -147,7 +163,8 @@ class SimDisk final : public FileSystem {
   using Hook = std::function<void(const SimOperation&)>;
   void set_on_operation(Hook hook) { hook_ = std::move(hook); }
   uint64_t operations() const { return next_index_; }  // World-changing ones so far.
-  // One line for each operation, with a hash of the bytes written or read.
+  // One line for each operation, with a hash of the bytes written or read, when it began and how it
+  // went.
   void set_trace(bool on) { tracing_ = on; }
   const std::vector<std::string>& trace() const { return trace_; }
 
@@ -172,6 +189,7 @@ class SimDisk final : public FileSystem {
   friend class SimFile;
   friend class SimQueue;
   class Crash;
+  class Kill;
 
   // A transfer or sync between its start and its completion.
   struct Pending {
@@ -186,6 +204,7 @@ class SimDisk final : public FileSystem {
   void Complete(Pending& pending);
   void StartWrite(Request& request, Pending& pending);
   void StartRead(Request& request);
+  void Misdirect(const SimPlace& place, std::span<const std::byte> bytes);
   void StartSync(Request& request, Pending& pending);
   Status Resize(const std::string& path, SimInode& inode, SimOp op, uint64_t bytes);
 
@@ -194,6 +213,8 @@ class SimDisk final : public FileSystem {
                                    uint64_t length, std::span<const std::byte> bytes);
   // The same for operations that succeed or fail as a whole; retries EINTR and EAGAIN.
   int AnnounceWhole(SimOp op, const std::string& path, uint64_t length = 0);
+  // How the operation that was announced last went.
+  void TraceOutcome(int error, uint64_t transferred = 0);
   void ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending);
   bool HasRoom(const SimInode& inode, uint64_t offset, uint64_t length) const;
   uint64_t Draw(const SimLatency& latency);

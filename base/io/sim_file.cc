@@ -123,6 +123,7 @@ void SimDisk::StartRead(Request& request) {
                  all.first(found).subspan(std::min(request.transferred, found)));
     if (!fault) break;
     request.transferred = std::min<uint64_t>(found, request.transferred + fault->transferred);
+    TraceOutcome(fault->error, request.transferred);
     if (fault->error == 0 && request.transferred < found && attempt < kAttempts) continue;
     if (IsRetried(fault->error) && attempt < kAttempts) continue;
     if (fault->error == 0) break;
@@ -140,9 +141,17 @@ void SimDisk::StartWrite(Request& request, Pending& pending) {
   SimInode& inode = *pending.inode;
   for (int attempt = 1;; ++attempt) {
     const uint64_t offset = request.offset + request.transferred;
-    const std::span<const std::byte> rest{request.data + request.transferred,
-                                          request.length - request.transferred};
+    std::span<const std::byte> rest{request.data + request.transferred,
+                                    request.length - request.transferred};
     auto fault = Announce(OpOf(request.kind), request.file->path(), offset, rest.size(), rest);
+    std::vector<std::byte> stays;
+    if (fault && fault->lies()) {
+      stays.resize(rest.size());
+      inode.content.Read(offset, stays);
+      if (fault->misdirected) Misdirect(*fault->misdirected, rest);
+      rest = stays;
+      fault.reset();
+    }
     if (!fault && !HasRoom(inode, offset, rest.size()))
       fault = SimFault{.when = {}, .error = ENOSPC};
     const uint64_t piece =
@@ -161,6 +170,7 @@ void SimDisk::StartWrite(Request& request, Pending& pending) {
       request.transferred += piece;
     }
     if (!fault) return;
+    TraceOutcome(fault->error, request.transferred);
     const bool continues = fault->error == 0 || IsRetried(fault->error);
     if (continues && request.transferred == request.length && request.length > 0) return;
     if (continues && attempt < kAttempts) continue;
@@ -169,11 +179,19 @@ void SimDisk::StartWrite(Request& request, Pending& pending) {
   }
 }
 
+void SimDisk::Misdirect(const SimPlace& place, std::span<const std::byte> bytes) {
+  const auto inode = Find(place.path);
+  if (inode == nullptr || inode->is_directory || place.offset >= inode->content.size()) return;
+  bytes = bytes.first(std::min<uint64_t>(bytes.size(), inode->content.size() - place.offset));
+  CAIRN_CHECK(WriteRaw(place.path, place.offset, bytes).ok());
+}
+
 void SimDisk::StartSync(Request& request, Pending& pending) {
   pending.completed_before = completions_;
   for (int attempt = 1;; ++attempt) {
     const auto fault = Announce(SimOp::kSync, request.file->path(), 0, 0, {});
     if (!fault || fault->error == 0) return;
+    TraceOutcome(fault->error);
     if (IsRetried(fault->error) && attempt < kAttempts) continue;
     pending.loses_unsynced = fault->loses_unsynced;
     request.status = ErrorOf(fault->error, request);

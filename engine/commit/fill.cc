@@ -70,7 +70,10 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
                              FillGap(id, delta, window, *model, kv_length, options, deadline_ns));
     }
   }
-  return sequence == 0 ? Status::Ok() : WaitFor(sequence, options.durability, deadline_ns);
+  // With nothing left to do it is as safe as was asked for all the same: who did it may not have
+  // waited.
+  if (sequence == 0) sequence = log_->last_reserved_sequence();
+  return WaitFor(sequence, options.durability, deadline_ns);
 }
 
 // One record, of one lane. `kv_length`: what it goes on from, if it is no hole.

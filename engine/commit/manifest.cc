@@ -199,8 +199,20 @@ Status WriteManifest(io::FileSystem& files, const std::string& directory,
   const std::string path = io::JoinPath(directory, ManifestName(manifest.number));
   CAIRN_RETURN_IF_ERROR(io::WriteFileDurably(files, path, EncodeManifest(manifest)));
   if (manifest.number == 1) return Status::Ok();
-  // Only the newest counts, so an old one that stays behind is harmless.
-  return io::RemoveIfExists(files, io::JoinPath(directory, ManifestName(manifest.number - 1)));
+  // Only the newest counts, and it is written. One that stays behind goes at the next opening.
+  static_cast<void>(
+      io::RemoveIfExists(files, io::JoinPath(directory, ManifestName(manifest.number - 1))));
+  return Status::Ok();
+}
+
+Status RemoveOldManifests(io::FileSystem& files, const std::string& directory, uint64_t newest) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
+  for (const std::string& name : names) {
+    const uint64_t number = NumberOf(name);
+    if (number == 0 || number >= newest) continue;
+    CAIRN_RETURN_IF_ERROR(files.Remove(io::JoinPath(directory, name)));
+  }
+  return Status::Ok();
 }
 
 Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,

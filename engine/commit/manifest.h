@@ -50,8 +50,10 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
 // The newest manifest of a directory, whose writer may replace it between listing and reading.
 // kNotFound when there is none.
 Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory);
-// Writes manifest.number and removes the one before.
+// Writes manifest.number, and removes the one before if it can.
 Status WriteManifest(io::FileSystem& files, const std::string& directory, const Manifest& manifest);
+// Those that a crash or an error left behind. The newest one's name is durable.
+Status RemoveOldManifests(io::FileSystem& files, const std::string& directory, uint64_t newest);
 
 struct StoreOptionsFile {
   wal::SyncMethod sync_method = wal::SyncMethod::kFdatasync;

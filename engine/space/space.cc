@@ -112,6 +112,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
+  CAIRN_RETURN_IF_ERROR(engine::RemoveOldManifests(*world_.files, path_, manifest_.number));
   index_ = tree_.index();
   dumped_sequence_ = manifest_.index_sequence;
   std::vector<uint64_t> live;
@@ -428,10 +429,27 @@ Status StoreCore::WriteDump() {
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
   // What fails from here on is in memory, and there until the next dump makes a checkpoint.
   CAIRN_RETURN_IF_ERROR(index_->Freeze(dumped.index_sequence).status());
+  dumps_.insert_or_assign(dumped.index_sequence, dumped);
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
     if (!flushed.has_value()) break;
+    const auto later = dumps_.upper_bound(flushed->mark);
+    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
   }
+  flushed_dump_ = dumped.index_sequence;
+  CAIRN_RETURN_IF_ERROR(PublishIndex());
+  PublishHint();
+  return Status::Ok();
+}
+
+// The tables of the index, with what they hold: a dump may be in tables already, and not have made
+// its own checkpoint.
+Status StoreCore::PublishIndex() {
+  const auto flushed = dumps_.find(flushed_dump_);
+  if (flushed == dumps_.end()) {
+    return EditManifest([&](engine::Manifest* next) { next->index = index_->live(); });
+  }
+  const engine::Manifest dumped = flushed->second;
   // The index must not be ahead of what the log still has after a power loss.
   if (CAIRN_KEPT(kLogBeforeIndex)) {
     CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
@@ -442,7 +460,7 @@ Status StoreCore::WriteDump() {
     next->next_id = dumped.next_id;
     next->replay_from = dumped.replay_from;
   }));
-  PublishHint();
+  dumps_.erase(dumps_.begin(), dumps_.upper_bound(dumped.index_sequence));
   return Status::Ok();
 }
 
@@ -460,8 +478,7 @@ Status StoreCore::MergeIndex() {
       merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
     }
     if (merged_tables_.empty()) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(
-        EditManifest([&](engine::Manifest* next) { next->index = index_->live(); }));
+    CAIRN_RETURN_IF_ERROR(PublishIndex());
     index_->Release(merged_tables_);
     merged_tables_.clear();
     // Whoever begins to hold them now has a manifest that does not name them.

@@ -31,8 +31,8 @@ class RecordCheck {
       if (node_ != nullptr && !key.starts_with(Key('N', node_->id))) FinishNode();
       Take(Record(key, *scan->value()));
     }
+    if (!scan->status().ok()) return Take(scan->status());  // What was not read is not missing.
     FinishNode();
-    Take(scan->status());
     for (const auto& [id, node] : nodes_) {
       const std::string key = Key('N', id);
       CheckModel(key, node.model, node.lanes);

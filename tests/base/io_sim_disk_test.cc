@@ -484,6 +484,38 @@ TEST(IoSimDisk, ASyncThatFailedMaySucceedNextTimeWithTheBytesGone) {
   EXPECT_EQ(Blocks(*disk.CrashClone(CrashChoice::KeepAll()), "f"), "o");
 }
 
+TEST(IoSimDisk, AWriteCanBeLostOrGoElsewhereAndBeAcknowledged) {
+  SimDisk disk;
+  auto file = DurableFile(disk, "f", 2);
+  auto other = DurableFile(disk, "g", 2);
+  disk.AddFault({.when = {}, .at_index = disk.operations(), .lost = true});
+  EXPECT_TRUE(file->Write(kBlockBytes, Filled(2 * kBlockBytes, 'n'), true).ok());
+  EXPECT_EQ(*file->Size(), 3 * kBlockBytes);
+  EXPECT_EQ(Blocks(disk, "f"), std::string("oo\0", 3)) << "what grows is zeros";
+  disk.AddFault(
+      {.when = {}, .at_index = disk.operations(), .misdirected = SimPlace{"g", kBlockBytes}});
+  EXPECT_TRUE(file->Write(0, Filled(2 * kBlockBytes, 'n'), true).ok());
+  EXPECT_EQ(Blocks(disk, "f"), std::string("oo\0", 3));
+  EXPECT_EQ(Blocks(*disk.CrashClone(CrashChoice::LoseAll()), "g"), "on") << "no longer than it was";
+  EXPECT_EQ(disk.faults_struck(), 2u);
+}
+
+TEST(IoSimDisk, TheNextProcessFindsWhatCanStillBeLost) {
+  SimDisk disk;
+  auto file = DurableFile(disk, "f", 2);
+  ASSERT_TRUE(file->Write(0, Filled(kBlockBytes, 'n'), false).ok());
+  ASSERT_TRUE(disk.Rename("f", "g").ok());
+  const auto next = disk.KillClone();
+  EXPECT_EQ(Blocks(*next, "g"), "no");
+  EXPECT_EQ(Blocks(*next->CrashClone(CrashChoice::LoseAll()), "f"), "oo");
+  EXPECT_EQ(Blocks(*next->CrashClone(CrashChoice::KeepAll()), "g"), "no");
+  auto again = MustOpen(*next, "g");
+  ASSERT_TRUE(again->Sync().ok());
+  ASSERT_TRUE(next->SyncDirectory("/").ok());
+  EXPECT_EQ(Blocks(*next->CrashClone(CrashChoice::LoseAll()), "g"), "no");
+  EXPECT_EQ(disk.unsynced_writes(), 2u) << "the other disk is as it was";
+}
+
 TEST(IoSimDisk, AFullDiskRefusesAndRemovalMakesRoom) {
   SimDisk disk({.capacity_bytes = 8 * kBlockBytes});
   auto file = MustOpen(disk, "f");

@@ -4,240 +4,13 @@
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "tests/model/reference_model.h"
 
 namespace cairn::crash {
-namespace {
 
-constexpr std::byte kBlank{0xEE};
-constexpr size_t kStates = 2;  // The group of MixedModel with a state here and there.
-constexpr const char* kMixedNamespace = "m";
-
-SamplerState Sampler(uint64_t philox_seed) {
-  SamplerState sampler;
-  sampler.generator = GeneratorKind::kPhilox;
-  sampler.philox_seed = philox_seed;
-  return sampler;
-}
-
-}  // namespace
-
-ModelSpec TinyModel() {
-  ModelSpec model;
-  model.identity.name = "tiny";
-  model.groups = {LayerGroup::FullAttention(2, 2, 16, Dtype::kBf16)};
-  return model;
-}
-
-ModelSpec MixedModel() {
-  ModelSpec model;
-  model.identity.name = "mixed";
-  model.groups = {LayerGroup::FullAttention(1, 1, 8, Dtype::kBf16),
-                  LayerGroup::SlidingWindow(1, 1, 4, Dtype::kF32, 6, 2),
-                  LayerGroup::Recurrent(1, 24)};
-  return model;
-}
-
-std::byte KvByte(TokenId token, uint64_t position, uint32_t group, uint32_t layer, uint32_t plane,
-                 uint32_t head, uint32_t byte) {
-  const uint64_t place = position * 1009 + group * 509 + layer * 131 + plane * 31 + head * 7 + byte;
-  return static_cast<std::byte>((token * 2654435761u + place * 40503u) >> 8);
-}
-
-KvMemory::KvMemory(const ModelSpec& model, uint64_t position, uint64_t count)
-    : KvMemory(model, std::vector<Range>(model.groups.size(), {position, count})) {}
-
-KvMemory::KvMemory(const ModelSpec& model, std::vector<Range> ranges)
-    : model_(model), ranges_(std::move(ranges)) {
-  uint64_t bytes = 0;
-  for (size_t g = 0; g < ranges_.size(); ++g) {
-    bytes += model_.groups[g].token_bytes() * ranges_[g].count;
-  }
-  bytes_.resize(bytes, kBlank);
-  bases_.resize(ranges_.size());
-  planes_.resize(ranges_.size());
-  std::byte* at = bytes_.data();
-  for (size_t g = 0; g < ranges_.size(); ++g) {
-    const LayerGroup& group = model_.groups[g];
-    bases_[g].resize(group.planes.size());
-    for (uint32_t layer = 0; layer < group.layers; ++layer) {
-      for (size_t plane = 0; plane < group.planes.size(); ++plane) {
-        bases_[g][plane].push_back(at);
-        at += ranges_[g].count * group.planes[plane].heads * group.planes[plane].row_bytes;
-      }
-    }
-    for (size_t plane = 0; plane < group.planes.size(); ++plane) {
-      const Plane& spec = group.planes[plane];
-      planes_[g].push_back({.layer_bases = bases_[g][plane],
-                            .block_stride = 0,
-                            .token_stride = int64_t{spec.heads} * spec.row_bytes,
-                            .head_stride = spec.row_bytes,
-                            .element_stride = 0});
-    }
-    if (ranges_[g].count == 0) continue;
-    GroupView view;
-    view.group = static_cast<uint32_t>(g);
-    view.position = ranges_[g].position;
-    view.count = ranges_[g].count;
-    view.planes = planes_[g];
-    groups_.push_back(view);
-  }
-  view_.groups = groups_;
-}
-
-// visit(group, position, bytes, byte_at): a row of one layer and plane, all heads.
-template <typename Visit>
-void KvMemory::ForEachRow(std::span<const TokenId> tokens, Visit&& visit) const {
-  for (uint32_t g = 0; g < ranges_.size(); ++g) {
-    const LayerGroup& group = model_.groups[g];
-    const auto [first, count] = ranges_[g];
-    CAIRN_CHECK(count == 0 || first + count <= tokens.size());
-    for (uint32_t layer = 0; layer < group.layers; ++layer) {
-      for (uint32_t plane = 0; plane < group.planes.size(); ++plane) {
-        const Plane& spec = group.planes[plane];
-        const uint32_t row_bytes = spec.heads * spec.row_bytes;
-        std::byte* at = bases_[g][plane][layer];
-        for (uint64_t position = first; position < first + count; ++position, at += row_bytes) {
-          visit(g, position, std::span(at, row_bytes), [&](uint32_t i) {
-            return KvByte(tokens[position], position, g, layer, plane, i / spec.row_bytes,
-                          i % spec.row_bytes);
-          });
-        }
-      }
-    }
-  }
-}
-
-void KvMemory::Fill(std::span<const TokenId> tokens) {
-  ForEachRow(tokens, [](uint32_t, uint64_t, std::span<std::byte> row, auto&& byte_at) {
-    for (uint32_t i = 0; i < row.size(); ++i) row[i] = byte_at(i);
-  });
-}
-
-bool KvMemory::Matches(std::span<const TokenId> tokens, uint64_t length) const {
-  bool all = true;
-  ForEachRow(tokens, [&](uint32_t g, uint64_t position, std::span<std::byte> row, auto&& byte_at) {
-    bool same = true;
-    for (uint32_t i = 0; i < row.size(); ++i) same &= row[i] == byte_at(i);
-    if (!same && length != UINT64_MAX && !testing::NeedsRow(model_.groups[g], length, position)) {
-      same = std::all_of(row.begin(), row.end(), [](std::byte byte) { return byte == kBlank; });
-    }
-    all &= same;
-  });
-  return all;
-}
-
-void BranchState::Cut(uint64_t length) {
-  tokens.resize(length);
-  CutKv(std::vector<uint64_t>(kv_lengths.size(), length));
-  samplers.erase(samplers.upper_bound(length), samplers.end());
-}
-
-void BranchState::CutKv(const std::vector<uint64_t>& kept) {
-  for (size_t group = 0; group < kv_lengths.size(); ++group) {
-    kv_lengths[group] = std::min(kv_lengths[group], kept[group]);
-  }
-  if (mixed) rows.erase(rows.lower_bound(kv_lengths[kStates]), rows.end());
-}
-
-std::set<uint64_t> BranchState::ReachedRows() const {
-  if (!mixed) return {};
-  return {rows.begin(), rows.lower_bound(std::min(kv_lengths[0], kv_lengths[1]))};
-}
-
-bool BranchState::operator==(const BranchState& other) const {
-  return mixed == other.mixed && tokens == other.tokens && kv_lengths == other.kv_lengths &&
-         samplers == other.samplers && ReachedRows() == other.ReachedRows();
-}
-
-namespace {
-
-Status Wrong(const std::string& what, const BranchInfo& info) {
-  return Status(StatusCode::kCorruption, kWrongContent + what + " of " + info.ns + "/" + info.name);
-}
-
-// The KV before, between and behind what was evicted.
-Status ReadBesideHoles(const Branch& branch, const BranchInfo& info, const BranchState& state) {
-  CAIRN_ASSIGN_OR_RETURN(std::vector<KvHole> holes, branch.EvictedKv());
-  if (holes.empty()) return Wrong("evicted, but nothing is missing", info);
-  holes.push_back({0, state.kv_lengths[0], state.kv_lengths[0]});
-  uint64_t begin = 0;
-  for (const KvHole& hole : holes) {
-    if (begin < hole.begin) {
-      KvMemory kv(TinyModel(), begin, hole.begin - begin);
-      RestoreRequest request{.begin = begin, .end = hole.begin};
-      request.into = kv.view();
-      CAIRN_RETURN_IF_ERROR(branch.Restore(request).status());
-      if (!kv.Matches(state.tokens)) return Wrong("wrong KV bytes beside what was evicted", info);
-    }
-    begin = hole.end;
-  }
-  return Status::Ok();
-}
-
-Status ReadKv(const Branch& branch, const BranchInfo& info, const BranchState& state) {
-  uint64_t length = state.kv_lengths[0];
-  RestoreRequest request;
-  if (state.mixed) {
-    CAIRN_ASSIGN_OR_RETURN(length, branch.RestorableLength());
-    request.end = length;
-  }
-  KvMemory kv(state.model(), 0, length);
-  request.into = kv.view();
-  if (request.into == nullptr) return Status::Ok();
-  const Status restored = branch.Restore(request).status();
-  if (restored.code() == StatusCode::kEvicted && !state.mixed) {
-    return ReadBesideHoles(branch, info, state);
-  }
-  CAIRN_RETURN_IF_ERROR(restored);
-  const bool right = state.mixed ? kv.Matches(state.tokens, length) : kv.Matches(state.tokens);
-  return right ? Status::Ok() : Wrong("wrong KV bytes", info);
-}
-
-// Of a model's recurrent states those that a restore finds; each was one once.
-Status ReadRows(const Branch& branch, BranchState* state) {
-  for (uint64_t length = UINT64_MAX;; --length) {
-    CAIRN_ASSIGN_OR_RETURN(length, branch.RestorableLength(length));
-    if (length == 0) return Status::Ok();
-    state->rows.insert(length - 1);
-  }
-}
-
-Result<BranchState> ReadBranch(const Branch& branch, const BranchInfo& info) {
-  BranchState state;
-  state.mixed = info.ns == kMixedNamespace;
-  state.kv_lengths = info.kv_lengths;
-  state.tokens.resize(info.length);
-  RestoreRequest tokens;
-  tokens.tokens = state.tokens;
-  CAIRN_RETURN_IF_ERROR(branch.Restore(tokens).status());
-  CAIRN_RETURN_IF_ERROR(ReadKv(branch, info, state));
-  if (state.mixed) CAIRN_RETURN_IF_ERROR(ReadRows(branch, &state));
-  for (uint64_t position = info.length;;) {
-    const auto at = branch.SamplerAt(position);
-    if (at.status().code() == StatusCode::kNotFound) break;
-    CAIRN_RETURN_IF_ERROR(at.status());
-    state.samplers[at->position] = at->sampler->philox_seed;
-    if (at->position == 0) break;
-    position = at->position - 1;
-  }
-  return state;
-}
-
-}  // namespace
-
-Result<StoreState> ReadStore(const Store& store) {
-  StoreState state;
-  for (const char* ns : {"", kMixedNamespace}) {
-    CAIRN_ASSIGN_OR_RETURN(const BranchPage page, store.ListBranches(ns, "", SIZE_MAX));
-    for (const BranchInfo& info : page.branches) {
-      CAIRN_ASSIGN_OR_RETURN(const Branch branch, store.GetBranch(info.id));
-      CAIRN_ASSIGN_OR_RETURN(BranchState read, ReadBranch(branch, info));
-      state.emplace(std::pair(ns, info.name), std::move(read));
-    }
-  }
-  return state;
-}
+using sim::kMixedNamespace;
+using sim::kStateGroup;
+using sim::MakeSampler;
+using sim::WrongContent;
 
 void History::Start(StoreState next) { states_.push_back(std::move(next)); }
 
@@ -307,9 +80,9 @@ KvMemory History::Grow(BranchState* state, uint64_t count, bool samples) {
   std::vector<KvMemory::Range> ranges;
   for (size_t group = 0; group < state->kv_lengths.size(); ++group) {
     uint64_t begin = state->kv_lengths[group];
-    if (group == kStates && begin < end) begin = end - 1;
+    if (group == kStateGroup && begin < end) begin = end - 1;
     ranges.push_back({begin, begin < end ? end - begin : 0});
-    if (group == kStates && begin < end) state->rows.insert(begin);
+    if (group == kStateGroup && begin < end) state->rows.insert(begin);
     state->kv_lengths[group] = std::max(state->kv_lengths[group], end);
   }
   if (samples) state->samplers[state->tokens.size()] = random_();
@@ -325,7 +98,7 @@ Status History::Append(Store& store, StoreState* next) {
   const bool samples = Below(4) == 0;
   const KvMemory kv = Grow(&state, count, samples);
   const auto tokens = std::span(state.tokens).last(count);
-  const SamplerState sampler = Sampler(samples ? state.samplers.rbegin()->second : 0);
+  const SamplerState sampler = MakeSampler(samples ? state.samplers.rbegin()->second : 0);
   Start(*next);
   const Durability level = Level();
   CAIRN_ASSIGN_OR_RETURN(Branch branch, store.FindBranch(name.second, name.first));
@@ -423,7 +196,8 @@ Status History::ForkOne(Store& store, StoreState* next) {
   // A child may know KV only as far as the nodes it shares do.
   CAIRN_ASSIGN_OR_RETURN(const BranchInfo info, child.Info());
   for (size_t group = 0; group < info.kv_lengths.size(); ++group) {
-    if (info.kv_lengths[group] > state.kv_lengths[group]) return Wrong("KV from nowhere", info);
+    if (info.kv_lengths[group] > state.kv_lengths[group])
+      return WrongContent("KV from nowhere", info);
   }
   states_.back()[name].CutKv(info.kv_lengths);
   Acknowledge(level);

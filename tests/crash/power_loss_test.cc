@@ -2,8 +2,9 @@
 //
 // Property: after a power cut at any moment the store opens and holds the state after some prefix
 // of the operations, that prefix contains everything acknowledged at kPower, every KV byte is
-// right, what is read only writes nothing, and opening twice finds the same. A copy that was
-// finished is whole, one that was not opens as the store was or not at all.
+// right, what is read only writes nothing, and opening twice finds the same, the second time with
+// nothing left to do. A copy that was finished is whole, one that was not opens as the store was or
+// not at all.
 // Method: random runs on the simulated machine, from its making to its closing; before every disk
 // operation the power is cut, and of the unsynced writes every subset survives, or drawn ones when
 // there are many, or torn ones. Recovery is cut again, up to three crashes deep. Each disk that is
@@ -41,6 +42,7 @@ TEST(PowerLoss, EveryDiskFoundHoldsAPrefixWithAllThatWasAcknowledged) {
   EXPECT_EQ(all.violation, "");
   EXPECT_GT(all.exhaustive, 0U);
   EXPECT_GT(all.copies, 0U);
+  EXPECT_GT(all.second_recoveries, 0U);
   EXPECT_GT(all.evicted_bytes, 0U);
   EXPECT_GT(all.filled_bytes, 0U);
   EXPECT_GT(all.joined_nodes, 0U);

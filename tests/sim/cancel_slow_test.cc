@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property and method of cancel_test.cc, at every operation.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/sim/cancel.h"
+
+namespace cairn::sim {
+namespace {
+
+TEST(CancelSlow, AtEveryOperation) {
+  const CancelResult result = RunCancels({});
+  std::printf("%s\n", result.Counts().c_str());
+  EXPECT_EQ(result.violation, "");
+}
+
+}  // namespace
+}  // namespace cairn::sim

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_seed.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/io/sim_random.h"
+
+#ifndef CAIRN_COMMIT
+#define CAIRN_COMMIT 0
+#endif
+
+namespace cairn::testing {
+namespace {
+
+char running[512];  // The command, for whoever cannot allocate any more.
+
+void TellAndDie(int signal_number) {
+  for (const char* text : {"\nto repeat: ", static_cast<const char*>(running), "\n"}) {
+    const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
+    static_cast<void>(ignored);
+  }
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+}  // namespace
+
+uint64_t TestSeed() {
+  static const uint64_t seed = [] {
+    const char* const given = std::getenv("CAIRN_TEST_SEED");
+    const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
+    const uint64_t chosen = given != nullptr      ? std::strtoull(given, nullptr, 0)
+                            : (CAIRN_COMMIT) == 0 ? 1
+                                                  : drawn;
+    std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+    return chosen;
+  }();
+  return seed;
+}
+
+Repeatable::Repeatable(uint64_t seed) {
+  char program[256] = {};
+  if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
+  command_ = "CAIRN_TEST_SEED=" + std::to_string(seed) + " " + program;
+  if (const auto* test = ::testing::UnitTest::GetInstance()->current_test_info()) {
+    command_ += std::string(" --gtest_filter=") + test->test_suite_name() + "." + test->name();
+  }
+  std::snprintf(running, sizeof(running), "%s", command_.c_str());
+  for (const int signal_number : {SIGABRT, SIGSEGV, SIGFPE}) signal(signal_number, TellAndDie);
+}
+
+Repeatable::~Repeatable() {
+  for (const int signal_number : {SIGABRT, SIGSEGV, SIGFPE}) signal(signal_number, SIG_DFL);
+}
+
+}  // namespace cairn::testing

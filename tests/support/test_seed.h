@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a test that draws begins: CAIRN_TEST_SEED if that is set, else a number that follows from
+// the commit that was built, so that every commit tries other runs; without a repository 1.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace cairn::testing {
+
+uint64_t TestSeed();  // Printed when it is first asked for.
+
+// As long as this lives: a failed check, or a crash, tells how to run the same again.
+class Repeatable {
+ public:
+  explicit Repeatable(uint64_t seed);
+  ~Repeatable();
+  // "CAIRN_TEST_SEED=7 .../cairn_sim_test --gtest_filter=Swarm.X"
+  const std::string& command() const { return command_; }
+
+ private:
+  std::string command_;
+};
+
+}  // namespace cairn::testing
