@@ -125,6 +125,20 @@ TEST_P(AppendTest, WrongDeltasAreRefusedAndChangeNothing) {
   const std::vector<GroupView> twice = {kv.pool(0).View(6, 4), kv.pool(0).View(6, 4)};
   const KvView twice_view{.groups = twice};
   refused(MakeDelta(tokens, &twice_view), "twice");
+  const SamplerState sampler{.generator = GeneratorKind{99},
+                             .philox_seed = 0,
+                             .philox_offset = 0,
+                             .blob_name = {},
+                             .blob = {},
+                             .last_logits = {}};
+  Delta with_sampler = MakeDelta(tokens);
+  with_sampler.sampler = &sampler;
+  refused(with_sampler, "sampler.generator is none that exists");
+  AppendOptions options;
+  options.overload = Overload{9};
+  EXPECT_FAILS(chat_.AppendSync(MakeDelta(tokens), options), StatusCode::kInvalidArgument,
+               "overload is neither kFail nor kShedKv");
+  EXPECT_EQ(before, Lengths());
 }
 
 TEST_P(AppendTest, FillIsChecked) {
@@ -145,6 +159,31 @@ TEST_P(AppendTest, FillIsChecked) {
   EXPECT_OK(chat_.Fill(*other.View(0, 8))) << "written once";
   EXPECT_FAILS(chat_.Fill(*kv.View(5, 4)), StatusCode::kInvalidArgument, "beyond the 8 tokens");
   EXPECT_TRUE(HasKv(chat_, model_, 0, 8));
+}
+
+// Of positions that are there in part, each record is written by itself.
+TEST_P(AppendTest, AFillOfManyRecordsWaitsForTheLog) {
+  const ModelSpec wide = WideModel();
+  Branch branch = Create(Register(wide), "wide");
+  constexpr uint64_t kCount = 700;  // 5.5 MiB; the hot tail has one.
+  ASSERT_OK(branch.AppendSync(MakeDelta(Tokens(kCount))));
+  KvSet kv(wide, Layout::kContiguous, 0, kCount);
+  kv.Write(kSeed, 0, kCount);
+  ASSERT_OK(branch.Fill(*kv.View(0, 1)));
+  ASSERT_OK(branch.Fill(*kv.View(0, kCount)));
+  EXPECT_TRUE(HasKv(branch, wide, 0, kCount));
+}
+
+TEST_P(AppendTest, AFillBeyondWhatItsNamespaceMayHoldIsRefused) {
+  ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 16 << 10, .evict = Evict::kNever}));
+  const ModelSpec wide = WideModel();
+  auto branch = store_.CreateBranch(Register(wide), {.name = "wide", .ns = "small"});
+  ASSERT_OK(branch);
+  ASSERT_OK(branch->AppendSync(MakeDelta(Tokens(8))));
+  KvSet kv(wide, Layout::kContiguous, 0, 8);
+  kv.Write(kSeed, 0, 8);
+  ASSERT_OK(branch->Fill(*kv.View(0, 1)));
+  EXPECT_FAILS(branch->Fill(*kv.View(0, 8)), StatusCode::kNoSpace, "small");
 }
 
 TEST_P(AppendTest, ExpectedLengthSettlesRetries) {

@@ -162,6 +162,28 @@ TEST_P(FullStoreTest, ReleasesWorkHoweverManyThereAre) {
   EXPECT_FAILS(store_.FindBranch("many0"), StatusCode::kNotFound);
 }
 
+// While the background is paused nobody makes room: releases may take the last segment then.
+TEST_P(FullStoreTest, ReleasesWorkWhileTheBackgroundIsPaused) {
+  constexpr int kMany = 170;  // More than what is kept for releases alone has room for.
+  std::vector<Branch> many;
+  for (int i = 0; i < kMany; ++i) {
+    UntilOk([&] {
+      auto made = store_.CreateBranch(id_, {.name = "many" + std::to_string(i)});
+      if (made.ok()) many.push_back(*made);
+      return made.status();
+    });
+  }
+  Fill();
+  ASSERT_OK(store_.PauseBackground());
+  for (Branch& branch : many) ASSERT_OK(branch.Drop(Durability::kPower));
+  EXPECT_LE(store_.Metrics().physical_bytes, kCap);
+  ASSERT_OK(store_.ResumeBackground());
+  UntilOk([&] { return store_.Compact(); });
+  Reopen(options_);
+  CheckLive();
+  EXPECT_FAILS(store_.FindBranch("many0"), StatusCode::kNotFound);
+}
+
 TEST_P(FullStoreTest, ARewindGivesBackWhatIsInTables) {
   Fill();
   ASSERT_OK(store_.Compact());

@@ -6,8 +6,13 @@
 // places found by reading the formats.
 #include <cstring>
 
+#include "base/codec/fields.h"
+#include "base/io/file_util.h"
+#include "engine/commit/manifest.h"
+#include "engine/tree/op.h"
 #include "tests/engine/engine_test.h"
 #include "wal/format.h"
+#include "wal/log.h"
 
 namespace cairn::testing {
 namespace {
@@ -238,6 +243,75 @@ TEST_F(DamageTest, DamagedTokensAndStates) {
   EXPECT_OK(chat.ReadTokens(kEach, 8));
   EXPECT_TRUE(HasKv(chat, model_, 0, 8)) << "the KV is not touched by it";
   ASSERT_OK(AppendSome(chat, model_, kRecords * kEach, 3)) << "the store goes on";
+}
+
+// The log of a store that was made from it, say, and went its own way.
+TEST_F(DamageTest, TheLogOfAnotherStoreIsNotReplayed) {
+  std::map<std::string, std::vector<std::byte>> log;
+  for (const auto& [path, bytes] : original_) {
+    if (path.find("/log/") != std::string::npos) log[path] = bytes;
+    ASSERT_OK(sim_->disk->Remove("/" + path));
+  }
+  ASSERT_OK(Open().Close());  // Another one.
+  for (const auto& [path, bytes] : log) {
+    ASSERT_OK(io::WriteFileDurably(*sim_->disk, "/" + path, bytes));
+  }
+  EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "a segment of another store");
+}
+
+// Records that have their checksums, and that no version of the library writes.
+TEST_F(DamageTest, ARecordThatCannotBeIsNamedByItsPlace) {
+  ASSERT_OK_ASSIGN(const engine::Manifest manifest, engine::ReadManifest(*sim_->disk, "/store"));
+  const auto append = [&](const wal::RecordSpec& spec) {
+    wal::RecoveryOptions recovery;
+    recovery.directory = "/store/log";
+    recovery.store = manifest.store;
+    recovery.first_segment = manifest.log_start_segment;
+    io::World world = sim_->world();
+    auto found = wal::Recover(world, recovery, [](const wal::RecordView&) { return Status(); });
+    ASSERT_OK(found);
+    wal::LogOptions options;
+    options.directory = recovery.directory;
+    options.store = recovery.store;
+    options.segment_bytes = options_.segment_bytes;
+    options.hot_tail_bytes = options_.hot_tail_bytes;
+    ASSERT_OK_ASSIGN(const auto log, wal::Log::Open(world, options, std::move(*found)));
+    ASSERT_OK_ASSIGN(wal::Log::Slot slot, log->Reserve(spec, wal::Log::Purpose::kData));
+    log->Publish(slot, {});
+    ASSERT_OK(log->Wait(slot.sequence, /*durable=*/true, io::kNoDeadline));
+    ASSERT_OK(log->Close());
+  };
+  const auto start_again = [&] {
+    for (const std::string& path : sim_->disk->Files()) {
+      if (original_.contains(path)) continue;
+      ASSERT_OK(sim_->disk->Remove("/" + path));
+    }
+    for (const auto& [path, bytes] : original_) {
+      ASSERT_OK(io::WriteFileDurably(*sim_->disk, "/" + path, bytes));
+    }
+  };
+  append({.kind = 999, .more = false, .unit = 0, .fields = {}, .strips = {}});
+  const auto unknown = TryOpen();
+  EXPECT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.status().message().find("log segment "), std::string_view::npos)
+      << unknown.status().ToString();
+  EXPECT_NE(unknown.status().message().find(", offset "), std::string_view::npos);
+
+  start_again();
+  engine::Op op;
+  op.kind = engine::OpKind::kPart;
+  op.lanes = {{.lane = engine::kTokenLane, .strip = 5, .begin = 0, .count = 1}};
+  FieldWriter fields;
+  engine::EncodeOp(op, &fields);
+  append({.kind = static_cast<uint16_t>(op.kind),
+          .more = true,
+          .unit = 0,
+          .fields = fields.bytes(),
+          .strips = {}});
+  const auto no_strip = TryOpen();
+  EXPECT_FAILS(no_strip, StatusCode::kCorruption, "strip 5 does not exist");
+  EXPECT_NE(no_strip.status().message().find("log segment "), std::string_view::npos)
+      << no_strip.status().ToString();
 }
 
 // Reads complete out of order, so the damage that is met first need not be the first one.

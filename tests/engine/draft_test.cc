@@ -144,6 +144,44 @@ TEST_P(DraftTest, StagingMemoryIsBounded) {
   ASSERT_OK(chat_.BeginAppend(positions));
 }
 
+TEST_P(DraftTest, ADraftOfMorePositionsThanThereAreIsRefused) {
+  ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(3))));  // KV lags, and is staged as well.
+  EXPECT_FAILS(chat_.BeginAppend(UINT64_MAX), StatusCode::kInvalidArgument,
+               "a draft of 18446744073709551615 positions");
+}
+
+TEST_P(DraftTest, NoMemoryToStage) {
+  struct Memory {
+    Allocator from = Allocator::Default();
+    std::atomic<bool> refuse{false};
+  } memory;
+  Options options = world_->options();
+  options.allocator = {.allocate = [](void* context, size_t bytes, size_t alignment) -> void* {
+                         auto* self = static_cast<Memory*>(context);
+                         if (self->refuse.load()) return nullptr;
+                         return self->from.allocate(self->from.context, bytes, alignment);
+                       },
+                       .deallocate =
+                           [](void* context, void* at, size_t bytes, size_t alignment) {
+                             auto* self = static_cast<Memory*>(context);
+                             self->from.deallocate(self->from.context, at, bytes, alignment);
+                           },
+                       .context = &memory};
+  Reopen(options);
+  chat_ = Find("chat");
+  ASSERT_OK(chat_.length());
+  memory.refuse = true;
+  EXPECT_FAILS(chat_.BeginAppend(2), StatusCode::kOutOfMemory, "staging memory of ");
+  memory.refuse = false;
+  EXPECT_EQ(0u, store_.core()->staging().used_bytes());
+  {
+    ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(2));
+  }
+  ASSERT_OK(store_.Close());
+  chat_ = Branch();
+  store_ = Store();
+}
+
 TEST_P(DraftTest, ThreadsPutLayersAtOnce) {
   if (GetParam() == "simulated") GTEST_SKIP() << "real threads only";
   ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(40));

@@ -3,6 +3,8 @@
 // Property: joining one-token appends changes latency, never meaning: each has its own length,
 // ticket and state, everything that looks at the branch sees them, and a full or old batch goes.
 // Method: delta_batch_tokens 4, with every call that touches a branch in between.
+#include <cerrno>
+
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -189,6 +191,64 @@ TEST_P(JoinedAppendTest, KvThatLagsAndKvThatDoesNotConnect) {
                "begins at position 4");
   ASSERT_OK(append(4, {{3, 2}, {3, 2}, {2, 3}, {3, 2}})) << "more than one position";
   EXPECT_TRUE(HasKv(chat_, model_, 0, 5));
+}
+
+// A batch that is full when the log is busy goes a little later, by the timer.
+TEST_P(JoinedAppendTest, AFullBatchThatFindsTheLogBusyGoesLater) {
+  options_.delta_batch_wait_ns = 1'000'000;
+  Reopen(options_);
+  chat_ = Find("chat");
+  const ModelSpec wide = WideModel();
+  Branch other = Create(Register(wide), "wide");
+  Branch third = Create(Register(wide), "third");
+  KvSet kv(wide, Layout::kContiguous, 0, 2000);
+  kv.Write(kSeed, 0, 2000);
+  const std::vector<TokenId> tokens = Tokens(2000);
+  std::vector<Ticket> tickets;
+  for (uint64_t at = 0; at < 2000; at += 8) {
+    auto ticket = other.Append(MakeDelta(std::span(tokens).subspan(at, 8), kv.View(at, 8)));
+    if (!ticket.ok()) {
+      EXPECT_FAILS(ticket, StatusCode::kBusy);
+      break;
+    }
+    tickets.push_back(*ticket);
+  }
+  // Small ones may still fit.
+  for (uint64_t at = 0; at + 2 <= 2000; at += 2) {
+    auto ticket = third.Append(MakeDelta(std::span(tokens).subspan(at, 2)));
+    if (!ticket.ok()) break;
+    tickets.push_back(*ticket);
+  }
+  for (uint64_t i = 0; i < 4; ++i) tickets.push_back(One(i));
+  for (Ticket& ticket : tickets) EXPECT_OK(ticket.Wait());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 4));
+}
+
+// What waits to be joined when the log fails is told that it was not written.
+TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
+  io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.delta_batch_tokens = 4;
+  options.delta_batch_wait_ns = 3'600'000'000'000;
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  const ModelSpec model = TokenModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  ASSERT_OK_ASSIGN(Branch other, store.CreateBranch(id, {.name = "other"}));
+  ASSERT_OK_ASSIGN(Ticket waits, chat.Append(MakeDelta(Tokens(1))));
+  machine.disk->AddFault({.when =
+                              [](const io::SimOperation& op) {
+                                return op.op == io::SimOp::kSync &&
+                                       op.path.find("/log/") != std::string::npos;
+                              },
+                          .error = EIO});
+  AppendOptions durable;
+  durable.durability = Durability::kPower;
+  EXPECT_FALSE(other.AppendSync(MakeDelta(Tokens(2)), durable).ok());
+  EXPECT_FAILS(store.poisoned(), StatusCode::kPoisoned);
+  EXPECT_FAILS(waits.Wait(), StatusCode::kPoisoned);
+  EXPECT_TRUE(waits.done());
 }
 
 }  // namespace

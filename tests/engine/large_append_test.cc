@@ -142,5 +142,59 @@ TEST_P(LargeAppendTest, APositionThatFitsNoRecordIsRefusedAndTheBranchGoesOn) {
   EXPECT_OK(next.Wait());
 }
 
+// What comes while a large append is gathered: a call that never waits is told, one that waits is
+// told when its time is over, and one that has time goes on from there.
+TEST(LargeAppendInSimulationTest, WhatComesBetweenIsBusyOrWaits) {
+  const auto world = TestWorld::Make("simulated");
+  Options options = world->options();
+  options.delta_batch_tokens = 4;
+  options.delta_batch_wait_ns = 3'600'000'000'000;
+  ASSERT_OK_ASSIGN(Store store, world->Open(options));
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  constexpr uint64_t kCount = 640;  // 5 MiB.
+  KvSet kv(model, Layout::kContiguous, 0, 2 * kCount);
+  kv.Write(kSeed, 0, 2 * kCount);
+  const std::vector<TokenId> tokens = Tokens(2 * kCount);
+  const std::string busy = "a large append of this branch is being gathered";
+  ASSERT_OK(chat.AppendSync(MakeDelta(std::span(tokens).first(10))));
+  ASSERT_OK(chat.Fill(*kv.View(0, 5)));
+  // The KV goes on where a fill of [3, 8) would.
+  ASSERT_OK_ASSIGN(Ticket large, chat.Append(MakeDelta(std::span(tokens).subspan(10, kCount - 10),
+                                                       kv.View(5, kCount - 5))));
+  EXPECT_FAILS(chat.Append(MakeDelta(std::span(tokens).first(1))), StatusCode::kBusy, busy);
+  const Delta next = MakeDelta(std::span(tokens).subspan(kCount), kv.View(kCount, kCount));
+  EXPECT_FAILS(chat.Append(next), StatusCode::kBusy, busy);
+  AppendOptions hasty;
+  hasty.timeout_ns = 1000;
+  EXPECT_FAILS(chat.AppendSync(next, hasty), StatusCode::kDeadlineExceeded,
+               "a large append of this branch took too long");
+  EXPECT_FAILS(chat.Fill(*kv.View(3, 5)), StatusCode::kConflict,
+               "positions [5, 8) were filled or cut by another meanwhile");
+  ASSERT_OK(large.Wait());
+  EXPECT_EQ(kCount, *chat.length());
+  EXPECT_TRUE(HasKv(chat, model, 0, kCount));
+}
+
+// The same for one that brings no KV: the fill waits, and comes through.
+TEST(LargeAppendInSimulationTest, AFillWaitsForIt) {
+  const auto world = TestWorld::Make("simulated");
+  ASSERT_OK_ASSIGN(Store store, world->Open());
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  KvSet kv(model, Layout::kContiguous, 0, 10);
+  kv.Write(kSeed, 0, 10);
+  const std::vector<TokenId> tokens = Tokens(800'010);
+  ASSERT_OK(chat.AppendSync(MakeDelta(std::span(tokens).first(10))));
+  ASSERT_OK(chat.Fill(*kv.View(0, 5)));
+  ASSERT_OK_ASSIGN(Ticket large, chat.Append(MakeDelta(std::span(tokens).subspan(10))));
+  ASSERT_OK(chat.Fill(*kv.View(3, 5)));
+  ASSERT_OK(large.Wait());
+  EXPECT_EQ(tokens, *chat.ReadTokens(0, tokens.size()));
+  EXPECT_TRUE(HasKv(chat, model, 0, 8));
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -187,6 +187,7 @@ TEST(OptionsTest, EachBadValueIsNamed) {
   fails([](Options& o) { o.delta_batch_tokens = 0; }, "delta_batch_tokens");
   fails([](Options& o) { o.delta_batch_tokens = 65; }, "delta_batch_tokens");
   fails([](Options& o) { o.allocator.allocate = nullptr; }, "allocator");
+  fails([](Options& o) { o.executor_threads = 10'000; }, "executor_threads is 10000; at most ");
   fails([](Options& o) { o.read_only = true; }, "read_only");
 }
 

@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -195,6 +196,37 @@ TEST_P(FullDiskTest, AReadOnlyFileSystem) {
   ASSERT_OK_ASSIGN(Store reader, Store::Open(path, options_));
   ASSERT_OK_ASSIGN(Branch chat, reader.FindBranch("chat"));
   EXPECT_TRUE(HasKv(chat, model, 0, 5));
+}
+
+// An error of the thread that makes tables is told to the listener; the log stays as it was.
+TEST(SpaceInSimulationTest, WhatFailsInTheBackgroundIsTold) {
+  io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.listener = std::make_shared<EventListener>();
+  std::vector<std::string> events;
+  options.listener->on_event = [&](const std::string& line) { events.push_back(line); };
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  ASSERT_OK(AppendSome(chat, model, 0, 100));
+  machine.disk->AddFault({.when =
+                              [](const io::SimOperation& op) {
+                                return op.op == io::SimOp::kCreate &&
+                                       op.path.find("/tables/") != std::string::npos;
+                              },
+                          .error = EIO,
+                          .persistent = true});
+  const Status failed = store.Compact();
+  EXPECT_FAILS(failed, StatusCode::kIoError, "/tables/");
+  machine.disk->ClearFaults();
+  EXPECT_NE(std::find(events.begin(), events.end(), "space: " + failed.ToString()), events.end())
+      << ::testing::PrintToString(events);
+  EXPECT_TRUE(HasKv(chat, model, 0, 100));
+  ASSERT_OK(store.Compact());
+  EXPECT_TRUE(HasKv(chat, model, 0, 100));
+  ASSERT_OK(store.Close());
 }
 
 }  // namespace

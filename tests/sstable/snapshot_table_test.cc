@@ -19,6 +19,7 @@
 #include "base/io/sim_random.h"
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
+#include "tests/sstable/table_fixture.h"
 #include "tests/support/status.h"
 
 namespace cairn::sstable {
@@ -342,6 +343,98 @@ TEST_F(SnapshotTableTest, CutShortOrMovedOrNewer) {
   const Status refused = SnapshotTable::Open(machine_.context, 5).status();
   EXPECT_EQ(StatusCode::kUnsupportedFormat, refused.code());
   EXPECT_NE(std::string::npos, refused.ToString().find(path_));
+}
+
+// Whoever wrote it sealed it.
+TEST_F(SnapshotTableTest, WhatNoWriterCanHaveWrittenIsRefused) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+  const auto original = *machine_.disk->ReadRaw(path_);
+  const uint64_t footer_at = original.size() - kTableAlignment;
+  const auto write = [&](const SnapshotFooter& footer) {
+    std::string block(kTableAlignment, '\0');
+    std::memcpy(block.data(), &footer, sizeof(footer));
+    SealBlock(block, kStore, 5, footer_at);
+    ASSERT_OK(machine_.disk->WriteRaw(path_, footer_at, std::as_bytes(std::span(block))));
+  };
+  const auto footer = LoadAs<SnapshotFooter>(original.data() + footer_at);
+  const std::vector<std::function<void(SnapshotFooter&)>> footers = {
+      [](SnapshotFooter& changed) { changed.kind = 9; },
+      [](SnapshotFooter& changed) { changed.fragment_count = 0; },
+      [](SnapshotFooter& changed) { changed.fragment_count = UINT64_MAX / 32; },
+      [](SnapshotFooter& changed) { changed.frame_count = UINT64_MAX; },
+      [](SnapshotFooter& changed) { changed.fragments_offset += kTableAlignment; },
+      [](SnapshotFooter& changed) { changed.table = 6; },
+  };
+  for (size_t i = 0; i < footers.size(); ++i) {
+    SCOPED_TRACE(i);
+    SnapshotFooter changed = footer;
+    footers[i](changed);
+    write(changed);
+    EXPECT_FAILS(SnapshotTable::Open(machine_.context, 5), StatusCode::kCorruption,
+                 path_ + ": offset " + std::to_string(footer_at));
+    EXPECT_FAILS(SnapshotTable::Open(machine_.context, 5), StatusCode::kCorruption,
+                 "impossible contents");
+  }
+
+  std::vector<FragmentEntry> whole(footer.fragment_count);
+  std::memcpy(whole.data(), original.data() + footer.fragments_offset,
+              whole.size() * sizeof(FragmentEntry));
+  struct Wrong {
+    std::function<void(std::vector<FragmentEntry>&)> change;
+    uint64_t fragment;
+  };
+  const std::vector<Wrong> wrongs = {
+      {[](auto& entries) { entries[1].node = 0; }, 1},
+      {[](auto& entries) { std::swap(entries[0], entries[1]); }, 0},
+      {[](auto& entries) { entries[2].begin = 0; }, 2},
+      {[](auto& entries) { entries[3].offset += kFrameAlignment; }, 3},
+      {[](auto& entries) { entries[3].slices = UINT32_MAX; }, 3},
+  };
+  const auto open_with = [&](std::vector<FragmentEntry> entries, uint64_t frames) {
+    const auto bytes = std::as_bytes(std::span(entries));
+    ASSERT_OK(machine_.disk->WriteRaw(path_, footer.fragments_offset, bytes));
+    SnapshotFooter changed = footer;
+    changed.frame_count = frames;
+    changed.fragments_hash = PlacedHash(bytes, kStore, 5, footer.fragments_offset);
+    write(changed);
+  };
+  for (size_t i = 0; i < wrongs.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<FragmentEntry> entries = whole;
+    wrongs[i].change(entries);
+    open_with(entries, footer.frame_count);
+    ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(machine_.context, 5));
+    const uint64_t at = footer.fragments_offset + wrongs[i].fragment * sizeof(FragmentEntry);
+    const std::string what = path_ + ": offset " + std::to_string(at) + ": an impossible fragment";
+    EXPECT_FAILS(table->Fragments(), StatusCode::kCorruption, what);
+    EXPECT_FAILS(table->VerifyAll(), StatusCode::kCorruption, what);
+  }
+  open_with(whole, footer.frame_count - 1);
+  ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(machine_.context, 5));
+  EXPECT_FAILS(table->Fragments(), StatusCode::kCorruption, "frames that belong to no fragment");
+}
+
+TEST_F(SnapshotTableTest, VerifyingNamesTheFirstDamage) {
+  ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
+  ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(machine_.context, 5));
+  ASSERT_OK_ASSIGN(const auto fragments, table->Fragments());
+  for (const size_t i : {1, 2}) {
+    ASSERT_OK(machine_.disk->FlipBit(path_, fragments[i].offset, 2));
+  }
+  EXPECT_FAILS(table->VerifyAll(), StatusCode::kCorruption,
+               path_ + ": offset " + std::to_string(fragments[1].offset) + ": a frame of ");
+}
+
+TEST_F(SnapshotTableTest, NoMemoryToWrite) {
+  for (uint64_t refused = 0; refused < kSnapshotWriteBuffers; ++refused) {
+    TestAllocator memory;
+    memory.refuse_at = refused;
+    machine_.context.allocator = memory.allocator();
+    EXPECT_FAILS(Write(machine_.context, 5, SomeFragments()), StatusCode::kOutOfMemory,
+                 "no memory to write " + path_ + ".tmp");
+    EXPECT_EQ(memory.live, 0u);
+    EXPECT_TRUE(machine_.disk->Files().empty());
+  }
 }
 
 TEST_F(SnapshotTableTest, EveryOperationFailed) {

@@ -16,6 +16,7 @@
 
 #include "base/codec/fields.h"
 #include "tests/support/log_fixture.h"
+#include "tests/support/status.h"
 
 namespace cairn::wal {
 namespace {
@@ -217,6 +218,54 @@ TEST(Format, DamageToAFooterTrailer) {
   EveryBitAndEveryCut(bytes, [](std::span<const std::byte> damaged) {
     return ParseFooterTrailer(damaged, 4, 2, 256 << 10, kTestStore).has_value();
   });
+}
+
+// Whoever wrote them sealed them.
+TEST(Format, ASegmentHeaderThatCannotBe) {
+  const auto original = LoadAs<SegmentHeader>(ExampleSegment().data());
+  const auto parse = [&](const std::function<void(SegmentHeader&)>& change) {
+    SegmentHeader header = original;
+    change(header);
+    std::vector<std::byte> block(kBlock);
+    EncodeSegmentHeader(header, block.data());
+    return ParseSegmentHeader(block, 1, kTestStore).status();
+  };
+  EXPECT_OK(parse([](SegmentHeader&) {}));
+  const std::vector<std::function<void(SegmentHeader&)>> sizes = {
+      [](SegmentHeader& header) { header.segment_bytes = kMinSegmentBytes - kBlock; },
+      [](SegmentHeader& header) { header.segment_bytes = kMaxSegmentBytes + kBlock; },
+      [](SegmentHeader& header) { header.segment_bytes += 1; },
+      [](SegmentHeader& header) { header.first_sequence = 0; },
+  };
+  for (const auto& change : sizes) {
+    EXPECT_FAILS(parse(change), StatusCode::kCorruption, "segment header: impossible sizes");
+  }
+  EXPECT_FAILS(parse([](SegmentHeader& header) { header.flags = 1; }), StatusCode::kCorruption,
+               "unknown version or flags");
+}
+
+TEST(Format, AFooterTrailerThatCannotBe) {
+  constexpr uint64_t kBytes = 256 << 10;
+  FooterTrailer original{};
+  original.magic = kFooterMagic;
+  original.group_count = 2;
+  original.segment = 4;
+  original.epoch = 2;
+  original.footer_offset = 8192;
+  original.entries_bytes = 1000;
+  const auto accepted = [&](const std::function<void(FooterTrailer&)>& change) {
+    FooterTrailer trailer = original;
+    change(trailer);
+    std::vector<std::byte> bytes(sizeof(trailer));
+    EncodeFooterTrailer(trailer, kBytes, kTestStore, bytes.data());
+    return ParseFooterTrailer(bytes, 4, 2, kBytes, kTestStore).has_value();
+  };
+  EXPECT_TRUE(accepted([](FooterTrailer&) {}));
+  EXPECT_FALSE(accepted([](FooterTrailer& trailer) { trailer.footer_offset = 0; }));
+  EXPECT_FALSE(accepted([](FooterTrailer& trailer) { trailer.footer_offset += 64; }));
+  EXPECT_FALSE(accepted([](FooterTrailer& trailer) { trailer.entries_bytes = kBytes - 8192; }));
+  EXPECT_FALSE(accepted([](FooterTrailer& trailer) { trailer.entries_bytes = UINT32_MAX; }));
+  EXPECT_FALSE(accepted([](FooterTrailer& trailer) { trailer.group_count = 0; }));
 }
 
 TEST(Format, RightBytesInTheWrongPlaceAreRefused) {

@@ -667,6 +667,31 @@ TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
   fixture_.log.reset();  // Before its grant.
 }
 
+// What gives space back may take the last segment. Then the next is made where it is wanted.
+TEST_F(LogTest, APoolThatRanDryIsTold) {
+  Grant grant(4 * fixture_.options.segment_bytes);
+  fixture_.options.grant = &grant;
+  fixture_.OpenLog();
+  Status full;
+  for (int i = 0; i < 1000 && full.code() != StatusCode::kNoSpace; ++i) {
+    const auto sequence = TryAppend(20'000, Log::Purpose::kReclaim);
+    full = sequence.ok() ? Durable(*sequence) : sequence.status();
+    if (full.code() == StatusCode::kBusy) RunFor(kMs);
+  }
+  EXPECT_EQ(full.code(), StatusCode::kNoSpace) << full.ToString();
+  RunFor(50 * kMs);  // The pool comes to know that it has nothing, and can make nothing.
+  EXPECT_EQ(log().counters().segments_spare, 0u);
+  grant.limit_ += 4 * fixture_.options.segment_bytes;
+  Status refused(StatusCode::kNoSpace, "");
+  for (int i = 0; i < 1000 && !refused.ok(); ++i) {
+    refused = TryAppend(20'000).status();
+    RunFor(kMs);
+  }
+  EXPECT_TRUE(refused.ok()) << refused.ToString();
+  EXPECT_GT(observer_.Count("log: the pool of spare segments ran dry"), 0u);
+  fixture_.log.reset();  // Before its grant.
+}
+
 TEST_F(LogTest, WhatHasNoRoomAsAWholeIsToldBeforeAnyOfIt) {
   const uint64_t segment = fixture_.options.segment_bytes;
   Grant grant(4 * segment);
@@ -783,6 +808,85 @@ TEST_F(LogTest, ADifferentSegmentSizeTakesOverFromTheNextSegmentOn) {
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(Durable(Append(20'000)).ok());
   fixture_.log.reset();
   ExpectRecovered(60);
+}
+
+TEST_F(LogTest, AllWhoWaitForOneSyncAreTold) {
+  fixture_.OpenLog();
+  ASSERT_TRUE(Durable(Append(100)).ok());
+  const uint64_t second = Append(100);
+  ASSERT_TRUE(log().Wait(second, false, io::kNoDeadline).ok());
+  const uint64_t syncs = log().counters().syncs;
+  std::vector<std::unique_ptr<io::Thread>> threads;
+  int told = 0;
+  for (int i = 0; i < 5; ++i) {
+    threads.push_back(machine_.scheduler->StartThread("waiter", [&] {
+      EXPECT_TRUE(Durable(second).ok());
+      ++told;
+    }));
+  }
+  threads.clear();
+  EXPECT_EQ(told, 5);
+  EXPECT_EQ(log().counters().syncs, syncs + 1);
+}
+
+// A slow sync ends after one that began later and covers less than what was written since: then
+// whoever still sleeps has to be asked to sync that.
+TEST_F(LogTest, ASyncThatWasOvertakenLeavesNobodyAsleep) {
+  fixture_.options.segment_bytes = 8 << 20;
+  fixture_.options.hot_tail_bytes = 16 << 20;
+  fixture_.options.chunk_bytes = 2 << 20;
+  fixture_.OpenLog();
+  ASSERT_TRUE(Durable(Append(100)).ok());
+  const uint64_t second = Append(100);
+  ASSERT_TRUE(log().Wait(second, false, io::kNoDeadline).ok());
+  machine_.disk->AddFault(
+      {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSync; },
+       .delay_ns = 500 * kMs});
+  const auto slow =
+      machine_.scheduler->StartThread("slow", [&] { EXPECT_TRUE(Durable(second).ok()); });
+  RunFor(1 * kMs);
+  EXPECT_EQ(log().durable_sequence(), 1u);
+  ASSERT_TRUE(Durable(Append(600'000)).ok());  // Of its own group, so that it waits for nobody.
+  EXPECT_EQ(log().durable_sequence(), 3u);
+  const uint64_t fourth = Append(600'000);
+  ASSERT_TRUE(log().Wait(fourth, false, io::kNoDeadline).ok());
+  const uint64_t now = machine_.scheduler->MonotonicNs();
+  const auto hasty = machine_.scheduler->StartThread("hasty", [&] {
+    EXPECT_EQ(log().Wait(fourth, true, now + 10 * kMs).code(), StatusCode::kDeadlineExceeded);
+  });
+  RunFor(1 * kMs);
+  const auto patient =
+      machine_.scheduler->StartThread("patient", [&] { EXPECT_TRUE(Durable(fourth).ok()); });
+  RunFor(100 * kMs);
+  EXPECT_EQ(log().durable_sequence(), 3u);
+  RunFor(500 * kMs);
+  EXPECT_EQ(log().durable_sequence(), fourth);
+}
+
+TEST_F(LogTest, AFailedSyncOfWhatWasWrittenPoisons) {
+  fixture_.OpenLog();
+  ASSERT_TRUE(Durable(Append(100)).ok());
+  const uint64_t second = Append(100);
+  ASSERT_TRUE(log().Wait(second, false, io::kNoDeadline).ok());
+  machine_.disk->AddFault(
+      {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSync; },
+       .error = kEio});
+  EXPECT_EQ(Durable(second).code(), StatusCode::kUnknownOutcome);
+  EXPECT_EQ(observer_.poisons_, 1);
+  EXPECT_EQ(observer_.cause_.code(), StatusCode::kIoError);
+  EXPECT_EQ(log().durable_sequence(), 1u);
+  EXPECT_EQ(TryAppend(10).status().code(), StatusCode::kPoisoned);
+}
+
+TEST_F(LogTest, ALogOpenedForReadingTakesNothing) {
+  fixture_.OpenLog();
+  ASSERT_TRUE(Durable(Append(100)).ok());
+  fixture_.log.reset();
+  fixture_.options.read_only = true;
+  fixture_.Reopen();
+  const Status refused = TryAppend(10).status();
+  EXPECT_EQ(refused.code(), StatusCode::kReadOnly);
+  EXPECT_EQ(refused.message(), "the log was opened for reading only");
 }
 
 TEST_F(LogTest, CloseFlushesAndRefusesFurtherRecords) {

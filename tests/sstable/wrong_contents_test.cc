@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: an index table whose checksums are right and whose contents cannot be is told by file
+// and offset by everything that meets it: lookups, walks, merges and Verify.
+// Method: tables built block by block, as no writer of ours would.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/io/file_util.h"
+#include "sstable/bloom.h"
+#include "sstable/index_block.h"
+#include "sstable/merge_job.h"
+#include "tests/sstable/table_fixture.h"
+
+namespace cairn::sstable {
+namespace {
+
+// Blocks as they are given, each with its hash.
+class RawTable {
+ public:
+  BlockHandle Add(BlockKind kind, const RecordList& entries,
+                  const std::vector<std::string>& filtered = {}) {
+    BlockBuilder builder;
+    for (const auto& [key, value] : entries) {
+      builder.Add(key, value ? MaybeValue(*value) : std::nullopt);
+    }
+    std::vector<uint64_t> hashes;
+    for (const std::string& key : filtered) hashes.push_back(FilterHash(key));
+    std::string block = builder.Finish(kind, hashes.empty() ? "" : BuildFilter(hashes));
+    const BlockHandle handle{bytes_.size(), static_cast<uint32_t>(block.size())};
+    SealBlock(block, kTestStore, kNumber, handle.offset);
+    bytes_ += block;
+    return handle;
+  }
+  // With a root of these entries and a footer that says this.
+  void Write(const TestTables& tables, const RecordList& root, TableInfo info) {
+    const BlockHandle handle = Add(BlockKind::kRoot, root);
+    info.number = kNumber;
+    info.bytes = bytes_.size() + kTableAlignment;
+    bytes_ += EncodeFooter(kTestStore, info, handle);
+    ASSERT_OK(io::WriteFileDurably(*tables.files, tables.Path(kNumber),
+                                   std::as_bytes(std::span(bytes_))));
+  }
+
+  static constexpr uint64_t kNumber = 1;
+
+ private:
+  std::string bytes_;
+};
+
+// What four records "a" to "d" of one byte each make, in two blocks and one partition.
+TableInfo FourRecords() {
+  return {.records = 4,
+          .tombstones = 0,
+          .data_blocks = 2,
+          .partitions = 1,
+          .key_bytes = 4,
+          .value_bytes = 4,
+          .smallest = "a",
+          .largest = "d"};
+}
+const RecordList kFirst = {{"a", "1"}, {"b", "2"}};
+const RecordList kSecond = {{"c", "3"}, {"d", "4"}};
+const std::vector<std::string> kKeys = {"a", "b", "c", "d"};
+
+Status FirstErrorOfAWalk(const IndexTable& table, std::string_view target = "") {
+  const auto records = table.NewIterator({});
+  Walk(*records, target);
+  return records->status();
+}
+
+class WrongContentsTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<IndexTable> Open() {
+    auto table = IndexTable::Open(tables_.context, RawTable::kNumber);
+    EXPECT_OK(table);
+    return table.ok() ? *table : nullptr;
+  }
+  // "t/0000000000000001.index: offset 4096: "
+  std::string At(uint64_t offset) const {
+    return sstable::At(tables_.Path(RawTable::kNumber), offset);
+  }
+
+  TestTables tables_ = TestTables::InMemory();
+  RawTable raw_;
+};
+
+TEST_F(WrongContentsTest, ATableBuiltBlockByBlock) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+  const BlockHandle partition = raw_.Add(
+      BlockKind::kPartition, {{"b", EncodeHandle(first)}, {"d", EncodeHandle(second)}}, kKeys);
+  raw_.Write(tables_, {{"d", EncodeHandle(partition)}}, FourRecords());
+  const auto table = Open();
+  EXPECT_OK(table->Verify());
+  EXPECT_EQ(Walk(*table->NewIterator({})).size(), 4u);
+}
+
+TEST_F(WrongContentsTest, ABlockOfAnotherKind) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  raw_.Write(tables_, {{"d", EncodeHandle(first)}}, FourRecords());
+  const auto table = Open();
+  const std::string where = tables_.Path(RawTable::kNumber) + ": offset 0";
+  EXPECT_FAILS(table->Get("a", {}), StatusCode::kCorruption, where);
+  EXPECT_FAILS(FirstErrorOfAWalk(*table), StatusCode::kCorruption, where);
+  EXPECT_FAILS(table->Verify(), StatusCode::kCorruption, where);
+}
+
+TEST_F(WrongContentsTest, AnEntryThatNamesNoBlock) {
+  const std::vector<std::optional<std::string>> values = {
+      std::nullopt, "", "\x01", EncodeHandle({uint64_t{1} << 30, kTableAlignment})};
+  for (const auto& value : values) {
+    for (const bool in_root : {false, true}) {
+      raw_ = {};
+      tables_ = TestTables::InMemory();
+      const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+      const BlockHandle partition = raw_.Add(
+          BlockKind::kPartition, {{"b", EncodeHandle(first)}, {"d", value}}, {"a", "b", "c"});
+      RecordList root = {{"b", EncodeHandle(partition)}, {"d", EncodeHandle(partition)}};
+      if (in_root) root.back().second = value;
+      raw_.Write(tables_, root, FourRecords());
+      const auto table = Open();
+      const uint64_t offset = in_root ? partition.offset + partition.bytes : partition.offset;
+      const std::string where = At(offset) + "block: the entry at byte ";
+      EXPECT_FAILS(table->Get("c", {}), StatusCode::kCorruption, where);
+      EXPECT_FAILS(FirstErrorOfAWalk(*table, "c"), StatusCode::kCorruption, where);
+      std::vector<std::string> damage;
+      table->VerifyEach([&](const Status& status) { damage.push_back(status.ToString()); });
+      ASSERT_FALSE(damage.empty());
+      EXPECT_NE(damage.back().find(where), std::string::npos) << damage.back();
+    }
+  }
+}
+
+TEST_F(WrongContentsTest, BlocksThatDoNotFollowEachOther) {
+  const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle partition = raw_.Add(
+      BlockKind::kPartition, {{"d", EncodeHandle(second)}, {"e", EncodeHandle(first)}}, kKeys);
+  raw_.Write(tables_, {{"e", EncodeHandle(partition)}}, FourRecords());
+  const auto table = Open();
+  EXPECT_FAILS(table->Verify(), StatusCode::kCorruption,
+               At(first.offset) + "block: does not follow the one before");
+  // Merged, it would make a table that nothing is found in.
+  OlderData older(std::make_shared<const Levels>(), 0);
+  tables_.host->next_number = 2;
+  const auto merged = table->NewMergeIterator();
+  EXPECT_FAILS(WriteTables(tables_.context, *merged, older, 1 << 20), StatusCode::kCorruption,
+               "t: an index table is out of order at a key of 1 bytes");
+  EXPECT_EQ(tables_.host->taken, 0u);
+}
+
+TEST_F(WrongContentsTest, AFilterOfOtherKeys) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+  const BlockHandle partition =
+      raw_.Add(BlockKind::kPartition, {{"b", EncodeHandle(first)}, {"d", EncodeHandle(second)}},
+               {"another"});
+  raw_.Write(tables_, {{"d", EncodeHandle(partition)}}, FourRecords());
+  EXPECT_FAILS(Open()->Verify(), StatusCode::kCorruption,
+               At(first.offset) + "block: a key that the filter does not know");
+}
+
+TEST_F(WrongContentsTest, AFooterThatCountsOtherwise) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+  const BlockHandle partition = raw_.Add(
+      BlockKind::kPartition, {{"b", EncodeHandle(first)}, {"d", EncodeHandle(second)}}, kKeys);
+  TableInfo info = FourRecords();
+  info.records = 5;
+  raw_.Write(tables_, {{"d", EncodeHandle(partition)}}, info);
+  const auto table = Open();
+  EXPECT_FAILS(
+      table->Verify(), StatusCode::kCorruption,
+      At(table->info().bytes - kTableAlignment) + "the footer does not count what the table holds");
+}
+
+TEST_F(WrongContentsTest, AnEndBeforeTheLastKey) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle partition =
+      raw_.Add(BlockKind::kPartition, {{"b", EncodeHandle(first)}}, {"a", "b", "c"});
+  raw_.Write(tables_, {{"c", EncodeHandle(partition)}}, FourRecords());
+  const auto table = Open();
+  const std::string where = At(partition.offset) + "the partition ends before its last key";
+  EXPECT_FAILS(table->Get("c", {}), StatusCode::kCorruption, where);
+  EXPECT_FAILS(FirstErrorOfAWalk(*table, "c"), StatusCode::kCorruption, where);
+  EXPECT_FAILS(table->Get("d", {}), StatusCode::kCorruption,
+               At(partition.offset + partition.bytes) + "the root ends before the largest key");
+}
+
+TEST(IndexTableRoot, ThatIsLargerThanTheEndThatIsReadAtOnce) {
+  auto disk = std::make_shared<io::SimDisk>();
+  TestTables tables = TestTables::OnDisk(disk);
+  RawTable raw;
+  const BlockHandle first = raw.Add(BlockKind::kData, kFirst);
+  const BlockHandle partition =
+      raw.Add(BlockKind::kPartition, {{"b", EncodeHandle(first)}}, {"a", "b"});
+  Records root;
+  root["b"] = EncodeHandle(partition);
+  for (uint64_t i = 0; i < 50; ++i) root["c" + ValueOf(i, 1000)] = EncodeHandle(partition);
+  raw.Write(tables, ListOf(root), FourRecords());
+  {
+    ASSERT_OK_ASSIGN(const auto table, IndexTable::Open(tables.context, RawTable::kNumber));
+    EXPECT_EQ(tables.reads(), 2u);
+    ASSERT_OK_ASSIGN(const auto found, table->Get("b", {}));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->value, "2");
+  }
+  disk->AddFault({.when =
+                      [&](const io::SimOperation& op) {
+                        return op.op == io::SimOp::kRead &&
+                               op.offset == partition.offset + partition.bytes;
+                      },
+                  .error = EIO});
+  EXPECT_FAILS(IndexTable::Open(tables.context, RawTable::kNumber), StatusCode::kIoError,
+               tables.Path(RawTable::kNumber));
+}
+
+TEST(WriteTables, ATableThatCannotBeOpenedIsTakenBack) {
+  auto disk = std::make_shared<io::SimDisk>();
+  TestTables tables = TestTables::OnDisk(disk);
+  disk->AddFault({.when =
+                      [&](const io::SimOperation& op) {
+                        return op.op == io::SimOp::kOpen && op.path.ends_with(tables.Path(1));
+                      },
+                  .error = EIO});
+  OlderData older(std::make_shared<const Levels>(), 0);
+  const auto records = IterateRecords(MakeRecords(10));
+  EXPECT_FAILS(WriteTables(tables.context, *records, older, 1 << 20), StatusCode::kIoError,
+               tables.Path(1));
+  EXPECT_EQ(disk->faults_struck(), 1u);
+  EXPECT_TRUE(disk->Files().empty());
+  EXPECT_EQ(tables.host->taken, 0u);
+}
+
+}  // namespace
+}  // namespace cairn::sstable
