@@ -360,6 +360,7 @@ class StoreCore final : public wal::LogObserver,
                     const std::function<bool(const engine::Place&)>& wanted);
   Result<bool> Join(uint64_t node);
   Result<uint64_t> JoinAround(uint64_t node);
+  Status CutLoose();
   Status RewriteEmptiest(bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);

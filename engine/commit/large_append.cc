@@ -220,8 +220,13 @@ Result<engine::Op> StoreCore::ResolveWritten(const engine::Head& head, const Del
                           engine::SpansOf(delta)));
   op.lanes = payload.lanes();
   if (written.table.number == 0) return op;
-  CAIRN_CHECK((op.flags & engine::kOpNewNode) != 0 || op.node == written.ranges.front().node);
-  op.node = written.ranges.front().node;
+  const uint64_t node = written.ranges.front().node;
+  if (op.node != node) {
+    // It was to be a new one. Meanwhile that of the branch may have been cut to where it ends.
+    op.flags |= engine::kOpNewNode;
+    op.other = head.node;
+    op.node = node;
+  }
   op.sealed = written.ranges;
   op.table = written.table;
   return op;

@@ -84,6 +84,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     counters_.evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
     if (op->kind == engine::OpKind::kDrop) {
       counters_.evicted_branches.fetch_add(1, std::memory_order_relaxed);
+      CAIRN_RETURN_IF_ERROR(CutLoose());  // That counts, too.
       std::lock_guard lock(mutex_);
       bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
     }

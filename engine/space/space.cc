@@ -477,11 +477,13 @@ Status StoreCore::MergeIndex() {
       const std::vector<uint64_t>& removed = (*edit)->removed;
       merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
     }
-    if (merged_tables_.empty()) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(PublishIndex());
-    index_->Release(merged_tables_);
-    merged_tables_.clear();
-    // Whoever begins to hold them now has a manifest that does not name them.
+    if (!merged_tables_.empty()) {
+      CAIRN_RETURN_IF_ERROR(PublishIndex());
+      index_->Release(merged_tables_);
+      merged_tables_.clear();
+    }
+    // Whoever begins to hold them now has a manifest that does not name them. Also those that were
+    // held the last time.
     if (index_holds_.load() == 0) CAIRN_RETURN_IF_ERROR(index_->DeleteReleased());
     if (last) return Status::Ok();
   }
@@ -593,6 +595,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     left = std::move(status);
     return Status::Ok();
   };
+  const Status cut = CutLoose();  // Nothing else waits for it.
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
   // Tables beside the log that they are made of: not out of the reserve, which is for one segment
   // after the other.
@@ -626,7 +629,8 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     CAIRN_RETURN_IF_ERROR(unless_full(SealUpTo(UINT64_MAX)));
     CAIRN_RETURN_IF_ERROR(unless_full(DumpTree()));
   }
-  return left;
+  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
+  return left.ok() ? cut : left;
 }
 
 // What there was no room for may be possible when something else was given back.

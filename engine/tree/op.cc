@@ -58,7 +58,7 @@ bool KindExists(uint16_t kind) {
   return (kind >= static_cast<uint16_t>(OpKind::kModel) &&
           kind <= static_cast<uint16_t>(OpKind::kPart)) ||
          (kind >= static_cast<uint16_t>(OpKind::kSeal) &&
-          kind <= static_cast<uint16_t>(OpKind::kJoin));
+          kind <= static_cast<uint16_t>(OpKind::kCut));
 }
 
 }  // namespace
@@ -80,6 +80,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kKeep: return "keep";
     case OpKind::kNamespace: return "namespace";
     case OpKind::kJoin: return "join";
+    case OpKind::kCut: return "cut";
   }
   return "unknown";
 }

@@ -48,6 +48,7 @@ enum class OpKind : uint16_t {
   kKeep = 13,  // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
   kJoin = 15,       // node, other: its parent, of which it is all that is left; it takes that in.
+  kCut = 16,        // node, position: where it ends from now on, since nothing reaches beyond.
 };
 const char* OpKindName(uint16_t kind);
 

@@ -30,6 +30,8 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Each of them may end in a node that cannot be decided about.
   const size_t undecided = tree_->undecided_.size() + left_.capacity();
   if (tree_->undecided_.capacity() < undecided) tree_->undecided_.reserve(2 * undecided);
+  const size_t loose = tree_->loose_.size() + left_.capacity();  // Or in one that is loose then.
+  if (tree_->loose_.capacity() < loose) tree_->loose_.reserve(2 * loose);
   Status status;
   switch (op.kind) {
     case OpKind::kModel: status = ApplyModel(op); break;
@@ -45,6 +47,7 @@ Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kKeep: status = ApplyKeep(op); break;
     case OpKind::kNamespace: status = ApplyNamespace(op); break;
     case OpKind::kJoin: status = ApplyJoin(op); break;
+    case OpKind::kCut: status = ApplyCut(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
   }

@@ -17,7 +17,8 @@
 // and both end in Transaction::Apply, so that memory and log cannot drift apart.
 //
 // Liveness is a length: a node is kept while a head or a child's edge needs it, and cut in place
-// only when none reaches beyond. Nothing stores a count of them: the farthest one tells.
+// only when none reaches beyond. Nothing stores a count of them: the farthest one tells. Whoever
+// went may have left a node *loose*: it reaches beyond that one, until it is cut (cut.cc).
 #pragma once
 
 #include <algorithm>
@@ -147,6 +148,12 @@ struct Node {
   // Nothing needs it; as far as memory knows, unless refs_from is the first possible one.
   bool unneeded() const { return refs.empty(); }
   bool knows_all_refs() const { return refs_from == Ref(); }
+  // Null: there is none, or memory does not know which it is.
+  const Ref* farthest() const {
+    return refs.empty() || *refs.rbegin() < refs_from ? nullptr : &*refs.rbegin();
+  }
+  // It may reach beyond its farthest ref. In Tree::loose then.
+  bool loose = false;
 
   // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
   // are still as they were dumped.
@@ -158,6 +165,7 @@ struct Node {
   struct Dumped {
     std::vector<DumpedList> lanes;   // Empty: nothing yet.
     uint64_t parent = 0, start = 0;  // And where it leaves that.
+    bool loose = false;
     DumpedList samplers, metadata, spans;
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);
@@ -356,6 +364,10 @@ class Tree {
   // in use (Use), not all that needs it is in memory, or it is another namespace's.
   Result<Op> ResolveJoin(uint64_t node) const;
 
+  // The op that cuts a loose node to its farthest ref (cut.cc). kNotFound: it is gone, reaches no
+  // farther, or memory does not know that ref.
+  Result<Op> ResolveCut(uint64_t node) const;
+
   // An id for a node to come, which is then made by a kAppend with that id. Lost when none is.
   uint64_t TakeId() { return next_id_++; }
 
@@ -405,6 +417,12 @@ class Tree {
   const std::vector<uint64_t>& undecided() const { return undecided_; }
   // Of the first of them enough is known now: it dies or is left alone.
   void DecideFirst();
+  // One of the nodes that may be loose; 0: there is none. They stay so over dumps and openings,
+  // until it is known that they are not, or not any more.
+  uint64_t AnyLoose() const { return loose_.empty() ? 0 : loose_.back(); }
+  // True: the node is not loose, or is none, and is forgotten here. False: it is to be cut, or
+  // memory does not know enough. REQUIRES: it is in memory if it exists.
+  bool SettleLoose(uint64_t node);
 
   // So much room of a namespace is taken (1), or given back (-1), for what is still to be applied.
   void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
@@ -430,6 +448,7 @@ class Tree {
   bool IsStale(uint64_t node, const Ref& ref) const;  // What the index says is no longer so.
   Status CheckFits(const Node& node) const;
   void CollectDead(uint64_t node);
+  void NoteLoose(Node* node);  // REQUIRES: room in loose_.
   // REQUIRES: room in seal_due_.
   void NoteUnsealed(uint64_t node, uint64_t tokens);
   void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
@@ -494,6 +513,7 @@ class Tree {
   Dirty dirty_;  // Of nodes it has room for all in memory: they may die where nothing can fail.
   size_t replay_reads_ = 0;
   std::vector<uint64_t> undecided_;
+  std::vector<uint64_t> loose_;  // Each once; some may be gone, or cut in a replay.
   uint64_t seal_tokens_ = 0, seal_deltas_ = 0;
   std::vector<uint64_t> seal_due_;
   uint64_t seal_due_bytes_ = 0;
@@ -532,6 +552,7 @@ class Transaction {
   Status ApplyKeep(const Op& op);
   Status ApplyNamespace(const Op& op);
   Status ApplyJoin(const Op& op);
+  Status ApplyCut(const Op& op);
   void EvictRange(Node* node, uint32_t lane, uint64_t begin);
   void NeedKv(Node* node);
   void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -38,11 +39,19 @@ class RecordCheck {
       CheckModel(key, node.model, node.lanes);
       if (node.parent != 0 && !nodes_.contains(node.parent)) Bad(key, "its parent is missing");
       if (node.parent != 0 && !node.referred) Bad(key, "its parent does not know of it");
+      if (!node.farthest.has_value()) {
+        Bad(key, "nothing needs it");
+      } else if (node.loose ? *node.farthest > node.end : *node.farthest != node.end) {
+        Bad(key, "it ends at " + std::to_string(node.end) + ", what needs it at " +
+                     std::to_string(*node.farthest));
+      }
+      if (node.loose != (loose_.erase(id) != 0)) Bad(Key('D', id), "its node says something else");
       const auto parent = nodes_.find(node.parent);
       if (parent != nodes_.end() && parent->second.kv_gone && !node.kv_gone) {
         Bad(key, "it needs KV of its parent, where nothing is needed");
       }
     }
+    for (const uint64_t id : loose_) Bad(Key('D', id), "its node is missing");
     for (const auto& [id, head] : heads_) {
       const std::string key = Key('H', id);
       CheckModel(key, head.model, head.lanes);
@@ -71,10 +80,11 @@ class RecordCheck {
 
  private:
   struct SeenNode {
-    uint64_t model, parent, start;
+    uint64_t model, parent, start, end;
     size_t lanes;
-    bool kv_gone = false;
+    bool kv_gone = false, loose = false;
     bool referred = false;
+    std::optional<uint64_t> farthest{};  // Of what needs it.
   };
   struct SeenHead {
     uint64_t model, node, length;
@@ -109,6 +119,10 @@ class RecordCheck {
         return Status::Ok();
       }
       case 'C': return key == kCountsKey ? Status::Ok() : wrong_size();
+      case 'D':
+        if (key.size() != kIdKeyBytes) return wrong_size();
+        loose_.insert(GetBig(key.substr(1)));
+        return Status::Ok();
       case 'F': return key.size() == kJoinedKeyBytes ? Status::Ok() : wrong_size();
       case 'H': return CheckNumber(key, value);
       case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
@@ -176,8 +190,13 @@ class RecordCheck {
     NoteDumped(node.get());
     if (whole_ && !node->dumped.SameChunks(said)) Bad(key, "chunks are missing");
     ++namespaces_[node->ns].nodes;
-    nodes_[node->id] = {node->model, node->parent, node->lanes[kTokenLane].start,
-                        node->lanes.size(), node->kv_gone};
+    nodes_[node->id] = {node->model,
+                        node->parent,
+                        node->lanes[kTokenLane].start,
+                        node->lanes[kTokenLane].end,
+                        node->lanes.size(),
+                        node->kv_gone,
+                        node->loose};
     for (size_t i = 0; i < node->lanes.size(); ++i) {
       uint64_t position = node->lanes[i].start;
       for (const Extent& extent : node->lanes[i].extents) {
@@ -207,7 +226,9 @@ class RecordCheck {
   Status CheckRef(std::string_view key) {
     const uint64_t at = GetBig(key.substr(1, 8));
     const Ref ref = GetRef(key);
-    if (!nodes_.contains(at)) return Damaged(key, "its node is missing");
+    const auto node = nodes_.find(at);
+    if (node == nodes_.end()) return Damaged(key, "its node is missing");
+    if (!node->second.farthest.has_value()) node->second.farthest = ref.position;
     if (ref.kind == Ref::kHead) {
       const auto head = heads_.find(ref.id);
       if (head == heads_.end() || head->second.node != at || head->second.length != ref.position) {
@@ -240,6 +261,7 @@ class RecordCheck {
   std::unordered_map<uint64_t, SeenHead> heads_;
   std::map<std::string, Held, std::less<>> namespaces_;
   std::map<uint64_t, size_t> lanes_of_model_;
+  std::set<uint64_t> loose_;
   std::set<uint64_t> tables_;
   std::map<uint64_t, uint64_t> used_tables_;  // And by which node first.
 };

@@ -150,7 +150,8 @@ TreeNeeds NeedsOf(const Op& op) {
     case OpKind::kSeal:
       for (const SealedRange& range : op.sealed) needs.nodes.push_back(range.node);
       break;
-    case OpKind::kJoin: needs.nodes = {op.node}; break;
+    case OpKind::kJoin:
+    case OpKind::kCut: needs.nodes = {op.node}; break;
     case OpKind::kModel:
     case OpKind::kCreate:
     case OpKind::kNamespace:
@@ -160,22 +161,32 @@ TreeNeeds NeedsOf(const Op& op) {
   return needs;
 }
 
+Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t id) {
+  while (true) {
+    const Node* const node = tree->FindNode(id);
+    if (node == nullptr || node->farthest() != nullptr || node->knows_all_refs()) {
+      return Status::Ok();
+    }
+    const uint64_t generation = tree->generation();
+    const Ref below = node->refs_from;
+    const std::shared_ptr<sstable::LsmIndex> index = tree->index();
+    std::vector<Ref> refs;
+    lock->unlock();
+    const auto from = TreeRecords::ReadRefs(*index, id, below, &refs);
+    lock->lock();
+    if (!from.ok()) return from.status();
+    if (generation == tree->generation()) tree->InsertRefs(id, refs, *from);
+  }
+}
+
 Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
   while (!tree->undecided().empty()) {
     const uint64_t id = tree->undecided().front();
     const Node* const node = tree->FindNode(id);
     CAIRN_CHECK(node != nullptr);  // Kept in memory until it is decided.
     if (node->unneeded() && !node->knows_all_refs()) {
-      const uint64_t generation = tree->generation();
-      const Ref below = node->refs_from;
-      const std::shared_ptr<sstable::LsmIndex> index = tree->index();
-      std::vector<Ref> refs;
-      lock->unlock();
-      const auto from = TreeRecords::ReadRefs(*index, id, below, &refs);
-      lock->lock();
-      if (!from.ok()) return from.status();
-      if (generation == tree->generation()) tree->InsertRefs(id, refs, *from);
-      continue;
+      CAIRN_RETURN_IF_ERROR(LoadFarthest(tree, lock, id));
+      continue;  // Another may be the first by now.
     }
     tree->DecideFirst();
   }

@@ -31,6 +31,10 @@ Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds
 // What Transaction::Apply needs.
 TreeNeeds NeedsOf(const Op& op);
 
+// Then memory knows the farthest ref of the node, or that it has none; or the node is not in memory
+// any more. The lock as above.
+Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t node);
+
 // Decides about every node of tree->undecided(), and what follows from that. The lock as above.
 Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock);
 

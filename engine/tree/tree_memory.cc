@@ -203,7 +203,7 @@ void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
 // Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
 void Tree::CollectDead(uint64_t id) {
   while (Node* const node = MutableNode(id)) {
-    if (!node->unneeded()) return;
+    if (!node->unneeded()) return NoteLoose(node);
     if (!node->knows_all_refs()) {
       if (std::find(undecided_.begin(), undecided_.end(), id) != undecided_.end()) return;
       undecided_.push_back(id);
@@ -236,6 +236,7 @@ void Tree::CollectDead(uint64_t id) {
 }
 
 void Tree::DecideFirst() {
+  if (loose_.capacity() == loose_.size()) loose_.reserve(2 * (loose_.size() + 1));
   const uint64_t id = undecided_.front();
   undecided_.erase(undecided_.begin());
   --MutableNode(id)->users;

@@ -38,8 +38,9 @@ enum NodeField : uint16_t {
   kNodeStates = 5,  // Chunks of samplers, metadata, spans: u32 each.
   kNodeNamespace = 6,
   kNodeKvGone = 7,  // 1, or absent.
+  kNodeLoose = 8,   // 1: it has a D record; or absent.
 };
-constexpr std::array<uint16_t, 7> kNodeFields = {1, 2, 3, 4, 5, 6, 7};
+constexpr std::array<uint16_t, 8> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8};
 
 struct KeepBytes {
   uint64_t ttl_ns;
@@ -258,6 +259,9 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
   if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
   if (node.kv_gone) fields.U64(kNodeKvGone, 1);
+  if (node.loose) fields.U64(kNodeLoose, 1);
+  if (node.loose && !dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
+  if (!node.loose && dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   const uint64_t start = node.lanes[kTokenLane].start;
   if (dumped.parent != node.parent || dumped.start != start) {
     CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
@@ -283,6 +287,7 @@ Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.dumped.metadata));
   CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
   CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
+  if (node.dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   return batch->Delete(Key('N', node.id));
 }
 
@@ -334,6 +339,7 @@ Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view val
   node->owner = fields.U64Or(kNodeOwner, 0);
   node->ns = fields.TextOr(kNodeNamespace, "");
   node->kv_gone = fields.U64Or(kNodeKvGone, 0) != 0;
+  node->loose = fields.U64Or(kNodeLoose, 0) != 0;
   const auto lanes = fields.BytesOr(kNodeLanes, {});
   if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
   for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
@@ -380,6 +386,7 @@ void NoteDumped(Node* node) {
   node->in_index = true;
   node->dumped.parent = node->parent;
   node->dumped.start = node->lanes[kTokenLane].start;
+  node->dumped.loose = node->loose;
   node->dumped.lanes.resize(node->lanes.size());
   for (size_t i = 0; i < node->lanes.size(); ++i) {
     note(&node->dumped.lanes[i], node->lanes[i].extents.size());
@@ -517,6 +524,12 @@ Status TreeRecords::LoadRoots(Tree* tree) {
                      bytes.tokens,   bytes.raw_bytes, bytes.evicted_bytes};
     tree->next_id_ = bytes.next_id;
   }
+  const auto loose = index.NewScan({.end = "E", .read = {}});
+  for (loose->Seek("D"); loose->valid(); loose->Next()) {
+    if (loose->key().size() != kIdKeyBytes) return Damaged(loose->key(), "no such kind");
+    tree->loose_.push_back(GetBig(loose->key().substr(1)));
+  }
+  CAIRN_RETURN_IF_ERROR(loose->status());
   const auto models = index.NewScan({.end = "N", .read = {}});
   for (models->Seek("M"); models->valid(); models->Next()) {
     const std::string_view key = models->key();

@@ -4,6 +4,8 @@
 //
 //   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
 //   C                                     the sums (TreeCounts), and the next id
+//   D <node>                              a node that may be loose: what lies beyond its farthest R
+//                                         record is dead, and still to be cut off
 //   F <table> <node>                      content of the node may lie in this table under the
 //   number
 //                                         of a node that was joined with it

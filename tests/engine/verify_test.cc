@@ -181,7 +181,8 @@ TEST_F(VerifyTest, TheTreesRecordsAgainstEachOther) {
   context.store = manifest.store;
   context.cache = &cache;
   context.counters = &counters;
-  const auto damages_without = [&](const std::function<bool(std::string_view)>& taken) {
+  const auto damages_without = [&](const std::function<bool(std::string_view)>& taken,
+                                   const std::string& added = "") {
     auto index = sstable::LsmIndex::Open({context, {}}, manifest.index);
     EXPECT_OK(index);
     sstable::WriteBatch batch = (*index)->NewBatch();
@@ -191,6 +192,9 @@ TEST_F(VerifyTest, TheTreesRecordsAgainstEachOther) {
         if (!taken(scan->key())) continue;
         EXPECT_OK(batch.Delete(scan->key()));
       }
+    }
+    if (!added.empty()) {
+      EXPECT_OK(batch.Put(added, ""));
     }
     (*index)->Apply(std::move(batch));
     std::string all;
@@ -219,8 +223,23 @@ TEST_F(VerifyTest, TheTreesRecordsAgainstEachOther) {
     if (first.empty()) first = key.substr(0, kIdKey);  // Older than its children.
     return key.starts_with(first);
   });
+  has("nothing needs it", [](std::string_view key) { return key[0] == 'R'; });
+  has("it ends at 46, what needs it at 10", [first = true](std::string_view key) mutable {
+    return key[0] == 'R' && std::exchange(first, false);  // The farthest of the first node.
+  });
   has("its node does not know of it", [](std::string_view key) { return key[0] == 'R'; });
   has("its parent does not know of it", [](std::string_view key) { return key[0] == 'R'; });
+  std::string node;  // The first.
+  damages_without([&](std::string_view key) {
+    if (key[0] == 'N' && node.empty()) node = key.substr(1);
+    return false;
+  });
+  for (const auto& [added, what] : {std::pair("D" + node, "its node says something else"),
+                                    std::pair(std::string("D12345678"), "its node is missing"),
+                                    std::pair(std::string("D1"), "no such kind")}) {
+    const std::string all = damages_without([](std::string_view) { return false; }, added);
+    EXPECT_NE(std::string::npos, all.find(what)) << all;
+  }
   has("cannot be found by number", [](std::string_view key) { return key[0] == 'H'; });
   has("its branch is missing", [](std::string_view key) { return key[0] == 'B'; });
 }

@@ -67,8 +67,8 @@ class Comparison {
   // Branches and namespaces.
   void Listings(const Store& store, const BranchIds& branches_of, size_t page_size);
   void All(const Store& store, const BranchIds& branches_of);
-  // `joined`: it ever joined nodes.
-  void Liveness(const Store& store, bool joined);
+  // After a Compact. `other_nodes`: it may have joined nodes, or cut some.
+  void Liveness(const Store& store, bool other_nodes);
 
   // KV as the model has it.
   KvRows RowsOf(const ModelBranch& branch, const std::vector<RowRange>& ranges) const;

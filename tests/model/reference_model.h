@@ -4,10 +4,11 @@
 // own, each with its token and, by layer group, the seed of its KV. No sharing, no log, no I/O, no
 // counts: what is needed is found by walking from the branches.
 //
-// Beside that it knows the nodes of a store that never joins any, by the rule of ownership alone: a
-// branch extends the node that it made, and only while it ends where that ends; else it makes a new
-// one. They tell which KV a fork or rewind keeps (kv_floors), and how much a store holds. A store
-// joins nodes when it likes; then all that is known is that it keeps no more than a plain cut.
+// Beside that it knows the nodes of a store that never joins or cuts any, by the rule of ownership
+// alone: a branch extends the node that it made, and only while it ends where that ends; else it
+// makes a new one. They tell which KV a fork or rewind keeps (kv_floors), and how much a store
+// holds. A store joins nodes when it likes, and cuts those that reach beyond what needs them; then
+// all that is known is that it keeps no more than a plain cut.
 #pragma once
 
 #include <array>
@@ -46,7 +47,7 @@ struct ModelBranch {
   std::vector<ContentSpan> spans;
   Keep keep;
   size_t model = 0;  // A number of the caller's; forks take it over.
-  // After a fork or rewind: of kv_lengths, what a store has that never joined anything.
+  // After a fork or rewind: of kv_lengths, what a store has with these very nodes.
   std::vector<uint64_t> kv_floors;
   uint64_t node = 0;  // 0: empty.
 

@@ -541,9 +541,11 @@ class Runner {
     }
     if (which == 2) {
       model_.Rewind(second.id, other->length() - std::min(other->length(), count));
+      NoteLoose();
     }
     if (which == 5) {
       model_.Drop(second.id);
+      NoteLoose();
       branch->name = name;
     }
     if (which == 2 || which == 4) Adopt(second);
@@ -551,7 +553,7 @@ class Runner {
   }
 
   // A fork or rewind keeps KV as far as it lies on the nodes that are shared. Where nodes were
-  // joined these are others. Whatever it kept, from here on it has all that it may have.
+  // joined or cut these are others. Whatever it kept, from here on it has all that it may have.
   void Adopt(const Slot& slot) {
     ModelBranch& branch = model_.branches().at(slot.id);
     auto info = Handle(slot).Info();
@@ -564,7 +566,7 @@ class Runner {
     for (size_t group = 0; group < spec.groups.size(); ++group) {
       const uint64_t got = info->kv_lengths.at(group);
       Holds(got <= most[group], "KV that nobody gave");
-      if (!EverJoined()) Same(floors[group], got, "kv_length after a cut");
+      if (!HasOtherNodes()) Same(floors[group], got, "kv_length after a cut");
       lacking[group] = {got, most[group] - got};
       lacks |= got < most[group];
     }
@@ -593,7 +595,14 @@ class Runner {
     }
     compare_.Info(store_, slot.id, slot.branch);
   }
-  bool EverJoined() const { return result_.joined + store_.Metrics().joined_nodes > 0; }
+  // Its nodes may be others than the model's: it joined some, or may have cut some.
+  bool HasOtherNodes() const {
+    return loose_ || result_.joined + store_.Metrics().joined_nodes > 0;
+  }
+  void NoteLoose() {
+    const ReferenceModel::Reached reached = model_.Reach(specs_);
+    loose_ |= reached.tokens != reached.tokens_on_nodes;
+  }
 
   void Fork(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {
     Slot& made = slots_[op.d % 32 % kSlots];
@@ -623,12 +632,14 @@ class Runner {
     Expect(may ? StatusCode::kOk : StatusCode::kInvalidArgument, status, "Rewind");
     if (!may) return;
     model_.Rewind(slot.id, to);
+    NoteLoose();
     Adopt(slot);
   }
 
   void Drop(const Slot& slot) {
     Expect(StatusCode::kOk, Handle(slot).Drop(Level()), "Drop");
     model_.Drop(slot.id);
+    NoteLoose();
   }
 
   void Rename(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {
@@ -755,7 +766,7 @@ class Runner {
 
   void Compact() {
     MustBeOk(store_.Compact(), "Compact");
-    compare_.Liveness(store_, EverJoined());
+    compare_.Liveness(store_, HasOtherNodes());
   }
 
   void End() {
@@ -766,38 +777,34 @@ class Runner {
     Verify(VerifyLevel::kAll);
     Reopen();
     CompareSpace(/*opened=*/true);
-    compare_.Liveness(store_, EverJoined());
+    compare_.Liveness(store_, HasOtherNodes());
     for (const Slot& slot : slots_) {
       if (Find(slot) != nullptr) Drop(slot);
     }
     CompareSpace(/*opened=*/false);
-    const StoreMetrics got = store_.Metrics();
-    Same(uint64_t{0}, got.tables, "tables of an empty store");
-    Same(uint64_t{0}, got.missing_kv_bytes, "evicted bytes of an empty store");
+    Same(uint64_t{0}, store_.Metrics().missing_kv_bytes, "evicted bytes of an empty store");
     Close();
   }
 
-  // All that is needed is in tables. Those whose content died by a Compact, since nodes were
-  // joined, go in the next one. Tables of the index that somebody read when they were merged stay
-  // until another merge: after an opening no file is there but for what is needed.
+  // All that is needed is in tables, and no file is there but for what is needed. Of the index that
+  // is so after an opening, or another Compact: some of it may have been read when it was merged.
   void CompareSpace(bool opened) {
-    if (!opened) {
-      Compact();
-      Compact();
-    }
+    if (!opened) Compact();
     const StoreMetrics got = store_.Metrics();
+    if (model_.branches().empty()) Same(uint64_t{0}, got.tables, "tables of an empty store");
     auto namespaces = store_.Namespaces();
     MustBeOk(namespaces, "Namespaces");
     uint64_t bytes = 0;
     for (const NamespaceInfo& info : *namespaces) bytes += info.bytes;
     // States count for nobody.
     Holds(bytes <= got.table_live_bytes, "namespaces hold more than tables do");
+    if (!opened) Compact();
     auto files = World()->files->List(io::JoinPath(path_, "tables"));
     MustBeOk(files, "List");
     auto verified = store_.Verify(VerifyLevel::kHeaders);
     MustBeOk(verified, "Verify");
     const uint64_t needed = verified->tables + verified->index_tables;
-    if (opened && machine_) Same(needed, files->size(), "files of tables");
+    if (machine_) Same(needed, files->size(), "files of tables");
     Holds(needed <= files->size(), "files of tables are missing");
   }
 
@@ -813,6 +820,7 @@ class Runner {
   std::array<Slot, kSlots> slots_;
   uint64_t next_id_ = 1, copies_ = 0;
   ReferenceModel model_;
+  bool loose_ = false;  // Something was left beyond all that reach a node.
   Comparison compare_;
   RunResult result_;
 };

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When the branch that reached farthest goes, or ends elsewhere, what it alone had at the end of a
+// node is dead. Who is the farthest then, memory need not know, and a node that lost much loses it
+// once: so the node is only noted as loose, and cut later, by a log record of its own. What is cut
+// decides which extents a later seal names, so a replay must not decide it anew.
+#include <algorithm>
+
+#include "engine/tree/tree.h"
+
+namespace cairn::engine {
+
+// It lost a ref and has others.
+void Tree::NoteLoose(Node* node) {
+  if (node->loose || node->refs.rbegin()->position >= node->lanes[kTokenLane].end) return;
+  Touch(node);
+  loose_.push_back(node->id);
+  node->loose = true;
+}
+
+bool Tree::SettleLoose(uint64_t id) {
+  if (Node* const node = MutableNode(id); node != nullptr) {
+    const Ref* const farthest = node->farthest();
+    if (farthest == nullptr || farthest->position < node->lanes[kTokenLane].end) return false;
+    Touch(node);
+    node->loose = false;
+  }
+  const auto found = std::find(loose_.rbegin(), loose_.rend(), id);  // Near the end.
+  if (found != loose_.rend()) loose_.erase(std::prev(found.base()));
+  return true;
+}
+
+Result<Op> Tree::ResolveCut(uint64_t id) const {
+  const Node* const node = FindNode(id);
+  const Ref* const farthest = node == nullptr ? nullptr : node->farthest();
+  if (farthest == nullptr || farthest->position >= node->lanes[kTokenLane].end) {
+    return Status(StatusCode::kNotFound, "node " + std::to_string(id) + " has nothing to cut off");
+  }
+  Op op;
+  op.kind = OpKind::kCut;
+  op.node = id;
+  op.position = farthest->position;
+  return op;
+}
+
+// In a replay a child that is dead may still stand beyond the position: memory does not know all of
+// its refs. So what is known of refs is no reason to refuse it.
+Status Transaction::ApplyCut(const Op& op) {
+  Node* const node = tree_->MutableNode(op.node);
+  if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
+  const Lane& tokens = node->lanes[kTokenLane];
+  if (op.position < tokens.start || op.position >= tokens.end) return Unfit(op, "not within it");
+  const uint64_t held = node->use->bytes;
+  CutNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
+  const uint64_t died = held - node->use->bytes;
+  undo_.push_back([tree = tree_, died] { tree->died_bytes_ -= died; });
+  tree_->died_bytes_ += died;
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine
