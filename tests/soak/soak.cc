@@ -20,6 +20,7 @@
 #include "tests/crash/kill_loop.h"
 #include "tests/crash/power_loss.h"
 #include "tests/model/histories.h"
+#include "tests/sim/swarm.h"
 #include "tests/wal/crash_enumeration.h"
 
 namespace cairn {
@@ -81,8 +82,21 @@ std::string Model(uint64_t seed, Counts* counts) {
   return failed ? "the model differs" : "";
 }
 
-const std::map<std::string, Run> kParts = {
-    {"crashes", Crashes}, {"log-crashes", LogCrashes}, {"kills", Kills}, {"model", Model}};
+// Clients and faults on a simulated machine, twice with one trace.
+std::string Simulation(uint64_t seed, Counts* counts) {
+  const sim::SwarmResult one = sim::RunSwarm({.seed = seed}), two = sim::RunSwarm({.seed = seed});
+  (*counts)["simulated_seeds"] += 1;
+  (*counts)["simulated_operations"] += one.operations;
+  (*counts)["simulated_disk_operations"] += one.disk_operations;
+  if (one.violation.empty() && one.trace_hash != two.trace_hash) return "two runs, two traces";
+  return one.violation;
+}
+
+const std::map<std::string, Run> kParts = {{"crashes", Crashes},
+                                           {"log-crashes", LogCrashes},
+                                           {"simulation", Simulation},
+                                           {"model", Model},
+                                           {"kills", Kills}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {
   using Clock = std::chrono::steady_clock;

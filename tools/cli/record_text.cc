@@ -153,6 +153,8 @@ std::string OpText(const engine::Op& op) {
     case engine::OpKind::kKeep: return text + Id(" branch ", op.branch) + PolicyText(op);
     case engine::OpKind::kNamespace: return text + " \"" + Printable(op.ns) + "\"" + PolicyText(op);
     case engine::OpKind::kJoin: return text + Id(" node ", op.other) + Id(" into node ", op.node);
+    case engine::OpKind::kCut:
+      return text + Id(" node ", op.node) + " to position " + std::to_string(op.position);
     case engine::OpKind::kAppend:
       text += Id(" branch ", op.branch) + Id(" node ", op.node);
       if ((op.flags & engine::kOpNewNode) != 0) {
