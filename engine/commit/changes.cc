@@ -85,8 +85,10 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     }
     const uint32_t now = compactions_word_.load();
     if (!rounds.has_value()) rounds = now;
+    // The last segment is for what gives space back once it goes on.
+    if (pacer_.paused()) return no_room.WithContext("the background is paused");
     // The one that is under way may have missed something, the next will not have.
-    if (now - *rounds >= 2 || pacer_.paused() || pacer_.stopped()) {
+    if (now - *rounds >= 2 || pacer_.stopped()) {
       purpose = wal::Log::Purpose::kReclaim;
       continue;
     }
