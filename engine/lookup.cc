@@ -146,19 +146,22 @@ Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, ui
 }
 
 Result<uint64_t> StoreCore::RestorableLength(BranchId id, uint64_t at_most) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   return engine::RestorableLength(tree_, *head,
                                   std::min(at_most, head->lengths[engine::kTokenLane]));
 }
 
-Result<engine::Head> StoreCore::CopyHead(BranchId id) {
+Result<const engine::Head*> StoreCore::LookAt(BranchId id, Lock* lock) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  *lock = Lock(mutex_);
+  return LoadBranch(id, lock);
+}
+
+Result<engine::Head> StoreCore::CopyHead(BranchId id) {
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   return *head;
 }
 
@@ -175,27 +178,21 @@ Result<uint64_t> StoreCore::Length(BranchId id) {
 // A length is durable with the sequence that brought it; a rewind makes the longer ones before it
 // history, so the newest durable one counts.
 Result<uint64_t> StoreCore::DurableLength(BranchId id) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   const uint64_t length = head->lengths[engine::kTokenLane];
   return lengths_.Of(id, log_->durable_sequence()).value_or(length);
 }
 
 Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   return tree_.Path(*head);
 }
 
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   return tree_.Spans(*head, begin, end);
 }
 

@@ -173,6 +173,8 @@ class StoreCore final : public wal::LogObserver,
   Status Load(const engine::TreeNeeds& needs, Lock* lock);
   // The branch and its path. kNotFound.
   Result<const engine::Head*> LoadBranch(BranchId id, Lock* lock);
+  // The same for whoever reads: what was accepted for it is applied, and the lock is taken.
+  Result<const engine::Head*> LookAt(BranchId id, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
   // Up to `limit` branches in order from `from` on.

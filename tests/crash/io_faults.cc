@@ -13,6 +13,7 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "tests/crash/history.h"
+#include "tests/support/test_store.h"
 
 namespace cairn::crash {
 namespace {
@@ -59,10 +60,7 @@ io::SimFault MakeFault(Kind kind, bool persistent) {
 }
 
 Options SmallOptions() {
-  Options options;
-  options.create_if_missing = true;
-  options.segment_bytes = 256 << 10;
-  options.spare_segments_min = 1;
+  Options options = testing::TinyOptions();
   options.spare_segments_max = 1;
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 
 #include "base/core/check.h"
 #include "tests/crash/real_writer.h"
+#include "tests/support/test_store.h"
 
 namespace cairn::crash {
 
@@ -67,9 +67,8 @@ class Follower {
 KillResult RunKillLoop(const KillOptions& options) {
   KillResult result;
   std::mt19937_64 random(options.seed);
-  char pattern[] = "/tmp/cairn-kill-XXXXXX";
-  if (mkdtemp(pattern) == nullptr) return {.violation = "no temporary directory"};
-  const std::string path = std::string(pattern) + "/store";
+  const testing::TempDirectory directory;
+  const std::string path = directory.path() + "/store";
   for (uint32_t round = 0; round < options.kills && result.violation.empty(); ++round) {
     const uint64_t child_seed = random();
     Follower follower(path, options);
@@ -100,7 +99,6 @@ KillResult RunKillLoop(const KillOptions& options) {
     // A young store now and then, so that its creation is cut as well.
     if (round % 20 == 19) std::filesystem::remove_all(path);
   }
-  std::filesystem::remove_all(pattern);
   return result;
 }
 

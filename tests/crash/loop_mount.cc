@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -37,12 +36,7 @@ Status Run(const std::string& command) {
 }  // namespace
 
 Result<LoopMount> LoopMount::Make(const std::string& type, uint64_t bytes) {
-  const char* const base = std::getenv("TEST_TMPDIR");
-  std::string scratch = std::string(base == nullptr ? "/tmp" : base) + "/cairn-mount-XXXXXX";
-  if (mkdtemp(scratch.data()) == nullptr) {
-    return Status(StatusCode::kIoError, scratch + ": " + std::strerror(errno));
-  }
-  LoopMount mount(type, scratch);
+  LoopMount mount(type);
   std::filesystem::create_directory(mount.path());
   std::ofstream(mount.image()).close();
   std::filesystem::resize_file(mount.image(), bytes);
@@ -55,15 +49,12 @@ Result<LoopMount> LoopMount::Make(const std::string& type, uint64_t bytes) {
 
 LoopMount::LoopMount(LoopMount&& other) noexcept
     : type_(other.type_),
-      scratch_(std::exchange(other.scratch_, "")),
+      scratch_(std::move(other.scratch_)),
       path_(other.path_),
       mounted_(std::exchange(other.mounted_, false)) {}
 
 LoopMount::~LoopMount() {
-  if (scratch_.empty()) return;
   if (mounted_) (void)Run("umount -l " + path_);
-  std::error_code ignored;  // What is busy stays; it is below a directory for scratch.
-  std::filesystem::remove_all(scratch_, ignored);
 }
 
 Status LoopMount::Mount(const std::string& options) {

@@ -5,9 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include "cairn/status.h"
+#include "tests/support/test_store.h"
 
 namespace cairn::crash {
 
@@ -31,12 +32,14 @@ class LoopMount {
   Status FindAnError();
 
  private:
-  LoopMount(std::string type, std::string scratch)
-      : type_(std::move(type)), scratch_(std::move(scratch)), path_(scratch_ + "/mnt") {}
-  std::string image() const { return scratch_ + "/image"; }
+  explicit LoopMount(std::string type)
+      : type_(std::move(type)),
+        scratch_(std::make_unique<testing::TempDirectory>()),
+        path_(scratch_->path() + "/mnt") {}
+  std::string image() const { return scratch_->path() + "/image"; }
 
   const std::string type_;
-  std::string scratch_;  // Empty: moved from.
+  std::unique_ptr<testing::TempDirectory> scratch_;
   const std::string path_;
   bool mounted_ = false;
 };

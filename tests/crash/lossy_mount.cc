@@ -13,9 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <utility>
@@ -247,16 +245,13 @@ void* Begin(fuse_conn_info*, fuse_config* config) {
 }  // namespace
 
 Result<LossyMount> LossyMount::Make() {
-  const char* const base = std::getenv("TEST_TMPDIR");
-  std::string path = std::string(base == nullptr ? "/tmp" : base) + "/cairn-lossy-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) {
-    return Status(StatusCode::kIoError, path + ": " + std::strerror(errno));
-  }
+  auto directory = std::make_unique<testing::TempDirectory>();
+  const std::string path = directory->path();
   struct stat before{}, after{};
   stat(path.c_str(), &before);
   const pid_t daemon = fork();
   if (daemon == 0) RunDaemon(path);
-  LossyMount mount(path, daemon);
+  LossyMount mount(std::move(directory), daemon);
   for (int i = 0; i < 200; ++i) {
     if (stat(path.c_str(), &after) == 0 && after.st_dev != before.st_dev) return mount;
     usleep(10'000);
@@ -266,11 +261,9 @@ Result<LossyMount> LossyMount::Make() {
 }
 
 LossyMount::~LossyMount() {
-  if (path_.empty()) return;
+  if (directory_ == nullptr) return;
   kill(daemon_, SIGTERM);  // It unmounts.
   waitpid(daemon_, nullptr, 0);
-  std::error_code ignored;
-  std::filesystem::remove(path_, ignored);
 }
 #else
 Result<LossyMount> LossyMount::Make() {
@@ -280,7 +273,7 @@ LossyMount::~LossyMount() = default;
 #endif
 
 LossyMount::LossyMount(LossyMount&& other) noexcept
-    : path_(std::exchange(other.path_, "")), daemon_(other.daemon_) {}
+    : directory_(std::move(other.directory_)), daemon_(other.daemon_) {}
 
 void LossyMount::CutPower() { kill(daemon_, SIGUSR1); }
 void LossyMount::PowerOn() { kill(daemon_, SIGUSR2); }

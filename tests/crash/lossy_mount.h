@@ -7,9 +7,10 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 
-#include "cairn/status.h"
+#include "tests/support/test_store.h"
 
 namespace cairn::crash {
 
@@ -21,16 +22,17 @@ class LossyMount {
   LossyMount& operator=(LossyMount&&) = delete;
   ~LossyMount();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return directory_->path(); }
   // From here on every call fails with EIO.
   void CutPower();
   // REQUIRES: whoever had something open there has ended.
   void PowerOn();
 
  private:
-  LossyMount(std::string path, pid_t daemon) : path_(std::move(path)), daemon_(daemon) {}
+  LossyMount(std::unique_ptr<testing::TempDirectory> directory, pid_t daemon)
+      : directory_(std::move(directory)), daemon_(daemon) {}
 
-  std::string path_;  // Empty: moved from.
+  std::unique_ptr<testing::TempDirectory> directory_;  // Null: moved from.
   pid_t daemon_;
 };
 

@@ -53,6 +53,18 @@ class FullStoreTest : public WorldTest {
     }
     return found.status();
   }
+  // Branches "many0" and so on, without content.
+  std::vector<Branch> MakeEmpty(int count) {
+    std::vector<Branch> many;
+    for (int i = 0; i < count; ++i) {
+      UntilOk([&] {
+        auto made = store_.CreateBranch(id_, {.name = "many" + std::to_string(i)});
+        if (made.ok()) many.push_back(*made);
+        return made.status();
+      });
+    }
+    return many;
+  }
   void CheckLive() {
     for (const int number : live_) {
       EXPECT_TRUE(HasKv(Find(NameOf(number)), model_, 0, kTokens)) << number;
@@ -137,14 +149,7 @@ TEST_P(FullStoreTest, GoesOnForEver) {
 
 TEST_P(FullStoreTest, ReleasesWorkHoweverManyThereAre) {
   constexpr int kMany = 400;  // More than the ballast of two segments has room for.
-  std::vector<Branch> many;
-  for (int i = 0; i < kMany; ++i) {
-    UntilOk([&] {
-      auto made = store_.CreateBranch(id_, {.name = "many" + std::to_string(i)});
-      if (made.ok()) many.push_back(*made);
-      return made.status();
-    });
-  }
+  std::vector<Branch> many = MakeEmpty(kMany);
   Fill();
   ASSERT_OK(store_.Compact());
   Fill();
@@ -166,14 +171,7 @@ TEST_P(FullStoreTest, ReleasesWorkHoweverManyThereAre) {
 // they used that up once, and the store stayed full for ever.
 TEST_P(FullStoreTest, ReleasesBesideAPausedBackgroundLeaveItRoomToGoOn) {
   constexpr int kMany = 300;
-  std::vector<Branch> many;
-  for (int i = 0; i < kMany; ++i) {
-    UntilOk([&] {
-      auto made = store_.CreateBranch(id_, {.name = "many" + std::to_string(i)});
-      if (made.ok()) many.push_back(*made);
-      return made.status();
-    });
-  }
+  std::vector<Branch> many = MakeEmpty(kMany);
   Fill();
   ASSERT_OK(store_.PauseBackground());
   size_t dropped = 0;

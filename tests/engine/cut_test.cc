@@ -5,12 +5,9 @@
 // opening; those who stay read the same bytes and go on.
 // Method: branches that leave one early, which then goes; and single ops beside their replay.
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "base/io/sim_world.h"
-#include "engine/tree/tree.h"
-#include "tests/engine/engine_test.h"
+#include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
 namespace {
@@ -307,15 +304,11 @@ TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
 // A table that is being written names a node that is still to be made. Meanwhile the branch comes
 // to stand at the end of the one that it owns.
 TEST(CutBesideAnIngest, TheAppendMakesItsNode) {
-  static thread_local std::function<void()> on_allocation;  // Called once, where the append is.
   const ModelSpec model = TinyModel();
   const auto world = TestWorld::Make("memory");
   Options options = world->options();
   options.direct_ingest_bytes = 4096;
-  options.allocator.allocate = [](void* context, size_t bytes, size_t alignment) {
-    if (on_allocation) std::exchange(on_allocation, nullptr)();
-    return Allocator::Default().allocate(context, bytes, alignment);
-  };
+  options.allocator = CallingAllocator();
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   ASSERT_OK_ASSIGN(Branch a, store.CreateBranch(id, {.name = "a"}));
@@ -340,46 +333,9 @@ TEST(CutBesideAnIngest, TheAppendMakesItsNode) {
   }
 }
 
-// The tree alone, beside another that gets the same ops as a log would bring them.
-class CutOpTest : public ::testing::Test {
+class CutOpTest : public TreeOpTest {
  protected:
-  void SetUp() override {
-    auto model = tree_.ResolveModel(TinyModel());
-    Do(model);
-    auto made = tree_.ResolveCreate(model->other, "", "");
-    Do(made);
-    base_ = made->branch;
-    Append(base_, 20);
-  }
-  void Do(const Result<engine::Op>& op) {
-    ASSERT_OK(op);
-    for (engine::Tree* const tree : {&tree_, &replayed_}) {
-      FieldWriter fields;
-      engine::EncodeOp(*op, &fields);
-      auto decoded = engine::DecodeOp(fields.bytes());
-      ASSERT_OK(decoded);
-      engine::Transaction transaction(tree);
-      ASSERT_OK(transaction.Apply(*decoded));
-      transaction.Commit({.segment = ++records_, .epoch = 1, .offset = 4096, .bytes = 100}, 50);
-    }
-  }
-  void Append(uint64_t branch, uint64_t count) {
-    const uint64_t begin = tree_.FindHead(branch)->lengths[0];
-    Do(tree_.ResolveAppend(branch,
-                           {{engine::kTokenLane, 0, begin, count},
-                            {1, 1, begin, count},
-                            {engine::kSamplerLane, 2, begin + count, 1}},
-                           {}));
-  }
-  uint64_t Fork(uint64_t branch, uint64_t position) {
-    auto op = tree_.ResolveFork(branch, position, "", "");
-    Do(op);
-    return op->branch;
-  }
-  uint64_t NodeOf(uint64_t branch) { return tree_.FindHead(branch)->node; }
-
-  engine::Tree tree_, replayed_;
-  uint64_t base_ = 0, records_ = 0;
+  CutOpTest() : TreeOpTest(20) {}
 };
 
 TEST_F(CutOpTest, ReplayFindsTheSameNodeLooseAndUndoIsWhole) {

@@ -9,11 +9,11 @@
 // gap in what branches share fills it alike. (Models whose groups keep everything: tests/model.)
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 
 #include "tests/engine/engine_test.h"
 #include "tests/model/reference_model.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::testing {
 namespace {
@@ -528,8 +528,7 @@ class RandomWalk {
 constexpr uint64_t kDefaultSeed = 20'261'121;
 
 uint64_t Seed() {
-  const char* given = std::getenv("CAIRN_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 0) : kDefaultSeed;
+  const uint64_t seed = GivenSeed().value_or(kDefaultSeed);
   std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   return seed;
 }

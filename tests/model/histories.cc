@@ -5,8 +5,9 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
+
+#include "tests/support/test_seed.h"
 
 namespace cairn::testing {
 namespace {
@@ -49,12 +50,6 @@ void Report(const std::string& failure, const Script& script, const OptionSet& s
   ADD_FAILURE() << failure << "\nshrunk to " << shrunk.size() << " operations, which give: " << last
                 << "\n"
                 << ToString(shrunk);
-}
-
-std::optional<uint64_t> GivenSeed() {
-  const char* const given = std::getenv("CAIRN_TEST_SEED");
-  if (given == nullptr) return std::nullopt;
-  return std::strtoull(given, nullptr, 0);
 }
 
 }  // namespace

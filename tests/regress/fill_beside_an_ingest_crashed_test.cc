@@ -3,7 +3,6 @@
 // The bug: Fill went on at a group's kv_length while a large append of the branch was under way. On
 // a fork it made the node that the append's table was already written for, and the append crashed.
 // Method: a Fill while that table is being written, by an allocator that calls it.
-#include <functional>
 
 #include "tests/support/kv_pool.h"
 #include "tests/support/status.h"
@@ -12,18 +11,13 @@
 namespace cairn::testing {
 namespace {
 
-thread_local std::function<void()> on_allocation;  // Called once, where the append is made.
-
 TEST(FillBesideAnIngestCrashed, TheFillWaitsOrIsRefused) {
   ModelSpec spec = TinyModel();
   spec.groups.push_back(LayerGroup::Mla(1, 12, 4, Dtype::kBf16));
   const auto world = TestWorld::Make("memory");
   Options options = world->options();
   options.direct_ingest_bytes = 4096;
-  options.allocator.allocate = [](void* context, size_t bytes, size_t alignment) {
-    if (on_allocation) std::exchange(on_allocation, nullptr)();
-    return Allocator::Default().allocate(context, bytes, alignment);
-  };
+  options.allocator = CallingAllocator();
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
   ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(spec));
   ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(model));

@@ -4,8 +4,6 @@
 // next merge that took something away. A Compact that found nothing to merge left their files.
 // Method: changes and Compacts within a Verify, by an allocator that calls them.
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -13,15 +11,10 @@
 namespace cairn::testing {
 namespace {
 
-thread_local std::function<void()> on_allocation;  // Called once, where Verify is.
-
 TEST(IndexTablesReadInAMergeStayed, TheyGoWithTheNextCompact) {
   const auto world = TestWorld::Make("memory");
   Options options = world->options();
-  options.allocator.allocate = [](void* context, size_t bytes, size_t alignment) {
-    if (on_allocation) std::exchange(on_allocation, nullptr)();
-    return Allocator::Default().allocate(context, bytes, alignment);
-  };
+  options.allocator = CallingAllocator();
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(TinyModel()));
   ASSERT_OK(store.CreateBranch(id));

@@ -15,6 +15,7 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "tests/sim/store_state.h"
+#include "tests/support/test_store.h"
 
 namespace cairn::sim {
 namespace {
@@ -205,11 +206,7 @@ class Cancels {
 
  private:
   static Options SmallOptions(const io::SimWorld& machine) {
-    Options options;
-    options.create_if_missing = true;
-    options.segment_bytes = 256 << 10;
-    options.spare_segments_min = 1;
-    options.spare_segments_max = 2;
+    Options options = testing::TinyOptions();
     options.max_memory_bytes = 16 << 20;
     options.hot_tail_bytes = 256 << 10;
     options.executor_threads = 1;

@@ -323,9 +323,6 @@ class Swarm {
                 std::to_string(metrics.log_spare_segments) + " spare ones";
       }
       uint64_t bytes = 0;
-      if (getenv("DBG"))
-        for (const std::string& file : machine_.disk->Files())
-          fprintf(stderr, "%s %lu\n", file.c_str(), machine_.disk->Info(file)->allocated_bytes);
       for (const std::string& file : machine_.disk->Files()) {
         if (file.starts_with("store/")) bytes += machine_.disk->Info(file)->allocated_bytes;
       }

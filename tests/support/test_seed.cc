@@ -31,13 +31,16 @@ void TellAndDie(int signal_number) {
 
 }  // namespace
 
+std::optional<uint64_t> GivenSeed() {
+  const char* const given = std::getenv("CAIRN_TEST_SEED");
+  if (given == nullptr) return std::nullopt;
+  return std::strtoull(given, nullptr, 0);
+}
+
 uint64_t TestSeed() {
   static const uint64_t seed = [] {
-    const char* const given = std::getenv("CAIRN_TEST_SEED");
     const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
-    const uint64_t chosen = given != nullptr      ? std::strtoull(given, nullptr, 0)
-                            : (CAIRN_COMMIT) == 0 ? 1
-                                                  : drawn;
+    const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT) == 0 ? 1 : drawn);
     std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
     return chosen;
   }();

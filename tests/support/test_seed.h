@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace cairn::testing {
 
-uint64_t TestSeed();  // Printed when it is first asked for.
+std::optional<uint64_t> GivenSeed();  // CAIRN_TEST_SEED.
+uint64_t TestSeed();                  // Printed when it is first asked for.
 
 // As long as this lives: a failed check, or a crash, tells how to run the same again.
 class Repeatable {

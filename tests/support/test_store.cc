@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "base/core/check.h"
 
@@ -79,6 +80,17 @@ ModelSpec TokenModel(const std::string& name) {
   ModelSpec model;
   model.identity.name = name;
   return model;
+}
+
+thread_local std::function<void()> on_allocation;
+
+Allocator CallingAllocator() {
+  Allocator allocator = Allocator::Default();
+  allocator.allocate = [](void* context, size_t bytes, size_t alignment) {
+    if (on_allocation) std::exchange(on_allocation, nullptr)();
+    return Allocator::Default().allocate(context, bytes, alignment);
+  };
+  return allocator;
 }
 
 Options TinyOptions() {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,11 @@ ModelSpec TokenModel(const std::string& name = "tokens");
 
 // create_if_missing, segments of 256 KiB, a hot tail of a few groups.
 Options TinyOptions();
+
+// For Options::allocator: what a thread puts here is called, once, at its next allocation, wherever
+// in the store that is.
+extern thread_local std::function<void()> on_allocation;
+Allocator CallingAllocator();
 
 // Where a store can live; every one keeps its files between two stores.
 class TestWorld {
