@@ -349,6 +349,7 @@ class StoreCore final : public wal::LogObserver,
   Status DumpTree();
   Status ApplyTree(engine::Manifest* checkpoint);
   Status WriteDump();
+  Status FlushIndex();
   Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;

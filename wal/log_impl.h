@@ -77,6 +77,7 @@ class LogImpl final : public Log {
     uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
     bool opens_epoch = false;
     bool ballast = false;  // Opened when nothing else was left: no data goes here.
+    bool last = false;     // Opened when there was no other: releases use a part only.
     // The footer that grows in footer_buffer_; `footer` false: there will be none.
     bool footer = false;
     uint32_t footer_bytes = 0;
@@ -148,7 +149,7 @@ class LogImpl final : public Log {
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;
   bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
   Status NoNextSegment(bool pool_is_stuck);
-  Status CheckBallast();
+  Status CheckBallast(uint64_t record_bytes, Purpose purpose);
   Group* FreeGroup();
   void CloseForming();
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,

@@ -136,17 +136,29 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
                 "another log segment cannot be made: " + std::string(refusal.message()));
 }
 
-// Whether data may go where the log is being written. What was opened as ballast is not for it
-// until there is ballast again and the reserve is whole: else data would use that up.
-Status LogImpl::CheckBallast() {
-  if (segment_ == nullptr || !segment_->ballast) return Status::Ok();
-  if (pool_.ready() < ballast_segments_) return NoNextSegment(/*pool_is_stuck=*/true);
-  if (options_.grant != nullptr && options_.grant->IsShort()) {
-    return Status(StatusCode::kNoSpace,
-                  "no space for another log segment: what is left is kept for giving space back");
+// Whether this may go where the log is being written. What was opened as ballast is not for data,
+// and of the last segment a part only for releases, until there are spare ones again and the
+// reserve is whole: else they would use up what gives space back.
+Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
+  if (segment_ == nullptr || purpose == Purpose::kReclaim) return Status::Ok();
+  const uint64_t wanted = purpose == Purpose::kData ? ballast_segments_ : 1;
+  const bool short_of_space = options_.grant != nullptr && options_.grant->IsShort();
+  if (pool_.ready() >= wanted && !short_of_space) {
+    segment_->last = false;
+    if (purpose == Purpose::kData) segment_->ballast = false;
   }
-  segment_->ballast = false;
-  return Status::Ok();
+  if (purpose == Purpose::kData) {
+    if (!segment_->ballast) return Status::Ok();
+  } else {
+    const uint64_t end =
+        forming_ != nullptr ? forming_->end() : segment_->end + sizeof(GroupHeader);
+    if (!segment_->last || end + record_bytes <= options_.segment_bytes / kReleaseShareOfLast) {
+      return Status::Ok();
+    }
+  }
+  if (pool_.ready() < wanted) return NoNextSegment(/*pool_is_stuck=*/true);
+  return Status(StatusCode::kNoSpace,
+                "no space for another log segment: what is left is kept for giving space back");
 }
 
 Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
@@ -208,7 +220,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                           Purpose purpose, Wakes& wakes) {
   const bool large = PayloadBytes(spec) >= kLargePayloadBytes;
   const uint32_t footer_bytes = FooterBytesOf(spec);
-  if (purpose == Purpose::kData) CAIRN_RETURN_IF_ERROR(CheckBallast());
+  CAIRN_RETURN_IF_ERROR(CheckBallast(record_bytes, purpose));
   if (forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) return forming_;
   Group* group = FreeGroup();
   if (forming_ != nullptr) {
@@ -230,10 +242,9 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     if (!chunk.ok()) return chunk.status();
     chunk_ = *chunk;
   } else {
-    const uint32_t must_remain = purpose == Purpose::kData      ? ballast_segments_
-                                 : purpose == Purpose::kRelease ? 1
-                                                                : 0;
+    const uint32_t must_remain = purpose == Purpose::kData ? ballast_segments_ : 0;
     const bool ballast = pool_.ready() <= ballast_segments_;
+    const bool last = pool_.ready() == 1;
     if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
@@ -255,6 +266,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->file = std::move(next.file);
     opened->opens_epoch = segment_ == nullptr;
     opened->ballast = ballast;
+    opened->last = last;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
     live_.back() = {{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,

@@ -11,8 +11,8 @@ using engine::Tree;
 
 // A change is small, so a full group buffer is waited out instead of reported. Without room in the
 // log it waits for what is evicted, if that is allowed. A release needs nobody's leave: it waits
-// when even the ballast is used up, while the space thread gives back what others released; when
-// that leaves no room, it takes the last segment. The space thread itself must not wait.
+// when even the ballast is used up, while the space thread gives back what others released, and is
+// refused when that leaves no room. The space thread itself must not wait.
 Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
                              Durability durability, wal::Log::Purpose purpose,
                              bool waits_for_room) {
@@ -85,13 +85,9 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     }
     const uint32_t now = compactions_word_.load();
     if (!rounds.has_value()) rounds = now;
-    // The last segment is for what gives space back once it goes on.
     if (pacer_.paused()) return no_room.WithContext("the background is paused");
     // The one that is under way may have missed something, the next will not have.
-    if (now - *rounds >= 2 || pacer_.stopped()) {
-      purpose = wal::Log::Purpose::kReclaim;
-      continue;
-    }
+    if (now - *rounds >= 2 || pacer_.stopped()) return no_room;
     KickSpace();
     world_.scheduler->Wait(compactions_word_, now,
                            world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);

@@ -424,22 +424,33 @@ Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
 // then needed for content alone.
 Status StoreCore::WriteDump() {
   const Flagged dumping(&dumping_);
+  // What was not possible is tried again before there is more of it: every round that fails would
+  // leave a memtable, and each becomes a table of its own.
+  if (const Status left = FlushIndex(); !left.ok()) {
+    CAIRN_RETURN_IF_ERROR(ApplyTree(nullptr));
+    return left;
+  }
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));  // So that replay_from comes close.
   engine::Manifest dumped;
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
   // What fails from here on is in memory, and there until the next dump makes a checkpoint.
   CAIRN_RETURN_IF_ERROR(index_->Freeze(dumped.index_sequence).status());
   dumps_.insert_or_assign(dumped.index_sequence, dumped);
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
-    if (!flushed.has_value()) break;
-    const auto later = dumps_.upper_bound(flushed->mark);
-    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
-  }
-  flushed_dump_ = dumped.index_sequence;
+  CAIRN_RETURN_IF_ERROR(FlushIndex());
+  flushed_dump_ = dumped.index_sequence;  // Also when it brought nothing new.
   CAIRN_RETURN_IF_ERROR(PublishIndex());
   PublishHint();
   return Status::Ok();
+}
+
+// What dumps brought into the index's memory goes into its tables.
+Status StoreCore::FlushIndex() {
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
+    if (!flushed.has_value()) return Status::Ok();
+    const auto later = dumps_.upper_bound(flushed->mark);
+    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
+  }
 }
 
 // The tables of the index, with what they hold: a dump may be in tables already, and not have made

@@ -244,6 +244,53 @@ TEST_P(FullStoreTest, ASmallerCapIsSaidAndLeavesRoomForDrops) {
   Reopen(world_->options());
 }
 
+// Nothing can be given back as long as no table can be written. Releases that went on until the log
+// was full would leave no room for what gives space back later; nor would rounds that leave a
+// memtable of the index each, which are as many tables then.
+TEST(FullDiskInSimulationTest, ReleasesThatFreeNothingAreRefusedInTime) {
+  const io::SimWorld machine = io::MakeSimWorld(4);
+  Options options = TinyOptions();
+  options.max_bytes = kCap;
+  options.world = std::make_shared<io::World>(machine.world());
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  std::vector<Branch> many;
+  for (int i = 0; i < 600; ++i) {
+    ASSERT_OK_ASSIGN(Branch made, store.CreateBranch(id));
+    many.push_back(made);
+  }
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  machine.disk->AddFault({.when =
+                              [](const io::SimOperation& operation) {
+                                return operation.op == io::SimOp::kCreate &&
+                                       operation.path.find("/tables/") != std::string::npos;
+                              },
+                          .error = EIO,
+                          .persistent = true});
+  uint64_t length = 0;
+  while (AppendSome(chat, model, length, 8).ok()) length += 8;
+  size_t dropped = 0;
+  Status refused;
+  while (dropped < many.size() && refused.ok()) {
+    refused = many[dropped].Drop(Durability::kPower);
+    dropped += refused.ok() ? 1 : 0;
+  }
+  EXPECT_GT(dropped, 50U);
+  EXPECT_FAILS(refused, StatusCode::kNoSpace);
+  EXPECT_FAILS(many[dropped].Drop(), StatusCode::kNoSpace);
+  EXPECT_LE(store.Metrics().physical_bytes, kCap);
+
+  machine.disk->ClearFaults();
+  for (int i = 0; i < 500 && !store.Compact().ok(); ++i) {
+    options.world->scheduler->Sleep(kSecond / 100);
+  }
+  ASSERT_OK(store.Compact());
+  for (; dropped < many.size(); ++dropped) ASSERT_OK(many[dropped].Drop(Durability::kPower));
+  EXPECT_TRUE(HasKv(chat, model, 0, length));
+  ASSERT_OK(store.Close());
+}
+
 // The reserve is no use when the disk is smaller than max_bytes.
 TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   io::SimDiskOptions disk;

@@ -68,9 +68,11 @@ class Swarm {
   bool IsLied() const { return faults_.lied() && !options_.hides_lies; }
   void Violation(const std::string& what) { clients_.Violation(what); }
 
-  Options StoreOptions() const {
+  Options StoreOptions() {
     Options options = config_.options;
     options.world = std::make_shared<const io::World>(machine_.world());
+    options.listener = std::make_shared<EventListener>();
+    options.listener->on_poisoned = [this](const Status&) { clients_.set_rolled_back(true); };
     return options;
   }
 
@@ -201,6 +203,7 @@ class Swarm {
   std::optional<Store> Open(bool may_fail) {
     faults_.set_on(may_fail);
     for (int attempt = 1;; ++attempt) {
+      clients_.set_rolled_back(false);
       auto store = Store::Open("store", StoreOptions());
       if (store.ok()) {
         made_ = true;

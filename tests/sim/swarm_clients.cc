@@ -649,7 +649,7 @@ void SwarmClients::Read(Client& client) {
   auto state = read(&info);
   // The log may have failed meanwhile; then the first half is of before and the other of after.
   if (IsPoisoned() && (!poisoned || IsWrongContent(state.status()))) {
-    world_.scheduler->Sleep(100'000'000);
+    while (!rolled_back_) world_.scheduler->Sleep(1'000'000);
     state = read(&info);
   }
   ++result_->reads;

@@ -49,6 +49,8 @@ class SwarmClients {
   std::optional<Status> Work(Store* store, const io::World& world, uint64_t operations,
                              bool closes_in_the_midst);
   void Stop() { stop_ = true; }
+  // Whether the store, whose log failed, has told so: what it shows does not change any more.
+  void set_rolled_back(bool rolled_back) { rolled_back_ = rolled_back; }
   // The store is gone, and its tickets are with it.
   void EndLife() {
     for (Client& client : clients_) client.pending.clear();
@@ -158,7 +160,7 @@ class SwarmClients {
   io::World world_;
   uint64_t left_ = 0;  // Operations of this life.
   uint32_t working_ = 0;
-  bool stop_ = false, closing_ = false;
+  bool stop_ = false, closing_ = false, rolled_back_ = false;
 };
 
 }  // namespace cairn::sim
