@@ -34,6 +34,17 @@ Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
   return engine::NoBranch(branch);
 }
 
+Result<const Head*> StoreCore::LoadToChange(BranchId id, Lock* lock) {
+  auto head = LoadBranch(id, lock);
+  if (rolled_back_) return PoisonStatus();
+  return head;
+}
+
+Status StoreCore::LoadToChange(const engine::TreeNeeds& needs, Lock* lock) {
+  Status status = Load(needs, lock);
+  return rolled_back_ ? PoisonStatus() : status;
+}
+
 Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {
   const Head* head = tree_.FindHead(ns, name);
   if (head != nullptr) return head;

@@ -175,6 +175,10 @@ class StoreCore final : public wal::LogObserver,
   Result<const engine::Head*> LoadBranch(BranchId id, Lock* lock);
   // The same for whoever reads: what was accepted for it is applied, and the lock is taken.
   Result<const engine::Head*> LookAt(BranchId id, Lock* lock);
+  // The same for whoever changes it. kPoisoned once the tree is as it was before the log failed:
+  // what it would say to the change is not about what its caller has seen.
+  Result<const engine::Head*> LoadToChange(BranchId id, Lock* lock);
+  Status LoadToChange(const engine::TreeNeeds& needs, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
   // Up to `limit` branches in order from `from` on.
@@ -455,6 +459,7 @@ class StoreCore final : public wal::LogObserver,
 
   mutable std::mutex mutex_;
   engine::Tree tree_;
+  bool rolled_back_ = false;      // The log failed, and the tree is what it acknowledged.
   uint64_t log_start_ = 1;        // What lies below is being given back.
   std::set<BranchId> gathering_;  // Branches with a large append under way.
   std::atomic<uint32_t> gathering_version_{0};

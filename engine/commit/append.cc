@@ -29,7 +29,7 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
   std::shared_ptr<const ModelSpec> model;
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     model = tree_.FindModel(head->model);
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
@@ -163,7 +163,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
   const uint64_t now_ns = world_.scheduler->WallNs();
   while (true) {
     Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
+    CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());
     // What was accepted to be joined since the caller looked comes first.
     if (written != nullptr || !joined_.contains(id)) {
       return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
@@ -296,7 +296,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   bool gap = false;
   if (delta.kv != nullptr) {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     const std::vector<LayerGroup>& groups = tree_.FindModel(head->model)->groups;
     for (const GroupView& view : delta.kv->groups) {
       gap |=

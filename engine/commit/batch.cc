@@ -211,7 +211,7 @@ Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
     }
   }
   // A rename stays in its branch's namespace.
-  CAIRN_RETURN_IF_ERROR(Load(needs, lock));
+  CAIRN_RETURN_IF_ERROR(LoadToChange(needs, lock));
   std::vector<std::string> namespaces(batch.ops().size());
   for (size_t i = 0; i < batch.ops().size(); ++i) {
     const WriteBatch::Op& op = batch.ops()[i];
@@ -221,7 +221,7 @@ Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
     needs.names.emplace_back(namespaces[i], op.options.name);
   }
   do {
-    CAIRN_RETURN_IF_ERROR(Load(needs, lock));
+    CAIRN_RETURN_IF_ERROR(LoadToChange(needs, lock));
   } while (FlushJoinedTo(needs.branches, lock));
   return Status::Ok();
 }

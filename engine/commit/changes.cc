@@ -29,7 +29,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
       do {  // What was accepted before comes first.
-        CAIRN_RETURN_IF_ERROR(Load(needs, &lock));
+        CAIRN_RETURN_IF_ERROR(LoadToChange(needs, &lock));
       } while (waits_for_room && FlushJoinedTo(needs.branches, &lock));
       CAIRN_ASSIGN_OR_RETURN(op, resolve(tree_));
       op.time_ns = now_ns;
@@ -178,7 +178,7 @@ Status StoreCore::Rename(BranchId id, const std::string& name, Durability durabi
   std::string ns;  // Never changes.
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     ns = head->ns;
   }
   return Change(

@@ -33,7 +33,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   bool goes_on = true;  // From kv_length on: one delta.
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
     for (size_t i = 0; i < kv.groups.size(); ++i) {
       const GroupView& view = kv.groups[i];
@@ -90,7 +90,7 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
     {
       const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
       CAIRN_RETURN_IF_ERROR(CheckExpected(*head, {options.expected_length, {}}));
       const engine::LaneRange& lane = payload.lanes().front();
       const uint64_t end = lane.begin + lane.count;

@@ -40,7 +40,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
   bool full = false;
   {
     Lock lock(mutex_);
-    const auto loaded = LoadBranch(id, &lock);
+    const auto loaded = LoadToChange(id, &lock);
     if (!loaded.ok()) return loaded.status();
     const engine::Head* const head = *loaded;
     if (gathering_.contains(id)) {
@@ -143,7 +143,7 @@ Status StoreCore::TryFlushJoined(BranchId id) {
   {
     Lock lock(mutex_);
     if (!joined_.contains(id)) return Status::Ok();
-    const Result<const engine::Head*> loaded = LoadBranch(id, &lock);
+    const Result<const engine::Head*> loaded = LoadToChange(id, &lock);
     const auto found = joined_.find(id);  // Another thread may have been faster.
     if (found == joined_.end()) return Status::Ok();
     engine::Joined& waiting = *found->second;

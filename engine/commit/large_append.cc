@@ -25,7 +25,7 @@ Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
     {
       Lock lock(mutex_);
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
       if (joined_.contains(id) && !gathering_.contains(id)) {
         lock.unlock();
         CAIRN_RETURN_IF_ERROR(wait ? FlushJoined(id) : TryFlushJoined(id));
@@ -174,7 +174,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(LoadBranch(id, &lock).status());
+    CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());
     CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
                                                                     engine::LanesOf(delta, length),
                                                                     engine::SpansOf(delta)));

@@ -102,6 +102,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   std::lock_guard lock(mutex_);
   tree.SetGeneration(tree_.generation() + 1);
   tree_ = std::move(tree);
+  rolled_back_ = true;
 }
 
 void StoreCore::OnEvent(const std::string& line) {

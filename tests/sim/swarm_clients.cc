@@ -75,7 +75,10 @@ bool SwarmClients::Tell(const Status& status, const std::string& who) {
     default: break;
   }
   if (status.message().empty() || IsWrongContent(status)) may = false;
-  if (!may) Violation(who + ": " + status.ToString());
+  if (!may) {
+    const bool poisoned = store_ != nullptr && IsPoisoned();
+    Violation(who + (poisoned ? " after the log failed: " : ": ") + status.ToString());
+  }
   return may;
 }
 
@@ -274,9 +277,7 @@ void SwarmClients::Settle(Client& client) {
     auto& versions = known_[pending.branch].versions;
     if (pending.version >= versions.size()) continue;  // Refused together with one before it.
     Version& version = versions[pending.version];
-    // One that was to be joined meets the branch as the failed log left it.
-    const bool late = status.code() == StatusCode::kConflict && version.open && IsPoisoned();
-    if (!late) Tell(status, "a ticket");
+    Tell(status, "a ticket");
     if (status.ok()) {
       if (version.end == Version::kNever) version.end = known_.Tick();
       version.open = false;
