@@ -5,8 +5,9 @@
 #   *_serial_test.cc  cairn_<area>_serial_test  label quick-serial; runs with nothing beside it
 #   *_slow_test.cc    cairn_<area>_slow_test    label slow
 # `ctest -L` takes a regular expression, so `-L quick` and `-L serial` both find quick-serial.
-# In ctest a test is called <area>.<Suite>.<Name>. Other .cc files of the folder are linked into each
-# of its programs; those of tests/support, tests/sim and tests/model into every program.
+# In ctest a test is called <area>.<Suite>.<Name>. Other .cc files make a library, of which every
+# program takes what it uses; but those of tests/memory, which replace operator new, and of
+# tests/tools are linked into the programs of their folder alone.
 # Tests that draw begin at a seed that follows from the commit (tests/support/test_seed.h).
 # CAIRN_SOURCE_DIR names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
 
@@ -23,14 +24,6 @@ function(cairn_test_settings target)
   target_link_libraries(${target} PUBLIC cairn_internal GTest::gmock rapidcheck PkgConfig::SECCOMP)
 endfunction()
 
-# For whoever has tests/crash/lossy_mount.cc; without libfuse3 it says so and mounts nothing.
-function(cairn_link_fuse target)
-  if(FUSE3_FOUND)
-    target_compile_definitions(${target} PRIVATE CAIRN_TESTS_FUSE)
-    target_link_libraries(${target} PRIVATE PkgConfig::FUSE3)
-  endif()
-endfunction()
-
 # The commit, as a number; configured anew when another one is checked out.
 execute_process(COMMAND git rev-parse --short=15 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
                 OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
@@ -42,13 +35,13 @@ if(commit MATCHES "^[0-9a-f]+$")
   endif()
 endif()
 
-set(CAIRN_TEST_SUPPORT)
-file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cc tests/sim/*.cc tests/model/*.cc)
-list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
-if(support_sources)
-  add_library(cairn_test_support STATIC ${support_sources})
-  cairn_test_settings(cairn_test_support)
-  set(CAIRN_TEST_SUPPORT cairn_test_support)
+file(GLOB support_sources CONFIGURE_DEPENDS tests/*/*.cc)
+list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$|tests/(agent|memory|soak|tools)/")
+add_library(cairn_test_support STATIC ${support_sources})
+cairn_test_settings(cairn_test_support)
+if(FUSE3_FOUND)  # Else tests/crash/lossy_mount.cc says so and mounts nothing.
+  target_compile_definitions(cairn_test_support PRIVATE CAIRN_TESTS_FUSE)
+  target_link_libraries(cairn_test_support PRIVATE PkgConfig::FUSE3)
 endif()
 
 # cairn_add_test_program(<area> <suffix> <label> <timeout_s> <file>...)
@@ -56,10 +49,7 @@ function(cairn_add_test_program area suffix label timeout_s)
   set(target cairn_${area}_${suffix})
   add_executable(${target} ${ARGN})
   cairn_test_settings(${target})
-  target_link_libraries(${target} PRIVATE ${CAIRN_TEST_SUPPORT} GTest::gtest_main)
-  if(area STREQUAL "crash")
-    cairn_link_fuse(${target})
-  endif()
+  target_link_libraries(${target} PRIVATE cairn_test_support GTest::gtest_main)
   if(area MATCHES "^(llama|tools)$")
     target_link_libraries(${target} PRIVATE cairn_llama)
   endif()
@@ -102,18 +92,14 @@ foreach(area IN LISTS test_areas)
 endforeach()
 
 # For machines that lose their power: tools/powercut.
-add_executable(cairn_crash_agent
-  tests/agent/agent.cc tests/crash/real_writer.cc tests/crash/history.cc)
+add_executable(cairn_crash_agent tests/agent/agent.cc)
 cairn_test_settings(cairn_crash_agent)
-target_link_libraries(cairn_crash_agent PRIVATE ${CAIRN_TEST_SUPPORT})
+target_link_libraries(cairn_crash_agent PRIVATE cairn_test_support)
 
 # The long forms: tools/soak.
-file(GLOB crash_helpers CONFIGURE_DEPENDS tests/crash/*.cc)
-list(FILTER crash_helpers EXCLUDE REGEX "_test\\.cc$")
-add_executable(cairn_soak tests/soak/soak.cc tests/wal/crash_enumeration.cc ${crash_helpers})
+add_executable(cairn_soak tests/soak/soak.cc)
 cairn_test_settings(cairn_soak)
-target_link_libraries(cairn_soak PRIVATE ${CAIRN_TEST_SUPPORT})
-cairn_link_fuse(cairn_soak)
+target_link_libraries(cairn_soak PRIVATE cairn_test_support)
 
 add_subdirectory(tests/house)
 
@@ -123,10 +109,12 @@ add_test(NAME fuzz.build COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --build --no-s
 set_tests_properties(fuzz.build PROPERTIES
   LABELS slow TIMEOUT 1800 SKIP_RETURN_CODE 77 FIXTURES_SETUP fuzz_build)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/*_fuzz.cc)
+add_library(cairn_fuzz_replay OBJECT fuzz/replay.cc)
+cairn_target_defaults(cairn_fuzz_replay)
 foreach(source IN LISTS fuzz_sources)
   cmake_path(GET source STEM target)
   string(REGEX REPLACE "_fuzz$" "" name ${target})
-  add_executable(${target}_replay ${source} fuzz/replay.cc)
+  add_executable(${target}_replay ${source} $<TARGET_OBJECTS:cairn_fuzz_replay>)
   cairn_test_settings(${target}_replay)
   add_test(NAME fuzz.${name} COMMAND ${target}_replay ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS quick TIMEOUT 300)
