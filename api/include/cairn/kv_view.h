@@ -8,12 +8,12 @@
 //                  + e * element_stride
 //
 // where block(p) and slot(p) come from the block table:
-//   no table:            block = (p - first) / tokens_per_block, slot = (p - first) %
-//   tokens_per_block
-//                        (tokens_per_block 0: one endless block)
-//   table of blocks:     block = table[(p - table_position) / tokens_per_block]
-//   table of slots:      s = table[p - table_position]; block = s / tokens_per_block, slot = s %
-//   ...
+//   no table:          i = p - position; block = i / tokens_per_block,
+//                      slot = i % tokens_per_block (tokens_per_block 0: one endless block)
+//   table of blocks:   i = p - table_position; block = table[i / tokens_per_block],
+//                      slot = i % tokens_per_block
+//   table of slots:    s = table[p - table_position]; block = s / tokens_per_block,
+//                      slot = s % tokens_per_block
 //
 // This covers vLLM's NHD, HND, fused and MLA caches, SGLang's token pools, FlashInfer's pages and
 // plain tensors. The layout is the caller's word; it cannot be inferred from a shape.
