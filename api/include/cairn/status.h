@@ -28,7 +28,7 @@ enum class StatusCode : uint8_t {
   kCorruption = 7,       // Stored bytes fail their check; names file and offset.
   // Positions have no KV any more, since room was needed, or (hybrid models) were never given any.
   kEvicted = 8,
-  kExpired = 9,             // The branch outlived its time to live, or a lease its deadline.
+  kExpired = 9,             // Not given yet: a branch that expired is dropped, so kNotFound.
   kStale = 10,              // A reader fell behind the writer; refresh and retry.
   kNoSpace = 11,            // max_bytes or the disk is full; nothing of the call was written.
   kBusy = 12,               // Buffers are full right now; retry later.
