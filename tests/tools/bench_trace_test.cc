@@ -97,6 +97,7 @@ TEST_F(BenchTraceTest, AgentSessionsHitWhereTheirIdsSay) {
   }
   EXPECT_GE(values["space_amplification"].get<double>(), 1);
   EXPECT_GT(values["verified_tokens"].get<double>(), 100);
+  EXPECT_EQ(values["restored_mib"], 704.0 * 512 / (1 << 20)) << "of requests, not of the check";
 }
 
 TEST_F(BenchTraceTest, ASessionThatIsOverIsDropped) {

@@ -130,6 +130,7 @@ Status Replay::Serve(Tree& tree, const TraceRequest& request) {
     const uint64_t end = std::min(begin + target_->tokens(), match.tokens);
     CAIRN_RETURN_IF_ERROR(RestorePiece(tree, *line, line->branch, begin, end, &restore_us));
   }
+  totals_.restored_bytes += match.tokens * token_bytes_;
   if (match.tokens > 0) totals_.restore_us.push_back(restore_us);
 
   CAIRN_RETURN_IF_ERROR(AppendUntil(tree, request, *line, request.input_tokens, source_->tokens()));
@@ -208,7 +209,6 @@ Status Replay::RestorePiece(const Tree& tree, const Line& line, const Branch& br
                                                " tokens gave " + std::to_string(result->bytes) +
                                                " bytes up to " + std::to_string(result->end));
   }
-  totals_.restored_bytes += result->bytes;
   const uint64_t step = std::max(count / kSamplesPerRestore, uint64_t{1});
   // Counted from the end, so that the newest position is always among them.
   for (uint64_t back = 1; back <= count; back += step) {
