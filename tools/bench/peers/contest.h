@@ -164,7 +164,8 @@ inline PeerOptions Budget(const Config& config, const ModelSpec& model, uint64_t
   PeerOptions options;
   options.model = model;
   options.hot_bytes = std::max(hot_bytes, kMinHotBytes);
-  options.cache_bytes = std::max(4 * config.peer_bytes, 4 * kMinHotBytes);
+  options.cache_bytes = std::max(4 * config.peer_bytes, 2 * options.hot_bytes);
+  options.cache_bytes = std::max(options.cache_bytes, 4 * kMinHotBytes);
   options.segment_bytes = config.segment_bytes;
   options.spare_segments = kSpareSegments;
   return options;
