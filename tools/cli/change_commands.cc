@@ -19,7 +19,8 @@ struct ChangeArguments : BranchArguments {
 
 // Opens, finds the branch, changes something, and reports the branch that `change` returns.
 template <typename Change>
-Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change change) {
+Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change change,
+                         const char* done = "") {
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   const auto run = [&]() -> Result<int> {
     CAIRN_ASSIGN_OR_RETURN(Branch branch, FindBranch(store, arguments.branch, arguments.ns));
@@ -27,8 +28,9 @@ Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change cha
     if (json) {
       PrintJson(ToJson(info));
     } else {
-      std::printf("%s (#%llu): %s\n", BranchLabel(info).c_str(),
-                  static_cast<unsigned long long>(info.id), Plural(info.length, "token").c_str());
+      std::printf("%s (#%llu): %s%s\n", BranchLabel(info).c_str(),
+                  static_cast<unsigned long long>(info.id), done,
+                  Plural(info.length, "token").c_str());
     }
     return kExitOk;
   };
@@ -65,11 +67,14 @@ Result<int> RunRename(const ChangeArguments& arguments, bool json) {
 
 // Reports the branch as it was.
 Result<int> RunDrop(const ChangeArguments& arguments, bool json) {
-  return ChangeBranch(arguments, json, [&](Branch& branch) -> Result<BranchInfo> {
-    CAIRN_ASSIGN_OR_RETURN(BranchInfo info, branch.Info());
-    CAIRN_RETURN_IF_ERROR(branch.Drop(arguments.durability));
-    return info;
-  });
+  return ChangeBranch(
+      arguments, json,
+      [&](Branch& branch) -> Result<BranchInfo> {
+        CAIRN_ASSIGN_OR_RETURN(BranchInfo info, branch.Info());
+        CAIRN_RETURN_IF_ERROR(branch.Drop(arguments.durability));
+        return info;
+      },
+      "dropped, it had ");
 }
 
 }  // namespace
