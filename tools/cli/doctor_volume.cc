@@ -166,7 +166,8 @@ void CheckVolume(io::World& world, const std::string& directory, Findings* findi
       volume->direct_io
           ? Finding{Verdict::kOk, "O_DIRECT", "accepted"}
           : Finding{Verdict::kWarn, "O_DIRECT",
-                    "refused: writes go through the page cache, which costs a copy and memory"});
+                    "refused, or no file may be made to ask with: without it writes go through the "
+                    "page cache, which costs a copy and memory"});
   const std::string space =
       BytesText(volume->free_bytes) + " free of " + BytesText(volume->total_bytes);
   constexpr uint64_t kLittle = 1 << 30, kTooLittle = 64 << 20;
