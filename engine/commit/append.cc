@@ -258,7 +258,9 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
   if (options_.delta_batch_tokens > 1 && !version.has_value()) {
     if (auto ticket = AppendJoined(id, kept, options, model, !keeps_kv)) return std::move(*ticket);
   }
-  CAIRN_RETURN_IF_ERROR(TryFlushJoined(id));
+  if (const Status flushed = TryFlushJoined(id); !flushed.ok()) {
+    return WhileRoomIsMade(id, 0, flushed);
+  }
   const uint64_t bytes = PayloadBytes(*model, kept);
   if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),

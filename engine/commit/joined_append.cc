@@ -178,7 +178,8 @@ Status StoreCore::TryFlushJoined(BranchId id) {
     joined_count_.fetch_sub(1, std::memory_order_release);
   }
   if (!slot.ok()) {
-    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(slot.status());
+    const Status told = WhileRoomIsMade(id, joined->bytes, slot.status());
+    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(told);
     return slot.status();
   }
   payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });

@@ -246,7 +246,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   const Use use(this);
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  static_cast<void>(FlushJoined(id));  // As in LookAt.
   Hits hits;
   bool begun = false;
   bool planned = false;  // Else it is the caller's mistake.
@@ -463,7 +463,7 @@ Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, 
 
 Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool sampler) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  static_cast<void>(FlushJoined(id));  // As in LookAt.
   const auto state = WhileFilesMove([&](uint64_t* places) -> Result<FoundState> {
     FoundState found;
     engine::Mark mark;
