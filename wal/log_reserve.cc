@@ -59,7 +59,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
     CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
     const HotTail::Chunk* const chunk_before = chunk_.get();
     Result<Group*> placed = GroupFor(spec, record_bytes, purpose, wakes);
-    took_stock = chunk_.get() != chunk_before;
+    took_stock = chunk_.get() != chunk_before || pool_.ready() == 0;
     if (placed.ok()) {
       Group& group = **placed;
       slot.sequence = last_reserved_.load(std::memory_order_relaxed) + 1;
@@ -273,6 +273,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                      opened->first_sequence - 1},
                     options_.segment_bytes};
     segment_ = std::move(opened);
+    pool_.NeedOne(false);
   }
 
   group->state = GroupState::kForming;
@@ -300,6 +301,8 @@ void LogImpl::CloseForming() {
   group.state = GroupState::kClosed;
   forming_ = nullptr;
   segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  // What releases leave of the last segment is enough to give some space back; then another is due.
+  if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);
   group.footer_offset = segment.footer_bytes;
   if (segment.footer &&

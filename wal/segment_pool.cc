@@ -22,10 +22,10 @@ SegmentPool::SegmentPool(io::World world, const LogOptions& options, uint32_t ba
 
 SegmentPool::~SegmentPool() { Stop(); }
 
-// One segment there must be, or nothing could be given back.
+// Where nothing else is left the log must go on, or nothing could be given back.
 Status SegmentPool::Take() {
   if (options_.grant == nullptr) return Status::Ok();
-  const Purpose purpose = ready() == 0 ? Purpose::kReclaim : Purpose::kData;
+  const Purpose purpose = MayUseReserve() ? Purpose::kReclaim : Purpose::kData;
   return options_.grant->Take(options_.segment_bytes, purpose);
 }
 
@@ -345,7 +345,7 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
   {
     std::lock_guard lock(mutex_);
     keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max &&
-           (ready() == 0 || !IsShort());
+           (MayUseReserve() || !IsShort());
     if (keep) id = next_spare_id_++;
   }
   if (!keep) {

@@ -63,6 +63,10 @@ class SegmentPool {
   void TryAgain();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
   void Kick();
+  // Whether the log needs another segment to go on giving space back, or has room for that where it
+  // writes: as long as it has, no segment is made of, or kept in, what is reserved for giving space
+  // back, since that is for tables then. It needs one at first. Never blocks.
+  void NeedOne(bool needed) { needs_one_.store(needed, std::memory_order_release); }
 
   // A live segment whose records nobody needs becomes a spare, or is removed when there are
   // enough, space is short, or its size is not what new segments have.
@@ -91,6 +95,7 @@ class SegmentPool {
   void SetRefusal(const Status& status, bool with_stock);
   Status Take();
   void Return(uint64_t bytes);
+  bool MayUseReserve() const { return ready() == 0 && needs_one_.load(std::memory_order_acquire); }
   bool IsShort() const { return options_.grant != nullptr && options_.grant->IsShort(); }
 
   const io::World world_;
@@ -113,6 +118,7 @@ class SegmentPool {
   std::atomic<uint64_t> times_refused_{0};
 
   std::atomic<uint32_t> ready_{0};
+  std::atomic<bool> needs_one_{true};
   std::atomic<uint32_t> word_{0};
   std::unique_ptr<io::Thread> thread_;
 };

@@ -170,10 +170,10 @@ inline constexpr uint64_t kSealDueBytes = 16u << 20;
 inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
 
 // Of max_bytes, the reserve that only the giving back of space may use (engine/commit/ledger.h):
-// one log segment, which packs to about what it held; and, as a share of max_bytes, what the index
-// is dumped and merged into (the first level and four dumps are 18 MiB), and the live part of a
-// table that is rewritten: what is sealed into one table fits into the reserve. At least some small
-// index tables.
+// one log segment, which packs to about what it held; another, where the log has none left to name
+// that table in; and, as a share of max_bytes, what the index is dumped and merged into (the first
+// level and four dumps are 18 MiB), and the live part of a table that is rewritten: what is sealed
+// into one table fits into the reserve, less that segment. At least some small index tables.
 inline constexpr uint64_t kReserveShare = 32;
 inline constexpr uint64_t kReserveBytesMin = 128u << 10;
 inline constexpr uint64_t kReserveBytesMax = 64u << 20;

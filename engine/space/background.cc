@@ -86,9 +86,11 @@ bool StoreCore::DataIsShort() const {
   return ledger_.room(wal::Purpose::kData) < options_.segment_bytes;
 }
 
-// What goes into one table: what is alive of it later must fit into the reserve.
+// What goes into one table: what is alive of it later must fit into the reserve, also when the log
+// had to take a segment of that.
 uint64_t StoreCore::TableRawBytesMax() const {
-  return std::min(engine::kTableRawBytes, ledger_.reserve_bytes());
+  const uint64_t reserve = ledger_.reserve_bytes();  // Of a small cap half, whatever a segment is.
+  return std::min(engine::kTableRawBytes, reserve - std::min(reserve / 2, options_.segment_bytes));
 }
 
 // Something was freed.

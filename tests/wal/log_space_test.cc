@@ -91,15 +91,17 @@ TEST_F(LogTest, DataDoesNotUseUpTheBallast) {
 
   EXPECT_EQ(fill(64, Log::Purpose::kRelease), StatusCode::kNoSpace);
   RunFor(100 * kMs);
-  EXPECT_EQ(log().counters().segments_spare, 1u) << "out of the reserve";
-  EXPECT_EQ(grant.taken_, grant.limit_);
-  EXPECT_EQ(fill(64, Log::Purpose::kRelease), StatusCode::kNoSpace) << "that is not for them";
+  EXPECT_EQ(log().counters().segments_spare, 0u) << "there is room to give space back";
+  EXPECT_LE(grant.taken_, grant.limit_ - grant.reserve_);
   const uint64_t last = log().counters().segments_live;
   const auto reclaim = TryAppend(static_cast<uint32_t>(segment) * 3 / 8, Log::Purpose::kReclaim);
   ASSERT_TRUE(reclaim.ok()) << reclaim.status().ToString();
   ASSERT_TRUE(Durable(*reclaim).ok());
   EXPECT_EQ(log().counters().segments_live, last) << "the last one has room for it";
-  EXPECT_EQ(TryAppend(64, Log::Purpose::kRelease).status().code(), StatusCode::kNoSpace);
+  RunFor(100 * kMs);
+  EXPECT_EQ(log().counters().segments_spare, 1u) << "out of the reserve";
+  EXPECT_EQ(grant.taken_, grant.limit_);
+  EXPECT_EQ(fill(64, Log::Purpose::kRelease), StatusCode::kNoSpace) << "that is not for them";
 
   // While the reserve is in use nothing is kept.
   ASSERT_TRUE(log().ReleaseBelow(log().Segments()[1].number).ok());
