@@ -449,6 +449,7 @@ Status Recovery::Replay() {
     return Status::Ok();
   }
 
+  log_.last_hash = segment.header.predecessor_last_hash;  // As long as it has no group of its own.
   while (!stopped_) {
     auto successor = OpenSuccessor(segment);
     if (!successor.ok()) {

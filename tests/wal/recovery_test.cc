@@ -197,6 +197,29 @@ TEST_F(RecoveryTest, TornTailIsDroppedAndReported) {
   ExpectPrefix(fixture_.RecoverAll(), 5);
 }
 
+// Its only group was dropped as torn, and the one before it has been given back: what the segment
+// after it says of the group before is known from its own header.
+TEST_F(RecoveryTest, ALogMayBeginWithAnEmptySegment) {
+  fixture_.OpenLog();
+  Append(200'000);
+  Append(100'000, /*durable=*/false);
+  Kill();
+  Locate();
+  ASSERT_EQ(2u, locations_[1].segment);
+  Flip(locations_[1], OffsetOf(1) + 5000);
+  Recovered found = fixture_.RecoverAll();
+  ExpectPrefix(found, 1);
+  fixture_.appended.resize(1);
+  fixture_.OpenLog(found.log);
+  Append(100);
+  ASSERT_EQ(3u, fixture_.log->Segments().back().number);
+  Kill();
+  found = RecoverFrom(2);
+  ASSERT_TRUE(found.status.ok()) << found.status.ToString();
+  ASSERT_EQ(1u, found.records.size());
+  EXPECT_EQ(fixture_.appended[1], found.records[0]);
+}
+
 TEST_F(RecoveryTest, DamagedHeaderBelowWhatWasSyncedIsCorruption) {
   fixture_.OpenLog();
   for (int i = 0; i < 6; ++i) Append(5000);
