@@ -3,8 +3,10 @@
 // Drafts: KV is staged layer by layer while the model computes, and appended when the tokens are
 // known.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -64,6 +66,18 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
                  std::to_string(positions_));
     }
     if (ended_.exchange(true)) return Ended();
+    auto ticket = CommitEnded(delta, options);
+    if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
+      views_.clear();
+      ended_.store(false, std::memory_order_release);
+    }
+    return ticket;
+  }
+
+  void Abort() { ended_.store(true, std::memory_order_release); }
+
+ private:
+  Result<Ticket> CommitEnded(const Delta& delta, const AppendOptions& options) try {
     Delta whole = delta;
     for (uint32_t group = 0; group < staged_.size(); ++group) {
       uint64_t count = staging_->capacity();
@@ -80,17 +94,11 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     }
     kv_.groups = views_;
     if (!views_.empty()) whole.kv = &kv_;
-    auto ticket = core_->Append(id_, whole, options, shared_from_this(), version_);
-    if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
-      views_.clear();
-      ended_.store(false, std::memory_order_release);
-    }
-    return ticket;
+    return core_->Append(id_, whole, options, shared_from_this(), version_);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
 
-  void Abort() { ended_.store(true, std::memory_order_release); }
-
- private:
   static Status Bad(std::string what) {
     return Status(StatusCode::kInvalidArgument, "draft: " + std::move(what));
   }
@@ -142,7 +150,11 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  return state_->Put(layer, view);
+  try {
+    return state_->Put(layer, view);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  }
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {

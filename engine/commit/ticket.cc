@@ -35,8 +35,14 @@ void CompletionQueueState::Push(Completion completion) {
 std::vector<Completion> CompletionQueueState::Drain(size_t max) {
   std::lock_guard lock(mutex_);
   const size_t count = std::min(max, completions_.size());
-  std::vector<Completion> taken(std::make_move_iterator(completions_.begin()),
-                                std::make_move_iterator(completions_.begin() + count));
+  std::vector<Completion> taken;
+  try {
+    taken.reserve(count);
+  } catch (const std::bad_alloc&) {
+    return taken;
+  }
+  taken.assign(std::make_move_iterator(completions_.begin()),
+               std::make_move_iterator(completions_.begin() + static_cast<ptrdiff_t>(count)));
   completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
   if (completions_.empty()) notifier_->Clear();
   return taken;

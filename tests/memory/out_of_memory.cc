@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -33,6 +34,8 @@ constexpr uint64_t kSeed = 7;  // Of all KV.
 // Tokens by branch; KV follows from the position.
 using Contents = std::map<std::string, std::vector<TokenId>>;
 
+using Tune = std::function<void(Options*)>;
+
 Options OomOptions(const io::World& world) {
   Options options = testing::TinyOptions();
   options.max_memory_bytes = 16 << 20;
@@ -53,8 +56,8 @@ struct Outcome {
 // One store, one script, one plan.
 class Session {
  public:
-  explicit Session(std::shared_ptr<io::SimDisk> disk)
-      : world_(MakeWholeWorld(std::move(disk), 1, &escaped_)) {}
+  explicit Session(std::shared_ptr<io::SimDisk> disk, Tune tune = {})
+      : world_(MakeWholeWorld(std::move(disk), 1, &escaped_)), tune_(std::move(tune)) {}
 
   // --- For scripts ---
   using Call = std::function<Status()>;
@@ -62,6 +65,10 @@ class Session {
   void Do(const char* what, const Call& call, const std::function<void(Contents&)>& change = {}) {
     Contents after = contents_;
     if (change) change(after);
+    DoSteps(what, call, {std::move(after)});
+  }
+  // The same for a call of several steps, each of which leads to other contents, and may fail.
+  void DoSteps(const char* what, const Call& call, const std::vector<Contents>& steps) {
     Status status;
     {
       const FailingScope scope;
@@ -73,20 +80,20 @@ class Session {
       }
     }
     if (status.ok()) {
-      contents_ = std::move(after);
+      contents_ = steps.back();
       return;
     }
     ++outcome_.calls_failed;
     const StatusCode code = status.code();
     const bool clear = code == StatusCode::kOutOfMemory || code == StatusCode::kBusy ||
                        code == StatusCode::kPoisoned || code == StatusCode::kUnknownOutcome ||
-                       code == StatusCode::kIoError || code == StatusCode::kInvalidState;
+                       code == StatusCode::kIoError || code == StatusCode::kInvalidState ||
+                       (evicts_ && code == StatusCode::kNoSpace);
     if (!clear) Violation(std::string(what) + ": " + status.ToString());
     if (!store_.core()) return;
     if (poisoned_ = !store_.poisoned().ok(); poisoned_) return;
-    // Nothing or all of it.
     const Contents found = ReadAll(store_);
-    if (found != contents_ && found != after) {
+    if (found != contents_ && std::find(steps.begin(), steps.end(), found) == steps.end()) {
       Violation(std::string(what) + " failed and left something else");
     }
     contents_ = found;
@@ -94,6 +101,9 @@ class Session {
   Store& store() { return store_; }
   const io::World& world() const { return world_; }
   const ModelSpec& model() const { return model_; }
+  const Contents& contents() const { return contents_; }
+  // From here on KV may be missing, and room.
+  void Evicts() { evicts_ = true; }
   ModelId model_id() const { return model_id_; }
   bool poisoned() const { return poisoned_; }
   Branch Find(const std::string& name) {
@@ -139,7 +149,7 @@ class Session {
   // --- The frame around them ---
   void Begin(const Contents& contents) {
     contents_ = contents;
-    auto opened = Store::Open(kPath, OomOptions(world_));
+    auto opened = Store::Open(kPath, MakeOptions());
     CAIRN_CHECK(opened.ok());
     store_ = std::move(*opened);
     model_id_ = *store_.RegisterModel(model_);
@@ -160,7 +170,7 @@ class Session {
   }
 
   void OpenFresh() {
-    auto opened = Store::Open(kPath, OomOptions(world_));
+    auto opened = Store::Open(kPath, MakeOptions());
     if (!opened.ok()) return Violation("open after it: " + opened.status().ToString());
     store_ = std::move(*opened);
   }
@@ -186,7 +196,13 @@ class Session {
       RestoreRequest request;
       request.tokens = tokens;
       if (info.length != 0) request.into = got.View(0, info.length);
-      const auto restored = branch->Restore(request);
+      auto restored = branch->Restore(request);
+      if (evicts_ && restored.status().code() == StatusCode::kEvicted) {
+        request.into = nullptr;
+        restored = branch->Restore(request);
+        if (!restored.ok()) Violation("Restore of tokens: " + restored.status().ToString());
+        continue;
+      }
       if (!restored.ok()) {
         Violation("Restore after it: " + restored.status().ToString());
       } else if (info.length != 0 && (restored->kv_ends[0] != info.length || !(got == want))) {
@@ -196,12 +212,17 @@ class Session {
     return found;
   }
 
-  const Contents& contents() const { return contents_; }
   void Violation(const std::string& what) {
     if (outcome_.violation.empty()) outcome_.violation = what;
   }
 
  private:
+  Options MakeOptions() const {
+    Options options = OomOptions(world_);
+    if (tune_) tune_(&options);
+    return options;
+  }
+
   void CheckAfter() {
     if (!store_.core() || !store_.poisoned().ok()) {
       // A store that is not open, or that wants to be opened again.
@@ -246,11 +267,12 @@ class Session {
 
   std::string escaped_;
   const io::World world_;
+  const Tune tune_;
   const ModelSpec model_ = testing::TinyModel();
   ModelId model_id_{};
   Contents contents_;
   Outcome outcome_;
-  bool poisoned_ = false;
+  bool poisoned_ = false, evicts_ = false;
   Store store_;  // Goes before its world.
 };
 
@@ -258,12 +280,14 @@ struct Script {
   std::string name;
   bool opened = true;  // The store is open when it begins.
   std::function<void(Session&)> run;
+  Tune tune;
 };
 
 std::vector<Script> Scripts() {
   std::vector<Script> scripts;
-  const auto add = [&](const char* name, std::function<void(Session&)> run, bool opened = true) {
-    scripts.push_back({name, opened, std::move(run)});
+  const auto add = [&](const char* name, std::function<void(Session&)> run, bool opened = true,
+                       Tune tune = {}) {
+    scripts.push_back({name, opened, std::move(run), std::move(tune)});
   };
   add(
       "open",
@@ -346,6 +370,91 @@ std::vector<Script> Scripts() {
           c["made"] = {};
         });
   });
+  add("draft", [](Session& s) {
+    Session::Material m(s, "chat", 3);
+    Branch branch = s.Find("chat");
+    std::vector<GroupView> layers;
+    for (uint32_t layer = 0; layer < s.model().groups[0].layers; ++layer) {
+      layers.push_back(m.kv.pool(0).View(m.begin, 3, layer, 1));
+    }
+    s.Do(
+        "a draft",
+        [&]() -> Status {
+          CAIRN_ASSIGN_OR_RETURN(Draft draft, branch.BeginAppend(3));
+          for (uint32_t layer = 0; layer < layers.size(); ++layer) {
+            CAIRN_RETURN_IF_ERROR(draft.Put(layer, layers[layer]));
+          }
+          CAIRN_ASSIGN_OR_RETURN(Ticket ticket, draft.Commit({.tokens = m.tokens}, {}));
+          return ticket.Wait();
+        },
+        m.Change());
+  });
+  add(
+      "joined appends",
+      [](Session& s) {
+        Session::Material m(s, "chat", 6);
+        Branch branch = s.Find("chat");
+        std::vector<const KvView*> kv;
+        for (size_t i = 0; i < m.tokens.size(); ++i) kv.push_back(m.kv.View(m.begin + i, 1));
+        std::vector<Ticket> tickets;
+        tickets.reserve(m.tokens.size());
+        std::vector<Contents> steps;
+        for (size_t count = 1; count <= m.tokens.size(); ++count) {
+          steps.push_back(s.contents());
+          auto& all = steps.back()["chat"];
+          all.insert(all.end(), m.tokens.begin(), m.tokens.begin() + static_cast<int>(count));
+        }
+        s.DoSteps(
+            "joined appends",
+            [&]() -> Status {
+              Status first;
+              for (size_t i = 0; i < m.tokens.size() && first.ok(); ++i) {
+                const auto ticket =
+                    branch.Append({.tokens = std::span(m.tokens).subspan(i, 1), .kv = kv[i]});
+                if (ticket.ok()) tickets.push_back(*ticket);
+                first = ticket.status();
+              }
+              for (Ticket& ticket : tickets) {
+                const Status status = ticket.Wait();
+                if (first.ok()) first = status;
+              }
+              return first;
+            },
+            steps);
+      },
+      true, [](Options* options) { options->delta_batch_tokens = 4; });
+  add("queue", [](Session& s) {
+    const Session::Material m(s, "other", 4);
+    Branch branch = s.Find("other");
+    s.Do(
+        "an append with a queue",
+        [&]() -> Status {
+          CAIRN_ASSIGN_OR_RETURN(CompletionQueue queue, s.store().NewCompletionQueue());
+          CAIRN_ASSIGN_OR_RETURN(Ticket ticket, branch.Append(m.delta, {.queue = &queue}));
+          if (!queue.Wait()) return Status(StatusCode::kCorruption, "nothing came");
+          std::vector<Completion> came = queue.Drain();
+          if (came.empty()) {
+            SetFailing(false);  // What there is no memory for stays.
+            came = queue.Drain();
+          }
+          return came.size() == 1 ? came[0].status : Status(StatusCode::kCorruption, "not one");
+        },
+        m.Change());
+  });
+  add("eviction and Fill", [](Session& s) {
+    s.Evicts();
+    s.Do("SetNamespace",
+         [&] { return s.store().SetNamespace("", {.max_bytes = 6'000, .evict = Evict::kKv}); });
+    s.Append("other", 30, Durability::kPower);
+    s.Do("SetNamespace", [&] { return s.store().SetNamespace("", {}); });
+    Branch branch = s.Find("chat");
+    s.Do("EvictedKv", [&] { return branch.EvictedKv().status(); });
+    const uint64_t length = s.Length("chat");
+    KvSet all(s.model(), Layout::kContiguous, 0, length);
+    all.Write(kSeed, 0, length);
+    const KvView& whole = *all.View(0, length);
+    s.Do("Fill", [&] { return branch.Fill(whole); });
+  });
   add("compact", [](Session& s) { s.Do("Compact", [&] { return s.store().Compact(); }); });
   add("checkpoint", [](Session& s) {
     s.Do("Checkpoint", [&] { return s.store().Checkpoint("/copy").status(); });
@@ -395,7 +504,7 @@ struct Start {
 
 Outcome RunOnce(const Start& start, const Script& script, const FailPlan& plan) {
   std::shared_ptr<io::SimDisk> disk = start.disk->CrashClone(io::CrashChoice::KeepAll());
-  Session session(std::move(disk));
+  Session session(std::move(disk), script.tune);
   if (script.opened) session.Begin(start.contents);
   if (!script.opened) session.Expect(start.contents);
   return session.Run(script.run, plan);

@@ -63,7 +63,8 @@ class CompletionQueue {
   bool valid() const { return state_ != nullptr; }
   // Readable (EPOLLIN) while completions wait. Owned by the queue.
   int event_fd() const;
-  // Takes up to `max` completions, oldest first; never blocks.
+  // Takes up to `max` completions, oldest first; never blocks. None when there is no memory for
+  // them: they stay.
   std::vector<Completion> Drain(size_t max = SIZE_MAX);
   // Blocks until at least one completion waits or the time is up; false at time-out.
   bool Wait(uint64_t timeout_ns = UINT64_MAX);
