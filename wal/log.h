@@ -245,6 +245,7 @@ class Log {
     // made.
     uint64_t slow_groups = 0, no_segment = 0;
     uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
+    bool is_full = false;  // There was no space for another segment, and none is left for data.
   };
   virtual Counters counters() const = 0;
 

@@ -163,8 +163,9 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
 
 Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   Lock lock(mutex_);
-  // As long as the pool is at work nobody knows what there will be.
-  if (pool_.refusal().code() != StatusCode::kNoSpace) return Status::Ok();
+  // How much there is on the disk nobody knows but when it was full the last time.
+  const bool disk_is_full = pool_.disk_is_full();
+  if (options_.grant == nullptr && !disk_is_full) return Status::Ok();
   uint64_t end = options_.segment_bytes, needed = 0;
   if (forming_ != nullptr) {
     end = AlignUp(forming_->end(), kBlock);
@@ -178,9 +179,9 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
     }
     end = AlignUp(end + sizeof(GroupHeader) + bytes, kBlock);
   }
-  uint64_t had = pool_.ready() - std::min(pool_.ready(), ballast_segments_);
-  if (options_.grant != nullptr)
-    had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
+  uint64_t had = pool_.ready() + pool_.making();
+  had -= std::min<uint64_t>(had, ballast_segments_);
+  if (!disk_is_full) had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
   lock.unlock();
   if (needed <= had) return Status::Ok();
   pool_.Kick();

@@ -239,7 +239,9 @@ void SegmentPool::Run() {
       if (task == Task::kPrepare && makes_file) {
         Tell("log: the pool of spare segments ran dry", Status::Ok());
       }
+      making_.store(makes_file ? 1 : 0, std::memory_order_release);
       const Status status = RunTask(task);
+      making_.store(0, std::memory_order_release);
       if (!status.ok()) {
         SetRefusal(status, with_stock);
       } else if (refused) {
@@ -276,6 +278,7 @@ Status SegmentPool::MakeSpare() {
   }
   const Status made = MakeZeroedFile(*world_.files, SparePath(options_.directory, id),
                                      options_.segment_bytes, options_.allocator);
+  disk_is_full_.store(made.code() == StatusCode::kNoSpace, std::memory_order_release);
   if (!made.ok()) {
     Return(options_.segment_bytes);
     return made;

@@ -57,6 +57,10 @@ class SegmentPool {
   Ready TakeNext();
   // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
+  // Whether the last file that was to be made found no space, but for max_bytes.
+  bool disk_is_full() const { return disk_is_full_.load(std::memory_order_acquire); }
+  // Segments that are being made: their space is taken, or about to be.
+  uint32_t making() const { return making_.load(std::memory_order_acquire); }
   // The refusal is not of a new file: there are spares, of which none can be made the next segment.
   bool stock_is_refused();
   // What was refused may be had by now: forgets the refusal and tries at once. Never blocks.
@@ -118,6 +122,8 @@ class SegmentPool {
   std::atomic<uint64_t> times_refused_{0};
 
   std::atomic<uint32_t> ready_{0};
+  std::atomic<uint32_t> making_{0};
+  std::atomic<bool> disk_is_full_{false};
   std::atomic<bool> needs_one_{true};
   std::atomic<uint32_t> word_{0};
   std::unique_ptr<io::Thread> thread_;

@@ -83,6 +83,7 @@ bool StoreCore::LogIsLong() const {
 }
 
 bool StoreCore::DataIsShort() const {
+  if (options_.max_bytes == UINT64_MAX) return log_->counters().is_full;  // The disk is.
   return ledger_.room(wal::Purpose::kData) < options_.segment_bytes;
 }
 

@@ -320,6 +320,36 @@ TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   ASSERT_OK(store.Close());
 }
 
+// Nobody calls Compact, and nothing may be evicted: what was dropped comes back all the same, as
+// far as no table must be written for that.
+TEST(FullDiskInSimulationTest, WhatIsDroppedComesBackByItself) {
+  io::SimDiskOptions disk;
+  disk.capacity_bytes = 6 << 20;
+  const io::SimWorld machine = io::MakeSimWorld(5, disk);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  std::vector<Branch> branches;
+  for (bool full = false; !full;) {
+    auto made = store.CreateBranch(id);
+    full = !made.ok() || !AppendSome(*made, model, 0, kTokens).ok();
+    if (made.ok()) branches.push_back(*made);
+  }
+  ASSERT_GT(branches.size(), 5U);
+  for (Branch& branch : branches) ASSERT_OK(branch.Drop());
+  Status appended(StatusCode::kNoSpace, "");
+  for (int i = 0; i < 300 && !appended.ok(); ++i) {
+    options.world->scheduler->Sleep(kSecond / 100);
+    auto made = store.CreateBranch(id);
+    appended = made.ok() ? AppendSome(*made, model, 0, kTokens).status() : made.status();
+  }
+  EXPECT_OK(appended);
+  // What was tried before that left nothing in the log that had to be given back as well.
+  EXPECT_LT(store.Metrics().retired_segments, 30U);
+}
+
 TEST(CapOptionTest, ACapThatHoldsNoStoreIsRefused) {
   const auto world = TestWorld::Make("memory");
   Options options = world->options();

@@ -31,7 +31,7 @@ uint64_t FillUp(Branch& branch, const ModelSpec& model, uint64_t length, Durabil
   return length;
 }
 
-// What must hold for a store that is full.
+// What must hold for a store that is full, and whose background is paused.
 void CheckFull(Store& store, Branch& chat, const ModelSpec& model, uint64_t length) {
   EXPECT_EQ(length, *chat.length());
   EXPECT_OK(store.poisoned());
@@ -157,6 +157,7 @@ TEST_P(FullDiskTest, AFullDiskIsNoSpace) {
   ASSERT_OK_ASSIGN(Store store, Store::Open(path, options_));
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  ASSERT_OK(store.PauseBackground());  // It would give space back meanwhile.
   const uint64_t length = FillUp(chat, model, 0, Durability::kPower);
   EXPECT_GT(length, 100u);
   CheckFull(store, chat, model, length);
