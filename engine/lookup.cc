@@ -266,6 +266,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
   metrics.joined_nodes = counters_.joined_nodes.load();
+  metrics.cut_nodes = counters_.cut_nodes.load();
   metrics.background_read_bytes = pacer_.read_bytes();
   metrics.background_written_bytes = pacer_.written_bytes();
   metrics.retired_segments = counters_.retired_segments.load();

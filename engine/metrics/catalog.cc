@@ -111,6 +111,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      "Tables rewritten because little of them was needed.", &M::rewritten_tables},
     {"joined_nodes", "cairn_joined_nodes_total", "", kCounter,
      "Nodes that were taken in by their only child.", &M::joined_nodes},
+    {"cut_nodes", "cairn_cut_nodes_total", "", kCounter,
+     "Nodes that were cut to what branches still reach of them.", &M::cut_nodes},
     {"ingests", "cairn_ingests_total", "", kCounter,
      "Appends that went into a table of their own instead of the log.", &M::ingests},
     {"ingested_bytes", "cairn_ingested_bytes_total", "", kCounter,

@@ -31,6 +31,7 @@ Status StoreCore::CutLoose() {
         {.branches = {}, .nodes = {node}, .names = {}},
         [node](const Tree& tree) { return tree.ResolveCut(node); }, Durability::kMemory,
         wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
+    counters_.cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
     const StatusCode code = cut.status().code();
     if (code == StatusCode::kNoSpace) return Status::Ok();
     if (!cut.ok() && code != StatusCode::kNotFound) return cut.status();  // Somebody was first.

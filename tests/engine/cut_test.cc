@@ -90,6 +90,9 @@ TEST_P(CutTest, WhatOnlyADroppedBranchReachedComesBack) {
       for (int i = 0; i < openings; ++i) ASSERT_NO_FATAL_FAILURE(OpenAgain());
       ASSERT_OK(store_.Compact());
       ExpectHeld(8, model);
+      if (turn == Turn::kSealedBefore) {
+        EXPECT_GT(store_.Metrics().cut_nodes, 0U);
+      }
       EXPECT_LE(store_.Metrics().table_live_bytes, 16 * PositionBytes(model) + 512);
       CheckVerified();
       b = Find("b");

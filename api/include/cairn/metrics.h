@@ -72,6 +72,7 @@ struct StoreMetrics {
   uint64_t retired_segments = 0;  // Of the log, given back.
   uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
   uint64_t joined_nodes = 0;      // Of the tree, taken in by the one node that was left of them.
+  uint64_t cut_nodes = 0;         // Of the tree, cut to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.
   uint64_t ingests = 0, ingested_bytes = 0;
   // KV that was evicted, as it was stored; branches that were evicted whole, and that expired; KV
