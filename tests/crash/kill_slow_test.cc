@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property and method of kill_test.cc, 200 kills on each real backend.
+// Property and method of kill_test.cc, 200 kills on each real backend, from a seed that follows
+// from the commit.
 #include <gtest/gtest.h>
 
 #include "base/io/world.h"
 #include "tests/crash/kill_loop.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::crash {
 namespace {
 
 TEST(KillSlow, TwoHundredKillsOnThreads) {
-  const KillResult result = RunKillLoop({.backend = Backend::kThreads, .seed = 21, .kills = 200});
+  const KillResult result =
+      RunKillLoop({.backend = Backend::kThreads, .seed = testing::TestSeed(), .kills = 200});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 200u);
 }
 
 TEST(KillSlow, TwoHundredKillsOnUring) {
   if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
-  const KillResult result = RunKillLoop({.backend = Backend::kUring, .seed = 22, .kills = 200});
+  const KillResult result =
+      RunKillLoop({.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 200});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 200u);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property and method of power_loss_test.cc: all subsets of up to twelve unsynced writes, and
-// longer runs.
+// longer runs, from a seed that follows from the commit.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 
 #include "tests/crash/power_loss.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::crash {
 namespace {
@@ -19,11 +20,15 @@ void RunAndTell(const PowerLossOptions& options, uint64_t states) {
 }
 
 TEST(PowerLossSlow, EverySubsetOfTwelveWrites) {
-  RunAndTell({.seed = 1000, .steps = 40, .point_stride = 7}, 40'000);
+  RunAndTell({.seed = testing::TestSeed(), .steps = 40, .point_stride = 7}, 40'000);
 }
 
 TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
-  RunAndTell({.seed = 2000, .steps = 100, .exhaustive_writes_max = 5, .samples = 8, .depth = 3},
+  RunAndTell({.seed = testing::TestSeed(),
+              .steps = 100,
+              .exhaustive_writes_max = 5,
+              .samples = 8,
+              .depth = 3},
              40'000);
 }
 

@@ -4,13 +4,15 @@
 // twelve unsynced changes, more second crashes, records in pieces.
 #include <gtest/gtest.h>
 
+#include "tests/support/test_seed.h"
 #include "tests/wal/crash_enumeration.h"
 
 namespace cairn::wal {
 namespace {
 
 TEST(CrashSlow, EverySubsetOfTwelve) {
-  for (uint64_t seed = 100; seed < 112 && !::testing::Test::HasFailure(); ++seed) {
+  const uint64_t first = testing::TestSeed();
+  for (uint64_t seed = first; seed < first + 12 && !::testing::Test::HasFailure(); ++seed) {
     CrashPlan plan;
     plan.seed = seed;
     plan.steps = 24;
@@ -19,13 +21,14 @@ TEST(CrashSlow, EverySubsetOfTwelve) {
     plan.second_crash_every = 400;
     plan.sync_method = seed % 2 == 0 ? SyncMethod::kDurableWrite : SyncMethod::kFdatasync;
     for (const std::string& violation : EnumerateCrashes(plan).violations) {
-      ADD_FAILURE() << violation;
+      ADD_FAILURE() << "seed " << seed << ": " << violation;
     }
   }
 }
 
 TEST(CrashSlow, ManyLongRuns) {
-  for (uint64_t seed = 1000; seed < 1200 && !::testing::Test::HasFailure(); ++seed) {
+  const uint64_t first = testing::TestSeed();
+  for (uint64_t seed = first; seed < first + 200 && !::testing::Test::HasFailure(); ++seed) {
     CrashPlan plan;
     plan.seed = seed;
     plan.steps = 60;
@@ -34,7 +37,7 @@ TEST(CrashSlow, ManyLongRuns) {
     plan.large_records = seed % 10 == 0;
     plan.sync_method = seed % 2 == 0 ? SyncMethod::kDurableWrite : SyncMethod::kFdatasync;
     for (const std::string& violation : EnumerateCrashes(plan).violations) {
-      ADD_FAILURE() << violation;
+      ADD_FAILURE() << "seed " << seed << ": " << violation;
     }
   }
 }
