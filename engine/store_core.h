@@ -460,6 +460,8 @@ class StoreCore final : public wal::LogObserver,
   mutable std::mutex mutex_;
   engine::Tree tree_;
   bool rolled_back_ = false;      // The log failed, and the tree is what it acknowledged.
+  Status closed_;                 // What Close returned.
+  uint64_t models_sequence_ = 0;  // Of the youngest model that was registered since the opening.
   uint64_t log_start_ = 1;        // What lies below is being given back.
   std::set<BranchId> gathering_;  // Branches with a large append under way.
   std::atomic<uint32_t> gathering_version_{0};
@@ -490,7 +492,7 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-        joined_nodes{0};
+        joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};

@@ -59,6 +59,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
         if (op.kind == engine::OpKind::kDrop) {
           lengths_.Forget(BranchId{op.branch});
         }
+        if (op.kind == engine::OpKind::kModel) models_sequence_ = sequence;
       } else if (slot.status().code() == StatusCode::kNoSpace && waits_for_room &&
                  purpose != wal::Log::Purpose::kReclaim) {
         no_room = slot.status();
@@ -116,21 +117,29 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
     }
     return uint64_t{0};
   };
+  // Who registered it may not have waited.
+  const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
+    if (sequence != 0) CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
+    return ModelId{id};
+  };
+  uint64_t id = 0, sequence = 0;
   {
     std::lock_guard lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t id, find(tree_));
-    if (id != 0) return ModelId{id};
+    CAIRN_ASSIGN_OR_RETURN(id, find(tree_));
+    sequence = models_sequence_;
   }
+  if (id != 0) return found(id, sequence);
   uint64_t raced = 0;
   auto op = Change(
       {},
       [&](const Tree& tree) -> Result<Op> {
         CAIRN_ASSIGN_OR_RETURN(raced, find(tree));
+        sequence = models_sequence_;
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
         return tree.ResolveModel(spec);
       },
       durability, wal::Log::Purpose::kData);
-  if (raced != 0) return ModelId{raced};
+  if (raced != 0) return found(raced, sequence);
   if (!op.ok()) return op.status();
   return ModelId{op->other};
 }

@@ -422,8 +422,9 @@ Status StoreCore::WriteCheckpoint() {
 
 Status StoreCore::Close() {
   if (!open_.exchange(false)) {
-    // Never opened: what Open started is taken down with the members.
-    return Status::Ok();
+    // Never opened: what Open started is taken down with the members. Or closed before.
+    std::lock_guard lock(mutex_);
+    return closed_;
   }
   if (world_.scheduler->ProcessId() != process_id_) {
     // A child after fork() owns none of the threads; joining them would hang.
@@ -461,7 +462,8 @@ Status StoreCore::Close() {
   }
   for (const Pending& pending : left) pending.ticket->Finish(cut);
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
-  return status;
+  std::lock_guard lock(mutex_);
+  return closed_ = status;
 }
 
 // A Use begins before its call looks whether the store is open, so Close either sees it or is seen.

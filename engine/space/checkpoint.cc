@@ -231,6 +231,9 @@ Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
                                              const CheckpointProgress& progress) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  if (target.starts_with(path_ + "/")) {
+    return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
+  }
   if (pacer_.paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }

@@ -262,7 +262,10 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
           return op;
         },
         Durability::kMemory, wal::Log::Purpose::kReclaim);
-    if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) return sealed.status();
+    if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) {
+      if (!used) CAIRN_RETURN_IF_ERROR(DeleteTable(info.number, info.bytes));  // Nothing names it.
+      return sealed.status();
+    }
     used |= sealed.ok();
   }
   counters_.seals.fetch_add(1, std::memory_order_relaxed);

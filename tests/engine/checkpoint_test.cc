@@ -120,6 +120,8 @@ TEST_P(CheckpointTest, APlaceThatIsTakenIsLeftAlone) {
   EXPECT_EQ(std::vector<std::string>{"thesis"}, *files().List(Target("full")));
   EXPECT_FAILS(store_.Checkpoint(Target("none") + "/copy"), StatusCode::kNotFound, "none");
   EXPECT_FAILS(store_.Checkpoint(""), StatusCode::kInvalidArgument);
+  EXPECT_FAILS(store_.Checkpoint(world_->path() + "/tables/copy"), StatusCode::kInvalidArgument,
+               "within the store");
   // Somebody else is making one there, and just has the lock.
   ASSERT_OK(files().CreateDirectory(Target("busy")));
   ASSERT_OK_ASSIGN(const auto lock, files().Lock(Target("busy") + "/LOCK"));

@@ -111,6 +111,7 @@ TEST_P(PoisonTest, EverythingAsPromised) {
   sim_->disk->ClearFaults();
   EXPECT_FAILS(chat_.AppendSync(MakeDelta(tokens)), StatusCode::kPoisoned) << "never retried";
   EXPECT_FAILS(store_.Close(), StatusCode::kPoisoned);
+  EXPECT_FAILS(store_.Close(), StatusCode::kPoisoned) << "what the first one said";
   Open();
   ASSERT_OK_ASSIGN(chat_, store_.FindBranch("chat"));
   const uint64_t recovered = *chat_.length();

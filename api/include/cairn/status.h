@@ -93,13 +93,14 @@ class [[nodiscard]] Result {
     Require();
     return std::get<1>(state_);
   }
-  T&& value() && {
+  // Not a reference: `for (auto& one : *store.Namespaces())` must not outlive what it walks.
+  T value() && {
     Require();
     return std::get<1>(std::move(state_));
   }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 

@@ -214,7 +214,8 @@ class Store {
   // nothing.
   std::string recovery_note() const;
 
-  // Waits for what was given to the log, makes it durable, and ends all threads. Idempotent.
+  // Waits for what was given to the log, makes it durable, and ends all threads. Idempotent:
+  // another call returns what the first one did.
   Status Close();
   std::shared_ptr<StoreCore> core() const { return core_; }
 
