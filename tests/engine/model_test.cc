@@ -36,6 +36,21 @@ TEST_P(ModelTest, RegisteringIsIdempotentAndSurvives) {
   EXPECT_FAILS(store_.CreateBranch(ModelId{999}), StatusCode::kNotFound, "999");
 }
 
+// Somebody else registered it, and did not wait.
+TEST(ModelInSimulationTest, OneThatIsThereIsAsSafeAsWasAskedFor) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId first, store.RegisterModel(TinyModel(), Durability::kMemory));
+  ASSERT_OK_ASSIGN(const ModelId again, store.RegisterModel(TinyModel(), Durability::kPower));
+  EXPECT_EQ(first, again);
+  const io::SimWorld after = io::CrashWorld(*machine.disk, io::CrashChoice::LoseAll());
+  options.world = std::make_shared<io::World>(after.world());
+  ASSERT_OK_ASSIGN(const Store found, Store::Open("/store", options));
+  EXPECT_EQ(1U, found.Models().size());
+}
+
 TEST_P(ModelTest, OtherIdentitiesVariantsAndShardsAreOtherModels) {
   std::vector<ModelSpec> specs(10, TinyModel());
   specs[1].identity.revision = "2";
