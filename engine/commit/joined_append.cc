@@ -4,6 +4,7 @@
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
 // complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
@@ -195,7 +196,12 @@ Status StoreCore::TryFlushJoined(BranchId id) {
     if (durability == Durability::kMemory) {
       if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
     } else {
-      Register(applied.sequence, durability, ticket);
+      try {
+        Register(applied.sequence, durability, ticket);
+      } catch (const std::bad_alloc&) {  // It was accepted, so somebody may wait for it.
+        ticket->Finish(
+            log_->Wait(applied.sequence, durability == Durability::kPower, io::kNoDeadline));
+      }
     }
   }
   if (written) log_->Request(applied.sequence, durable);
