@@ -40,11 +40,14 @@ inline constexpr uint32_t kMaxGroupBytes = 4 << 20;
 // Segments that no data may open hold so much: 64 releases, each in a group (and so a block) of its
 // own. Dropping a branch must work on a full disk. One more, the last, is for Purpose::kReclaim.
 inline constexpr uint32_t kBallastRecords = 64;
-// Releases may use this share of the last one. The rest of the smallest segment is for records of
-// 120 KiB: whoever gives space back makes none that is larger.
-inline constexpr uint64_t kReleaseShareOfLast = 2;
 inline constexpr uint64_t kBallastBytes = uint64_t{kBallastRecords} * kBlock;
 static_assert(kBallastBytes <= kMinSegmentBytes);
+
+// Of the last one, 1/kReleaseShareOfLast may be used by releases. The rest has room for the largest
+// record that gives space back: the engine names no more fragments in one than fit.
+inline constexpr uint64_t kReleaseShareOfLast = 2;
+inline constexpr uint64_t kReclaimRecordBytesMax = 120u << 10;
+static_assert(kMinSegmentBytes - kMinSegmentBytes / kReleaseShareOfLast >= kReclaimRecordBytesMax);
 
 // A footer repeats the headers of a segment's records. Beyond this share of the segment it would
 // save no reading, and the segment gets none.

@@ -226,11 +226,9 @@ Log::Counters LogImpl::counters() const {
   auto* self = const_cast<LogImpl*>(this);  // The parts count under locks of their own.
   const SegmentPool::Stock stock = self->pool_.stock();
   const uint64_t hot_bytes = self->hot_.bytes();
-  const bool is_full = self->pool_.refusal().code() == StatusCode::kNoSpace &&
-                       self->pool_.ready() <= ballast_segments_;
   Lock lock(mutex_);
   Counters counters = counters_;
-  counters.is_full = is_full;
+  counters.disk_is_full = pool_.disk_is_full() && pool_.ready() <= ballast_segments_;
   counters.bytes_prewritten = stock.bytes_prewritten;
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;

@@ -43,7 +43,8 @@ enum class SyncMethod : uint8_t { kFdatasync, kDurableWrite };
 // latter two is its *ballast*.
 enum class Purpose : uint8_t {
   kData,     // May be refused with kNoSpace.
-  kRelease,  // Drop, rewind: work when there is no room for data any more.
+  kRelease,  // Drop, rewind: work when there is no room for data any more; of the last segment
+             // they may use a part.
   kReclaim,  // Whatever gives space back that they released. Never waits for a release.
 };
 
@@ -245,7 +246,7 @@ class Log {
     // made.
     uint64_t slow_groups = 0, no_segment = 0;
     uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
-    bool is_full = false;  // There was no space for another segment, and none is left for data.
+    bool disk_is_full = false;  // It had no space for another segment, and none is left for data.
   };
   virtual Counters counters() const = 0;
 

@@ -26,8 +26,8 @@
 
 namespace cairn::engine {
 
-// What is kept of max_bytes in a store with such log segments, see kReserveShare.
-// Of that one segment is for the log to go on where it has none left; the rest for tables.
+// What is kept of max_bytes in a store with such log segments, see kReserveShare: one segment is
+// for the log to go on where it has none left, the rest for tables.
 constexpr uint64_t ReserveBytes(uint64_t max_bytes, uint64_t segment_bytes) {
   const uint64_t tables = std::clamp(max_bytes / kReserveShare, kReserveBytesMin, kReserveBytesMax);
   return std::min(2 * segment_bytes + tables, max_bytes / 2);

@@ -83,7 +83,7 @@ bool StoreCore::LogIsLong() const {
 }
 
 bool StoreCore::DataIsShort() const {
-  if (options_.max_bytes == UINT64_MAX) return log_->counters().is_full;  // The disk is.
+  if (options_.max_bytes == UINT64_MAX) return log_->counters().disk_is_full;
   return ledger_.room(wal::Purpose::kData) < options_.segment_bytes;
 }
 
