@@ -274,9 +274,9 @@ class StoreCore final : public wal::LogObserver,
 
   // --- commit/policy.cc, commit/fill.cc
   void NoteUsed(const engine::Head& head, uint64_t now_ns);
-  Result<uint64_t> FillGap(BranchId id, const Delta& delta, const engine::DeltaWindow& window,
-                           const ModelSpec& model, uint64_t kv_length, const AppendOptions& options,
-                           uint64_t deadline_ns);
+  Result<uint64_t> FillNext(BranchId id, const Delta& delta, size_t view_index, uint64_t* from,
+                            const ModelSpec& model, const AppendOptions& options,
+                            uint64_t deadline_ns);
 
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own
   using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;

@@ -5,22 +5,12 @@
 // whole and right by itself, so nothing has to hold them together, and a prefill of any size needs
 // no more memory than one record.
 #include <algorithm>
+#include <optional>
 
 #include "base/core/check.h"
 #include "engine/store_core.h"
 
 namespace cairn {
-
-namespace {
-
-// Positions without KV within the view of a group: a hole on one node, or beyond kv_length.
-struct Gap {
-  size_t view = 0;
-  uint64_t begin = 0, end = 0;
-  uint64_t kv_length = 0;  // As long as nothing of it is filled.
-};
-
-}  // namespace
 
 Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
@@ -29,25 +19,13 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
   const Expected expected{options.expected_length, {}};
-  std::vector<Gap> gaps;
   bool goes_on = true;  // From kv_length on: one delta.
   {
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
-    for (size_t i = 0; i < kv.groups.size(); ++i) {
-      const GroupView& view = kv.groups[i];
-      const uint64_t length = head->lengths[1 + view.group];
-      const uint64_t end = view.position + view.count;
-      if (view.position >= length) {
-        gaps.push_back({i, view.position, end, length});
-        continue;
-      }
-      goes_on = false;
-      for (const auto& hole : tree_.Holes(*head, 1 + view.group, view.position, end)) {
-        gaps.push_back({i, hole.begin, hole.end, length});
-      }
-      if (end > length) gaps.push_back({i, length, end, length});
+    for (const GroupView& view : kv.groups) {
+      goes_on &= view.position >= head->lengths[1 + view.group];
     }
   }
   if (goes_on) {
@@ -55,35 +33,34 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
     return WaitFor(applied.sequence, options.durability, deadline_ns);
   }
-  const uint64_t record_bytes = PayloadBytesMax();
-  uint64_t sequence = 0;
-  for (const Gap& gap : gaps) {
-    const LayerGroup& group = model->groups[kv.groups[gap.view].group];
-    const uint64_t positions =
-        std::max<uint64_t>(1, record_bytes / engine::KvLayoutBytes(group, 1));
-    for (uint64_t begin = gap.begin; begin < gap.end; begin += positions) {
-      engine::DeltaWindow window;
-      window.kv.resize(kv.groups.size());
-      window.kv[gap.view] = {begin, std::min(positions, gap.end - begin)};
-      const uint64_t kv_length = begin == gap.begin ? gap.kv_length : begin;
-      CAIRN_ASSIGN_OR_RETURN(sequence,
-                             FillGap(id, delta, window, *model, kv_length, options, deadline_ns));
-    }
-  }
   // With nothing left to do it is as safe as was asked for all the same: who did it may not have
   // waited.
-  if (sequence == 0) sequence = log_->last_reserved_sequence();
+  uint64_t sequence = log_->last_reserved_sequence();
+  for (size_t view = 0; view < kv.groups.size(); ++view) {
+    uint64_t from = kv.groups[view].position;
+    while (from < kv.groups[view].position + kv.groups[view].count) {
+      CAIRN_ASSIGN_OR_RETURN(sequence,
+                             FillNext(id, delta, view, &from, *model, options, deadline_ns));
+    }
+  }
   return WaitFor(sequence, options.durability, deadline_ns);
 }
 
-// One record, of one lane. `kv_length`: what it goes on from, if it is no hole.
-Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
-                                    const engine::DeltaWindow& window, const ModelSpec& model,
-                                    uint64_t kv_length, const AppendOptions& options,
-                                    uint64_t deadline_ns) {
-  engine::DeltaPayload payload(model, delta, window, {});
+// The next positions of a group's view that have no KV: a part of a hole, or of what lies beyond
+// kv_length. One record. What they are is looked for anew each time, since another branch may have
+// filled them meanwhile, or was forked from the middle of them.
+Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t view_index,
+                                     uint64_t* from, const ModelSpec& model,
+                                     const AppendOptions& options, uint64_t deadline_ns) {
+  const GroupView& view = delta.kv->groups[view_index];
+  const uint32_t lane = 1 + view.group;
+  const uint64_t view_end = view.position + view.count;
+  const uint64_t positions_max =
+      std::max<uint64_t>(1, PayloadBytesMax() / engine::KvLayoutBytes(model.groups[view.group], 1));
+  engine::DeltaWindow window;
+  window.kv.resize(delta.kv->groups.size());
+  std::optional<engine::DeltaPayload> payload;  // Of `window`.
   std::vector<uint64_t> hashes;
-  hashes.reserve(payload.strips().size());
   FieldWriter fields;
   while (true) {
     Status refused;
@@ -92,14 +69,27 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
       CAIRN_RETURN_IF_ERROR(CheckExpected(*head, {options.expected_length, {}}));
-      const engine::LaneRange& lane = payload.lanes().front();
-      const uint64_t end = lane.begin + lane.count;
-      const auto holes = tree_.Holes(*head, lane.lane, lane.begin, end);
-      const bool is_hole = holes.size() == 1 && holes[0].end - holes[0].begin == lane.count;
-      if (!is_hole && head->lengths[lane.lane] != kv_length) {
-        return Status(StatusCode::kConflict, "positions [" + std::to_string(lane.begin) + ", " +
-                                                 std::to_string(end) +
-                                                 ") were filled or cut by another meanwhile");
+      const uint64_t length = head->lengths[lane];
+      const auto holes = tree_.Holes(*head, lane, *from, std::min(view_end, length));
+      const bool is_hole = !holes.empty();
+      const uint64_t begin = is_hole ? holes[0].begin : std::max(*from, length);
+      const uint64_t end = std::min(begin + positions_max, is_hole ? holes[0].end : view_end);
+      if (begin >= view_end) {
+        *from = view_end;
+        return log_->last_reserved_sequence();
+      }
+      if (!is_hole && begin > length && begin > view.position) {
+        return Status(StatusCode::kConflict, "positions [" + std::to_string(length) + ", " +
+                                                 std::to_string(begin) +
+                                                 ") were cut by another meanwhile");
+      }
+      if (engine::DeltaWindow::Kv& wanted = window.kv[view_index];
+          !payload.has_value() || wanted.position != begin || wanted.count != end - begin) {
+        lock.unlock();
+        wanted = {begin, end - begin};
+        payload.emplace(model, delta, window, std::vector<engine::DeltaState>());
+        hashes.reserve(payload->strips().size());
+        continue;
       }
       // What goes on at kv_length comes after what was accepted to be joined, and waits for a large
       // append, which may have written a table for the node that this would make.
@@ -114,8 +104,8 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
         continue;
       }
       CAIRN_ASSIGN_OR_RETURN(engine::Op op,
-                             is_hole ? tree_.ResolveFill(head->id, payload.lanes())
-                                     : tree_.ResolveAppend(head->id, payload.lanes(), {}));
+                             is_hole ? tree_.ResolveFill(head->id, payload->lanes())
+                                     : tree_.ResolveAppend(head->id, payload->lanes(), {}));
       op.time_ns = now_ns;
       engine::Transaction transaction(&tree_);
       CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
@@ -126,17 +116,18 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
                                    .more = false,
                                    .unit = 0,
                                    .fields = fields.bytes(),
-                                   .strips = payload.strips()},
+                                   .strips = payload->strips()},
                                   wal::Log::Purpose::kData);
         if (slot.ok()) {
           NoteLogged(*slot);
           transaction.Commit(slot->location, slot->location.bytes);
           if (!is_hole) NoteLength(id, op.position, op.position, slot->sequence);
           lock.unlock();
-          payload.Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
+          payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
           log_->Publish(*slot, hashes);
-          counters_.kv_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
-          counters_.filled_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
+          counters_.kv_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
+          counters_.filled_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
+          *from = end;
           return slot->sequence;
         }
         refused = slot.status();
@@ -146,7 +137,7 @@ Result<uint64_t> StoreCore::FillGap(BranchId id, const Delta& delta,
     if (refused.code() == StatusCode::kBusy) {
       CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
     } else if (refused.code() == StatusCode::kNoSpace) {
-      CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload.bytes(), refused, deadline_ns));
+      CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload->bytes(), refused, deadline_ns));
     } else {
       return refused;
     }
