@@ -86,11 +86,16 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   wal::RecoveryOptions recovery;
   recovery.read_only = true;  // The device has just failed a write: nothing is synced.
   recovery.stop_after = acknowledged;
-  const auto pin = pins_.Take(engine::Pins::Of::kReader, 0);
+  // What space management was about to give back must stay while it is read, and the tables of the
+  // index for good: they are the new tree's.
+  index_holds_.fetch_add(1);
+  std::unique_ptr<engine::Pins::Pin> pin;
   engine::Manifest manifest;
   {
-    std::lock_guard lock(manifest_mutex_);
+    std::scoped_lock lock(mutex_, manifest_mutex_);
+    pin = pins_.Take(engine::Pins::Of::kReader, log_start_);
     manifest = manifest_;
+    manifest.log_start_segment = log_start_;  // What lies below may be gone already.
   }
   Status status = OpenTree(manifest, &tree);
   if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered);
