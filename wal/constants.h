@@ -37,17 +37,20 @@ inline constexpr size_t kPieceDepth = 4;
 // A group takes no more members beyond this: what joins late would wait for all of it.
 inline constexpr uint32_t kMaxGroupBytes = 4 << 20;
 
-// Segments that no data may open hold so much: 64 releases, each in a group (and so a block) of its
-// own. Dropping a branch must work on a full disk. One more, the last, is for Purpose::kReclaim.
+// The ballast, segments that no data may open: one for releases, and the last, for what gives space
+// back. Dropping a branch must work on a full disk.
+inline constexpr uint32_t kBallastSegments = 2;
+
+// Releases that the ballast has room for, each in a group (and so a block) of its own.
 inline constexpr uint32_t kBallastRecords = 64;
-inline constexpr uint64_t kBallastBytes = uint64_t{kBallastRecords} * kBlock;
-static_assert(kBallastBytes <= kMinSegmentBytes);
 
 // Of the last one, 1/kReleaseShareOfLast may be used by releases. The rest has room for the largest
 // record that gives space back: the engine names no more fragments in one than fit.
 inline constexpr uint64_t kReleaseShareOfLast = 2;
 inline constexpr uint64_t kReclaimRecordBytesMax = 120u << 10;
 static_assert(kMinSegmentBytes - kMinSegmentBytes / kReleaseShareOfLast >= kReclaimRecordBytesMax);
+static_assert(kMinSegmentBytes + kMinSegmentBytes / kReleaseShareOfLast >=
+              (kBallastSegments + uint64_t{kBallastRecords}) * kBlock);  // And the headers.
 
 // A footer repeats the headers of a segment's records. Beyond this share of the segment it would
 // save no reading, and the segment gets none.

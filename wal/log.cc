@@ -12,18 +12,12 @@
 namespace cairn::wal {
 namespace {
 
-uint32_t BallastSegments(uint64_t segment_bytes) {
-  const uint64_t releases = (kBallastBytes + segment_bytes - kBlock - 1) / (segment_bytes - kBlock);
-  return static_cast<uint32_t>(releases) + 1;
-}
-
 LogOptions Clamped(LogOptions options) {
   options.chunk_bytes =
       AlignUp(std::clamp<uint64_t>(options.chunk_bytes, 2 * kBlock, options.segment_bytes), kBlock);
   // Chunks of the groups in flight, the formed and the forming one, with room to spare.
   options.chunk_bytes = std::min(options.chunk_bytes, AlignUp(options.hot_tail_bytes / 8, kBlock));
-  options.spare_segments_min =
-      std::max(options.spare_segments_min, BallastSegments(options.segment_bytes));
+  options.spare_segments_min = std::max(options.spare_segments_min, kBallastSegments);
   options.spare_segments_max = std::max(options.spare_segments_max, options.spare_segments_min);
   return options;
 }
@@ -62,7 +56,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
       recovered_(std::move(recovered)),
       epoch_(recovered_.next_epoch),
       hot_(options_.allocator, options_.hot_tail_bytes, options_.chunk_bytes),
-      pool_(world_, options_, BallastSegments(options_.segment_bytes),
+      pool_(world_, options_,
             {.on_ready =
                  [this] {
                    Wakes wakes;
@@ -78,7 +72,6 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
                    if (options_.observer != nullptr) options_.observer->OnEvent(line);
                  },
              .idle_work = [this] { hot_.Prefault(); }}),
-      ballast_segments_(BallastSegments(options_.segment_bytes)),
       last_reserved_(recovered_.last_sequence),
       written_(recovered_.last_sequence),
       durable_(recovered_.last_sequence) {
@@ -228,7 +221,7 @@ Log::Counters LogImpl::counters() const {
   const uint64_t hot_bytes = self->hot_.bytes();
   Lock lock(mutex_);
   Counters counters = counters_;
-  counters.disk_is_full = pool_.disk_is_full() && pool_.ready() <= ballast_segments_;
+  counters.disk_is_full = pool_.disk_is_full() && pool_.ready() <= kBallastSegments;
   counters.bytes_prewritten = stock.bytes_prewritten;
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;

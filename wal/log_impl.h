@@ -202,7 +202,6 @@ class LogImpl final : public Log {
   const uint64_t epoch_;
   HotTail hot_;
   SegmentPool pool_;
-  const uint32_t ballast_segments_;  // Ready segments that no data may open.
 
   mutable std::mutex mutex_;
   std::array<Group, kMaxGroups> groups_;

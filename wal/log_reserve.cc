@@ -141,7 +141,7 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
 // reserve is whole: else they would use up what gives space back.
 Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
   if (segment_ == nullptr || purpose == Purpose::kReclaim) return Status::Ok();
-  const uint64_t wanted = purpose == Purpose::kData ? ballast_segments_ : 1;
+  const uint64_t wanted = purpose == Purpose::kData ? kBallastSegments : 1;
   const bool short_of_space = options_.grant != nullptr && options_.grant->IsShort();
   if (pool_.ready() >= wanted && !short_of_space) {
     segment_->last = false;
@@ -180,7 +180,7 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
     end = AlignUp(end + sizeof(GroupHeader) + bytes, kBlock);
   }
   uint64_t had = pool_.ready() + pool_.making();
-  had -= std::min<uint64_t>(had, ballast_segments_);
+  had -= std::min<uint64_t>(had, kBallastSegments);
   if (!disk_is_full) had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
   lock.unlock();
   if (needed <= had) return Status::Ok();
@@ -243,8 +243,8 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     if (!chunk.ok()) return chunk.status();
     chunk_ = *chunk;
   } else {
-    const uint32_t must_remain = purpose == Purpose::kData ? ballast_segments_ : 0;
-    const bool ballast = pool_.ready() <= ballast_segments_;
+    const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
+    const bool ballast = pool_.ready() <= kBallastSegments;
     const bool last = pool_.ready() == 1;
     if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
     // Memory first: a segment that was taken must be written. Its number is known.

@@ -13,12 +13,8 @@
 
 namespace cairn::wal {
 
-SegmentPool::SegmentPool(io::World world, const LogOptions& options, uint32_t ballast,
-                         Callbacks callbacks)
-    : world_(std::move(world)),
-      options_(options),
-      ballast_(ballast),
-      callbacks_(std::move(callbacks)) {}
+SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks)
+    : world_(std::move(world)), options_(options), callbacks_(std::move(callbacks)) {}
 
 SegmentPool::~SegmentPool() { Stop(); }
 
@@ -68,7 +64,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     if (!fits) return Status::Ok();
     // Ballast stays in a store that was opened above its limit, too: dropping must work there.
     if (!Take().ok()) {
-      if (ready() >= ballast_) return files.Remove(path);
+      if (ready() >= kBallastSegments) return files.Remove(path);
       options_.grant->TakeAnyway(options_.segment_bytes);
     }
     AddSpare(id);

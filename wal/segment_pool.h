@@ -39,8 +39,7 @@ class SegmentPool {
     uint64_t segment = 0;
   };
 
-  // `ballast`: so many of the segments that are there already are kept at any cost.
-  SegmentPool(io::World world, const LogOptions& options, uint32_t ballast, Callbacks callbacks);
+  SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks);
   ~SegmentPool();  // Stop()s.
 
   // Takes stock of the directory: `first_live` to `next_segment` - 1 belong to the log, everything
@@ -104,7 +103,6 @@ class SegmentPool {
 
   const io::World world_;
   const LogOptions options_;
-  const uint32_t ballast_;
   const Callbacks callbacks_;
 
   std::mutex mutex_;

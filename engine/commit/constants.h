@@ -178,7 +178,7 @@ inline constexpr uint64_t kReserveShare = 32;
 inline constexpr uint64_t kReserveBytesMin = 128u << 10;
 inline constexpr uint64_t kReserveBytesMax = 64u << 20;
 static_assert(kReserveBytesMax >= kIndexLevel1Bytes + kIndexTableBytes);
-// A new store holds so many segments at least: the reserve, up to three of ballast, the one that is
+// A new store holds so many segments at least: the reserve, two of ballast, the one that is
 // written to, the one that is to be sealed, and as many again for tables and data.
 inline constexpr uint64_t kSegmentsAtCapMin = 10;
 // The live log is a quarter of what data may take at most, spares an eighth: what lies in the log

@@ -141,7 +141,7 @@ TEST_F(BackgroundTest, PausedAFullStoreRefusesAndLosesNothing) {
     length_ += 8;
   }
   EXPECT_FAILS(status, StatusCode::kNoSpace);
-  EXPECT_GT(length_ * model_.token_bytes(), 2 * options_.max_bytes / 5);
+  EXPECT_GT(length_ * model_.token_bytes(), options_.max_bytes / 2);
   EXPECT_TRUE(HasKv(chat_, model_, 0, length_));
   EXPECT_OK(chat_.Rewind(8));
   ASSERT_OK(store_.Flush());

@@ -61,8 +61,8 @@ struct Options {
   bool salvage = false;
 
   // --- Space
-  // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two or
-  // three segments that only what drops or rewinds may open, and room for two more and some tables
+  // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two log
+  // segments that only what drops or rewinds may open, and room for two more and some tables
   // (1/32 of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new
   // store needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows
   // can be opened all the same: it says so, takes no data, and may use that room beyond what it
