@@ -183,6 +183,7 @@ TEST_F(CliLookTest, TheHelpTellsWhatIsSafeBesideAWriter) {
   const std::map<std::string, std::vector<std::string>> arguments = {
       {"create", {}},
       {"verify", {"--all"}},
+      {"compact", {}},
       {"checkpoint", {(root_ / "copy").string()}},
       {"stat", {}},
       {"top", {"--count", "1"}},

@@ -39,9 +39,9 @@ ModelSpec SmallModel() {
 TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
   const std::string help = Output({"--help"});
   for (const char* command :
-       {"create",   "stat",   "top",    "verify",     "ls",     "show",      "cat",
-        "models",   "tree",   "append", "fork",       "rewind", "rename",    "drop",
-        "dump-wal", "repair", "doctor", "checkpoint", "keep",   "namespaces"}) {
+       {"create",   "stat",   "top",    "verify",     "ls",     "show",       "cat",
+        "models",   "tree",   "append", "fork",       "rewind", "rename",     "drop",
+        "dump-wal", "repair", "doctor", "checkpoint", "keep",   "namespaces", "compact"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
     const std::string own = Output({command, "--help"});
     EXPECT_NE(own.find("Examples:\n  cairn " + std::string(command)), std::string::npos) << own;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // checkpoint: a copy of a store that opens, as a backup or to try something on.
-#include <unistd.h>
-
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tools/cli/progress_bar.h"
 
 namespace cairn::cli {
 
@@ -20,40 +18,13 @@ struct CheckpointArguments {
   std::string target;
 };
 
-// One line on standard error that is drawn anew, if that is a terminal and it takes a while. Used
-// by one thread.
-class ProgressBar {
- public:
-  explicit ProgressBar(bool wanted) : shown_(wanted && isatty(STDERR_FILENO) == 1) {}
-  ~ProgressBar() {
-    if (drawn_) std::fprintf(stderr, "\r\033[K");
-  }
-
-  void Update(uint64_t done, uint64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now < next_) return;
-    next_ = now + kEvery;
-    drawn_ = true;
-    constexpr uint64_t kWidth = 30;
-    const auto filled = static_cast<size_t>(total == 0 ? kWidth : kWidth * done / total);
-    std::fprintf(stderr, "\r\033[K[%s%s] %s of %s", std::string(filled, '#').c_str(),
-                 std::string(kWidth - filled, '.').c_str(), BytesText(done).c_str(),
-                 BytesText(total).c_str());
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kEvery{200};
-  const bool shown_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + kEvery;
-};
-
 Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   Result<CheckpointInfo> made = [&] {
     ProgressBar bar(!json);
-    return store.Checkpoint(arguments.target,
-                            [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
+    return store.Checkpoint(arguments.target, [&](uint64_t done, uint64_t total) {
+      bar.Update(done, total, BytesText(done) + " of " + BytesText(total));
+    });
   }();
   const Status closed = store.Close();
   CAIRN_RETURN_IF_ERROR(made.status());

@@ -111,6 +111,7 @@ int Main(int argc, char** argv) {
                                         std::to_string(kFormatVersion));
   Session session;
   AddStoreCommands(app, session);
+  AddCompactCommand(app, session);
   AddCheckpointCommand(app, session);
   AddStatCommand(app, session);
   AddTopCommand(app, session);
