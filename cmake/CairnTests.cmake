@@ -50,6 +50,8 @@ function(cairn_add_test_program area suffix label timeout_s)
   add_executable(${target} ${ARGN})
   cairn_test_settings(${target})
   target_link_libraries(${target} PRIVATE cairn_test_support GTest::gtest_main)
+  # Tests are mostly made of what gtest's macros become: a third of the time to compile them.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   if(area MATCHES "^(llama|tools)$")
     target_link_libraries(${target} PRIVATE cairn_llama)
   endif()

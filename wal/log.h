@@ -45,7 +45,8 @@ enum class Purpose : uint8_t {
   kData,     // May be refused with kNoSpace.
   kRelease,  // Drop, rewind: work when there is no room for data any more; of the last segment
              // they may use a part.
-  kReclaim,  // Whatever gives space back that they released. Never waits for a release.
+  kReclaim,  // Whatever gives space back that they released. Never waits for a release. At most
+             // kReclaimRecordBytesMax.
 };
 
 // Disk space is granted by the store's byte ledger (declared here, implemented above), which keeps

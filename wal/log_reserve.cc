@@ -36,6 +36,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
   if (options_.read_only) {
     return Status(StatusCode::kReadOnly, "the log was opened for reading only");
   }
+  CAIRN_CHECK(purpose != Purpose::kReclaim || record_bytes <= kReclaimRecordBytesMax);
   if (spec.kind == 0) return Status(StatusCode::kInvalidArgument, "record kind 0");
   if (record_bytes > max_record_bytes()) {
     return Status(StatusCode::kInvalidArgument, "a record of " + std::to_string(record_bytes) +

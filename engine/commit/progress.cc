@@ -99,6 +99,11 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   }
   Status status = OpenTree(manifest, &tree);
   if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered);
+  if (status.ok() && recovered.last_sequence < acknowledged) {
+    status = Status(StatusCode::kCorruption,
+                    "the log ends with sequence " + std::to_string(recovered.last_sequence) +
+                        ", but " + std::to_string(acknowledged) + " was acknowledged");
+  }
   if (!status.ok()) {
     OnEvent("the tree could not be replayed after the log failed, reads show what was applied: " +
             status.ToString());

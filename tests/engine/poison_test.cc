@@ -134,6 +134,28 @@ TEST_P(PoisonTest, BlockingCallsSayWhatTheyKnow) {
   EXPECT_EQ(1, told_);
 }
 
+// The disk lied about a write, and nobody can read what was acknowledged: it is not taken out of
+// memory for that.
+TEST_P(PoisonTest, WhatTheDiskLostStaysInMemory) {
+  std::string event;
+  options_.listener->on_event = [&](const std::string& line) { event = line; };
+  io::SimFault lie;
+  lie.when = [](const io::SimOperation& operation) {
+    return OnSegment(operation) &&
+           (operation.op == io::SimOp::kWrite || operation.op == io::SimOp::kDurableWrite);
+  };
+  lie.lost = true;
+  sim_->disk->AddFault(std::move(lie));
+  ASSERT_OK(AppendSome(chat_, model_, 6, 4));
+  Break(GetParam());
+  AppendOptions options;
+  options.durability = Durability::kPower;
+  EXPECT_FAILS(chat_.AppendSync(MakeDelta(Tokens(2)), options), StatusCode::kUnknownOutcome);
+  EXPECT_NE(std::string::npos, event.find("but 4 was acknowledged")) << event;
+  EXPECT_GE(*chat_.length(), 10u);
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 10));
+}
+
 // Each single operation on the log fails in turn; the store is poisoned or does not care, and what
 // was acknowledged is there afterwards.
 TEST(PoisonSweepTest, EveryOperationOnTheLogFailsOnce) {

@@ -640,7 +640,7 @@ void SwarmClients::Read(Client& client) {
   ++known_[*index].holders;
   const BranchId id = known_[*index].id;
   const BranchName name{known_[*index].ns, known_[*index].last().name};
-  const bool poisoned = IsPoisoned();
+  const bool poisoned = IsPoisoned(), rolled_back = rolled_back_;
   const auto read = [&](BranchInfo* info) -> Result<BranchState> {
     CAIRN_ASSIGN_OR_RETURN(const Branch handle, store_->GetBranch(id));
     CAIRN_ASSIGN_OR_RETURN(*info, handle.Info());
@@ -648,8 +648,8 @@ void SwarmClients::Read(Client& client) {
   };
   BranchInfo info;
   auto state = read(&info);
-  // The log may have failed meanwhile; then the first half is of before and the other of after.
-  if (IsPoisoned() && (!poisoned || IsWrongContent(state.status()))) {
+  // Beside a roll-back the first half is of before and the other of after.
+  if (IsPoisoned() && !rolled_back) {
     while (!rolled_back_) world_.scheduler->Sleep(1'000'000);
     state = read(&info);
   }

@@ -37,8 +37,9 @@ struct BranchPage {
 };
 
 // Several changes, to one or many branches: all of them or none, in one record. Built on one
-// thread, then given to Store::Write. At most about 2 MiB of tokens and KV in all; larger deltas
-// are appended by themselves. Deltas are borrowed until Write returns.
+// thread, then given to Store::Write. At most 4 MiB of tokens and KV in all, less where a log
+// segment or half of hot_tail_bytes holds less; larger deltas are appended by themselves. Deltas
+// are borrowed until Write returns.
 class WriteBatch {
  public:
   // A branch of the store, or one made earlier in the batch.
