@@ -118,7 +118,7 @@ class StoreCore final : public wal::LogObserver,
   // What can be said against a delta without knowing the branch.
   static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
   static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
-  static Status CheckQuota(const engine::Head& head);
+  static Status CheckQuota(const engine::Head& head, uint64_t more = 0);
   // How its refusals begin, and no others: by that they are known.
   static constexpr std::string_view kQuotaRefusal = "max_bytes of namespace";
 
@@ -399,7 +399,15 @@ class StoreCore final : public wal::LogObserver,
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
                   uint64_t deadline_ns);
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
-  Result<uint64_t> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal);
+  // What was asked for, and how it was then.
+  struct AskedRoom {
+    uint64_t pass = 0;  // Of the space thread, which will have seen to it.
+    bool by_quota = false;
+    RoomAsk ask{};           // Of a quota...
+    uint64_t evictions = 0;  // ...and of what it is for.
+  };
+  Result<AskedRoom> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal);
+  Result<bool> QuotaMayHaveRoom(BranchId id, const AskedRoom& asked);
 
   // --- space/checkpoint.cc
   struct CheckpointJob;

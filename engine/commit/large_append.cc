@@ -148,6 +148,16 @@ bool IsEmpty(const engine::DeltaWindow& window) {
                                                 [](const auto& kv) { return kv.count == 0; });
 }
 
+// As namespaces count what is in the log.
+uint64_t HeldBytes(const ModelSpec& model, const Delta& delta) {
+  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    const GroupView& view = delta.kv->groups[i];
+    bytes += view.count * model.groups[view.group].token_bytes();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delta,
@@ -174,10 +184,12 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
     CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
                                                                     engine::LanesOf(delta, length),
                                                                     engine::SpansOf(delta)));
+    // How much a table makes of it is known when it is there.
+    if (!ingested) CAIRN_RETURN_IF_ERROR(CheckQuota(*head, HeldBytes(model, delta)));
     // A table names the node; one that is still to be made has its id from here on.
     node = ingested && (op.flags & engine::kOpNewNode) != 0 ? tree_.TakeId() : op.node;
   }

@@ -36,11 +36,11 @@ bool StoreCore::KeepsKv(const engine::Head& head, const AppendOptions& options) 
   return true;
 }
 
-// After an append was applied: whether it may stay.
-Status StoreCore::CheckQuota(const engine::Head& head) {
+// After an append was applied: whether it may stay. Or before: whether `more` bytes may be.
+Status StoreCore::CheckQuota(const engine::Head& head, uint64_t more) {
   const engine::NamespaceUse& use = *head.use;
-  if (use.HasRoom(0)) return Status::Ok();
-  use.refused_bytes = use.bytes + use.joined_bytes;
+  if (use.HasRoom(more)) return Status::Ok();
+  use.refused_bytes = use.bytes + use.joined_bytes + more;
   return Status(StatusCode::kNoSpace, std::string(kQuotaRefusal) + " \"" + head.ns + "\" is " +
                                           std::to_string(use.policy.max_bytes) +
                                           ": it would hold " + std::to_string(use.refused_bytes));

@@ -56,6 +56,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   while (true) {
     Tree::Missing missing;
     uint64_t bytes = 0, died_before = 0;
+    std::string ns;
     const auto op = Change(
         needs,
         [&](const Tree& tree) -> Result<Op> {
@@ -65,6 +66,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
               joined_.contains(BranchId{branch}) || asking_.contains(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.died_bytes();
+          ns = head->ns;
           CAIRN_ASSIGN_OR_RETURN(Op evict, tree.ResolveEvict(branch, &missing));
           if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
           bytes = tree.EvictedBytes(evict);
@@ -82,6 +84,10 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     }
     if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
     counters_.evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    {
+      std::lock_guard lock(mutex_);
+      tree_.NoteEviction(ns);
+    }
     if (op->kind == engine::OpKind::kDrop) {
       counters_.evicted_branches.fetch_add(1, std::memory_order_relaxed);
       CAIRN_RETURN_IF_ERROR(CutLoose());  // That counts, too.
@@ -304,15 +310,22 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
     }
   } asking{this, id};
   const uint64_t used_before = ledger_.used_bytes();
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t wanted, AskForRoom(id, bytes, refusal));
+  CAIRN_ASSIGN_OR_RETURN(const AskedRoom asked, AskForRoom(id, bytes, refusal));
   while (true) {
     const uint32_t seen = compactions_word_.load();
+    bool done = false, made = false;
     {
       std::lock_guard lock(space_mutex_);
-      if (room_passes_done_ >= wanted) {
-        if (room_made_for_ < wanted && ledger_.used_bytes() >= used_before) return refusal;
-        break;
+      done = room_passes_done_ >= asked.pass;
+      made = room_made_for_ >= asked.pass || ledger_.used_bytes() < used_before;
+    }
+    if (done) {
+      // A quota has no more room for what the store gives back.
+      if (asked.by_quota) {
+        CAIRN_ASSIGN_OR_RETURN(made, QuotaMayHaveRoom(*id, asked));
       }
+      if (!made) return refusal;
+      break;
     }
     CAIRN_RETURN_IF_ERROR(CheckWritable());
     if (!world_.scheduler->Wait(compactions_word_, seen, deadline_ns)) {
@@ -333,21 +346,28 @@ Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& ref
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
 }
 
-// Tells the space thread what is wanted; the refusal when nothing may go. Does not wait. The number
-// of the pass that will have seen to it.
-Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
-                                       const Status& refusal) {
+// Whether an append that the cap of its namespace refused may go through now.
+Result<bool> StoreCore::QuotaMayHaveRoom(BranchId id, const AskedRoom& asked) {
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  const NamespaceUse& use = *head->use;
+  return use.evictions != asked.evictions || use.bytes + asked.ask.bytes <= use.policy.max_bytes ||
+         head->lengths[engine::kTokenLane] != asked.ask.length;
+}
+
+// Tells the space thread what is wanted; the refusal when nothing may go. Does not wait.
+Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
+                                                   const Status& refusal) {
   std::string ns;
-  uint64_t length = 0;
-  bool by_quota = false;
+  AskedRoom asked;
   {
     Lock lock(mutex_);
     bool allowed = SomethingMayGo();
     if (id.has_value()) {
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
       const NamespaceUse& use = *head->use;
-      by_quota = refusal.message().starts_with(kQuotaRefusal);
-      if (by_quota) {
+      asked.by_quota = refusal.message().starts_with(kQuotaRefusal);
+      if (asked.by_quota) {
         // A table may hold more than the bytes given, what waits to be joined takes room as well,
         // and of a batch something may be for other namespaces.
         const uint64_t more = use.refused_bytes - std::min(use.refused_bytes, use.bytes);
@@ -355,23 +375,24 @@ Result<uint64_t> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t byte
         bytes = more;
       }
       ns = head->ns;
-      length = head->lengths[engine::kTokenLane];
+      asked.ask = {.bytes = bytes, .length = head->lengths[engine::kTokenLane]};
+      asked.evictions = use.evictions;
     }
     if (!allowed) return refusal;
   }
-  uint64_t wanted = 0;
   {
     std::lock_guard lock(space_mutex_);
-    if (by_quota) {
+    if (asked.by_quota) {
       RoomAsk& ask = room_in_[ns][static_cast<uint64_t>(*id)];
-      ask = {.bytes = ask.length == length ? std::max(ask.bytes, bytes) : bytes, .length = length};
+      const uint64_t before = ask.length == asked.ask.length ? ask.bytes : 0;
+      ask = {.bytes = std::max(before, asked.ask.bytes), .length = asked.ask.length};
     } else {
       room_is_wanted_.store(true);
     }
-    wanted = ++room_passes_wanted_;
+    asked.pass = ++room_passes_wanted_;
   }
   KickSpace();
-  return wanted;
+  return asked;
 }
 
 }  // namespace cairn

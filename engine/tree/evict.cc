@@ -65,6 +65,11 @@ void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
   joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
 }
 
+void Tree::NoteEviction(const std::string& ns) {
+  const auto found = namespaces_.find(ns);
+  if (found != namespaces_.end()) ++found->second.evictions;
+}
+
 void Tree::NoteExpiry(const Head& head) {
   const uint64_t at = head.expires_at_ns();
   if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;

@@ -123,6 +123,7 @@ struct NamespaceUse {
   // What it would have held, these included, with the last append that was refused for its cap; in
   // memory only.
   mutable uint64_t refused_bytes = 0;
+  uint64_t evictions = 0;  // Of its branches, since the opening; in memory only.
   bool HasRoom(uint64_t more) const {
     return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
   }
@@ -426,6 +427,7 @@ class Tree {
 
   // So much room of a namespace is taken (1), or given back (-1), for what is still to be applied.
   void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
+  void NoteEviction(const std::string& ns);
   // The branch was read, or forked. Logged nowhere; may throw.
   void NoteUsed(uint64_t branch, uint64_t now_ns);
 
