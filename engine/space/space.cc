@@ -665,6 +665,7 @@ void StoreCore::RunSpace() {
       room_in.swap(room_in_);
       room_wanted = room_passes_wanted_;
     }
+    const uint64_t used_before = ledger_.used_bytes();
     bool evicted = false, made_room = false, more = false;
     Status status;
     held_ = false;
@@ -700,7 +701,10 @@ void StoreCore::RunSpace() {
         if (room_passes_wanted_ == room_wanted) room_is_wanted_.store(false);
       }
     }
-    if (evicted || more) log_->SpaceWasFreed();
+    // Also where nobody waits: the log was refused when there was less room.
+    const bool freed = ledger_.used_bytes() < used_before &&
+                       ledger_.room(wal::Purpose::kData) >= options_.segment_bytes;
+    if (evicted || more || freed) log_->SpaceWasFreed();
     compactions_word_.fetch_add(1);
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEventOf("space: ", status);
