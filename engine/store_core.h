@@ -266,7 +266,9 @@ class StoreCore final : public wal::LogObserver,
   std::optional<Result<Ticket>> AppendJoined(BranchId id, const Delta& delta,
                                              const AppendOptions& options,
                                              std::shared_ptr<const ModelSpec> model, bool kv_shed);
-  Status TryFlushJoined(BranchId id);  // kBusy: not now.
+  // kBusy: not now. With `stays_if_full` what there is no room for is not ended with kNoSpace.
+  Status TryFlushJoined(BranchId id, bool stays_if_full = false);
+  Status FlushJoinedWithRoom(BranchId id, uint64_t deadline_ns);
   Status FlushJoined(BranchId id);
   void FlushAllJoined();
   bool FlushJoinedTo(std::span<const uint64_t> branches, Lock* lock);
@@ -406,7 +408,9 @@ class StoreCore final : public wal::LogObserver,
     RoomAsk ask{};           // Of a quota...
     uint64_t evictions = 0;  // ...and of what it is for.
   };
-  Result<AskedRoom> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal);
+  Result<AskedRoom> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
+                               bool waits);
+  Status RefusedWhilePaused(const Status& refusal) const;
   Result<bool> QuotaMayHaveRoom(BranchId id, const AskedRoom& asked);
 
   // --- space/checkpoint.cc
@@ -420,6 +424,7 @@ class StoreCore final : public wal::LogObserver,
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
   uint64_t LogBytesMax() const;
+  uint64_t LogBytesAtMost() const;
   bool LogIsLong() const;    // The oldest part of it should be sealed.
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;

@@ -236,7 +236,7 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   bool keeps_kv = true;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false, &keeps_kv));
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
   const Result<Applied> applied =

@@ -17,7 +17,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   Delta delta;
   delta.kv = &kv;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
   const Expected expected{options.expected_length, {}};
   bool goes_on = true;  // From kv_length on: one delta.
   {
@@ -95,7 +95,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
       // append, which may have written a table for the node that this would make.
       if (!is_hole && joined_.contains(id)) {
         lock.unlock();
-        CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+        CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
         continue;
       }
       if (!is_hole && gathering_.contains(id)) {

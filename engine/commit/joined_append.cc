@@ -130,7 +130,7 @@ void StoreCore::FlushJoinedLater(BranchId id, uint64_t delay_ns) {
   });
 }
 
-Status StoreCore::TryFlushJoined(BranchId id) {
+Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
   if (joined_count_.load(std::memory_order_acquire) == 0) return Status::Ok();
   const uint64_t now_ns = world_.scheduler->WallNs();
   std::unique_ptr<engine::Joined> joined;
@@ -141,6 +141,10 @@ Status StoreCore::TryFlushJoined(BranchId id) {
   std::vector<uint64_t> hashes;
   Applied applied;
   Result<wal::Log::Slot> slot(Status(StatusCode::kNotFound, "nothing to flush"));
+  const auto stays = [stays_if_full](const Status& status) {
+    return status.code() == StatusCode::kBusy ||
+           (stays_if_full && status.code() == StatusCode::kNoSpace);
+  };
   {
     Lock lock(mutex_);
     if (!joined_.contains(id)) return Status::Ok();
@@ -165,12 +169,11 @@ Status StoreCore::TryFlushJoined(BranchId id) {
       slot =
           ReserveDeltaLocked(id, delta, {.length = waiting.length, .version = {}, .joined = true},
                              &*payload, &applied, nullptr, now_ns);
-      const bool busy = !slot.ok() && slot.status().code() == StatusCode::kBusy;
-      if (busy) tree_.NoteJoined(ns, waiting.bytes, 1);
+      if (stays(slot.status())) tree_.NoteJoined(ns, waiting.bytes, 1);
     } else {
       slot = loaded.status();
     }
-    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
+    if (stays(slot.status())) {
       waiting.states = payload->TakeStates();
       return slot.status();
     }
@@ -213,6 +216,23 @@ Status StoreCore::FlushJoined(BranchId id) {
     const Status status = TryFlushJoined(id);
     if (status.code() != StatusCode::kBusy) return status;
     CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+  }
+}
+
+// For whoever waits for room: what was accepted before waits with it.
+Status StoreCore::FlushJoinedWithRoom(BranchId id, uint64_t deadline_ns) {
+  while (true) {
+    const Status status = TryFlushJoined(id, /*stays_if_full=*/true);
+    if (status.code() == StatusCode::kBusy) {
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
+      continue;
+    }
+    if (status.code() != StatusCode::kNoSpace) return status;
+    const Status made = MakeRoom(id, 0, status, deadline_ns);
+    if (made.ok()) continue;
+    if (made.code() != StatusCode::kNoSpace) return made;
+    const Status ended = TryFlushJoined(id);  // None comes, and its tickets are told.
+    if (ended.code() != StatusCode::kBusy) return ended;
   }
 }
 

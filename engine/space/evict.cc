@@ -310,7 +310,7 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
     }
   } asking{this, id};
   const uint64_t used_before = ledger_.used_bytes();
-  CAIRN_ASSIGN_OR_RETURN(const AskedRoom asked, AskForRoom(id, bytes, refusal));
+  CAIRN_ASSIGN_OR_RETURN(const AskedRoom asked, AskForRoom(id, bytes, refusal, /*waits=*/true));
   while (true) {
     const uint32_t seen = compactions_word_.load();
     bool done = false, made = false;
@@ -328,10 +328,14 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
       break;
     }
     CAIRN_RETURN_IF_ERROR(CheckWritable());
-    if (!world_.scheduler->Wait(compactions_word_, seen, deadline_ns)) {
+    CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
+    const uint64_t now_ns = world_.scheduler->MonotonicNs();
+    if (now_ns >= deadline_ns) {
       return Status(StatusCode::kDeadlineExceeded,
                     "room was not made in time: " + std::string(refusal.message()));
     }
+    world_.scheduler->Wait(compactions_word_, seen,
+                           std::min(deadline_ns, now_ns + engine::kRoomLookAgainNs));
   }
   log_->SpaceWasFreed();
   return Status::Ok();
@@ -340,10 +344,15 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
 // For whoever does not wait: kBusy when a refusal for want of room may be another one soon.
 Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal) {
   if (refusal.code() != StatusCode::kNoSpace) return refusal;
-  const Status asked = AskForRoom(id, bytes, refusal).status();
+  const Status asked = AskForRoom(id, bytes, refusal, /*waits=*/false).status();
   if (asked.code() == StatusCode::kNotFound) return refusal;  // The call itself would have made it.
   CAIRN_RETURN_IF_ERROR(asked);
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
+}
+
+// Nobody makes room then, and whoever waited for it might be the one to resume.
+Status StoreCore::RefusedWhilePaused(const Status& refusal) const {
+  return pacer_.paused() ? refusal.WithContext("the background is paused") : Status::Ok();
 }
 
 // Whether an append that the cap of its namespace refused may go through now.
@@ -357,7 +366,7 @@ Result<bool> StoreCore::QuotaMayHaveRoom(BranchId id, const AskedRoom& asked) {
 
 // Tells the space thread what is wanted; the refusal when nothing may go. Does not wait.
 Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
-                                                   const Status& refusal) {
+                                                   const Status& refusal, bool waits) {
   std::string ns;
   AskedRoom asked;
   {
@@ -378,8 +387,11 @@ Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, u
       asked.ask = {.bytes = bytes, .length = head->lengths[engine::kTokenLane]};
       asked.evictions = use.evictions;
     }
+    // What the log could never hold is not evicted for.
+    if (!asked.by_quota && !IsIngested(bytes)) allowed &= bytes <= LogBytesAtMost();
     if (!allowed) return refusal;
   }
+  if (waits) CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   {
     std::lock_guard lock(space_mutex_);
     if (asked.by_quota) {

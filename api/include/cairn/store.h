@@ -192,8 +192,8 @@ class Store {
   // checkpoint or old log segment written or deleted, until ResumeBackground was called as many
   // times: for quiet moments, and for copying the files. Work under way stands still where it is.
   // Everything else goes on. What is appended meanwhile stays in the log, which grows beyond
-  // log_bytes_max if it must; only max_bytes and the disk bound it then, with kNoSpace as ever. Not
-  // to be called from an EventListener.
+  // log_bytes_max if it must; only max_bytes and the disk bound it then, with kNoSpace as ever, and
+  // also where a call would wait for eviction. Not to be called from an EventListener.
   Status PauseBackground();
   Status ResumeBackground();  // kInvalidState without a pause.
   Result<CompletionQueue> NewCompletionQueue();
