@@ -108,7 +108,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
   return engine::TreeRecords::LoadRoots(tree);
 }
 
-// For a store that writes, after replay: what lives is counted, what nothing names goes.
+// For a store that writes, after replay: what is there is counted, what nothing names goes.
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
@@ -120,10 +120,17 @@ Status StoreCore::ClaimTables() {
     live.push_back(table.number);
     ledger_.TakeAnyway(table.bytes);
   }
+  std::vector<uint64_t> deleted;  // Tables that were dead, before the index knew.
   for (const auto& [number, use] : tree_.tables()) {
+    const std::string path = sstable::SnapshotTablePath(context.directory, number);
+    if (use.live_bytes == 0 && world_.files->Info(path).status().code() == StatusCode::kNotFound) {
+      deleted.push_back(number);
+      continue;
+    }
     live.push_back(number);
     ledger_.TakeAnyway(use.bytes);
   }
+  for (const uint64_t number : deleted) tree_.ForgetTable(number);
   if (!CAIRN_KEPT(kLiveOrphans)) return Status::Ok();
   return sstable::RemoveTableOrphans(*world_.files, context.directory, live);
 }
