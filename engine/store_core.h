@@ -403,15 +403,18 @@ class StoreCore final : public wal::LogObserver,
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
   // What was asked for, and how it was then.
   struct AskedRoom {
-    uint64_t pass = 0;  // Of the space thread, which will have seen to it.
+    uint64_t call_bytes = 0;  // Of the call that was refused.
+    uint64_t used_bytes = 0;  // Of the ledger.
+    uint64_t pass = 0;        // Of the space thread, which will have seen to it.
     bool by_quota = false;
     RoomAsk ask{};           // Of a quota...
     uint64_t evictions = 0;  // ...and of what it is for.
   };
+  enum class Asked : uint8_t { kPending, kMade, kInVain };  // kMade: it may be there.
+  Result<Asked> OutcomeOf(std::optional<BranchId> id, const AskedRoom& asked);
   Result<AskedRoom> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
                                bool waits);
   Status RefusedWhilePaused(const Status& refusal) const;
-  Result<bool> QuotaMayHaveRoom(BranchId id, const AskedRoom& asked);
 
   // --- space/checkpoint.cc
   struct CheckpointJob;
@@ -547,6 +550,7 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards those below.
   RoomAsks room_in_;
+  std::map<BranchId, AskedRoom> busy_asks_;  // By calls that did not wait.
   uint64_t room_passes_wanted_ = 0, room_passes_done_ = 0;
   uint64_t room_made_for_ = 0;  // The last of them for which there was some.
   uint64_t compactions_done_ = 0;

@@ -185,7 +185,7 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   if (!disk_is_full) had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
   lock.unlock();
   if (needed <= had) return Status::Ok();
-  pool_.Kick();
+  disk_is_full ? pool_.TryOneMore() : pool_.Kick();
   return Status(StatusCode::kNoSpace,
                 "no space for another log segment: " + std::to_string(needed) +
                     " are needed, there is room for " + std::to_string(had));

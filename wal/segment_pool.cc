@@ -167,6 +167,14 @@ void SegmentPool::TryAgain() {
   Kick();
 }
 
+void SegmentPool::TryOneMore() {
+  {
+    std::lock_guard lock(mutex_);
+    one_more_ = true;
+  }
+  Kick();
+}
+
 void SegmentPool::Kick() {
   {
     std::lock_guard lock(mutex_);
@@ -180,7 +188,7 @@ SegmentPool::Task SegmentPool::NextTaskLocked() const {
   if (broken_) return Task::kNone;
   // With the prepared segment in hand, spares are counted alone.
   if (next_.file == nullptr) return Task::kPrepare;
-  if (spares_.size() < options_.spare_segments_min) return Task::kMake;
+  if (one_more_ || spares_.size() < options_.spare_segments_min) return Task::kMake;
   if (spares_.size() > std::max(options_.spare_segments_min, options_.spare_segments_max)) {
     return Task::kTrim;
   }
@@ -238,6 +246,10 @@ void SegmentPool::Run() {
       making_.store(makes_file ? 1 : 0, std::memory_order_release);
       const Status status = RunTask(task);
       making_.store(0, std::memory_order_release);
+      if (task == Task::kMake) {
+        std::lock_guard relock(mutex_);
+        one_more_ = false;
+      }
       if (!status.ok()) {
         SetRefusal(status, with_stock);
       } else if (refused) {

@@ -64,6 +64,9 @@ class SegmentPool {
   bool stock_is_refused();
   // What was refused may be had by now: forgets the refusal and tries at once. Never blocks.
   void TryAgain();
+  // More is needed than there is, and the disk was full the last time: makes one more than the
+  // stock has otherwise, if there is room by now. Never blocks.
+  void TryOneMore();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
   void Kick();
   // Whether the log needs another segment to go on giving space back, or has room for that where it
@@ -114,6 +117,7 @@ class SegmentPool {
   bool stock_is_refused_ = false;  // By refusal_: a spare could not be made the next segment.
   uint64_t retry_at_ns_ = 0;
   bool kicked_ = false;
+  bool one_more_ = false;
   bool broken_ = false;  // After on_fatal: nothing more is prepared.
   bool stop_ = false;
   uint64_t bytes_prewritten_ = 0;

@@ -154,6 +154,9 @@ inline constexpr size_t kEvictAhead = 256;
 // A refusal for want of room wakes the space thread, also when it found nothing to give back; then
 // no more often than this, since a reader may have let go of something, or a group been synced.
 inline constexpr uint64_t kRefusedAgainNs = 10'000'000;
+// Calls that do not wait, and of which it is known what they asked for when they were refused. More
+// than that are forgotten, and ask again.
+inline constexpr size_t kBusyAsksMax = 1024;
 // Expired branches are looked for no more often than this: each time costs a dump.
 inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
 // A read is written down for the order of eviction once in so long: it costs records in a dump.

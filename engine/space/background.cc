@@ -118,7 +118,11 @@ void StoreCore::NoteRefused(const Status& status) {
 
 Status StoreCore::PauseBackground() {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (!options_.read_only) pacer_.Pause();
+  if (!options_.read_only) {
+    pacer_.Pause();
+    compactions_word_.fetch_add(1);  // Nobody makes room now: whoever waits for it is told.
+    world_.scheduler->WakeAll(compactions_word_);
+  }
   return CheckUsable();
 }
 

@@ -309,33 +309,18 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
       core->asking_.erase(core->asking_.find(*id));
     }
   } asking{this, id};
-  const uint64_t used_before = ledger_.used_bytes();
   CAIRN_ASSIGN_OR_RETURN(const AskedRoom asked, AskForRoom(id, bytes, refusal, /*waits=*/true));
   while (true) {
     const uint32_t seen = compactions_word_.load();
-    bool done = false, made = false;
-    {
-      std::lock_guard lock(space_mutex_);
-      done = room_passes_done_ >= asked.pass;
-      made = room_made_for_ >= asked.pass || ledger_.used_bytes() < used_before;
-    }
-    if (done) {
-      // A quota has no more room for what the store gives back.
-      if (asked.by_quota) {
-        CAIRN_ASSIGN_OR_RETURN(made, QuotaMayHaveRoom(*id, asked));
-      }
-      if (!made) return refusal;
-      break;
-    }
+    CAIRN_ASSIGN_OR_RETURN(const Asked outcome, OutcomeOf(id, asked));
+    if (outcome == Asked::kInVain) return refusal;
+    if (outcome == Asked::kMade) break;
     CAIRN_RETURN_IF_ERROR(CheckWritable());
     CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
-    const uint64_t now_ns = world_.scheduler->MonotonicNs();
-    if (now_ns >= deadline_ns) {
+    if (!world_.scheduler->Wait(compactions_word_, seen, deadline_ns)) {
       return Status(StatusCode::kDeadlineExceeded,
                     "room was not made in time: " + std::string(refusal.message()));
     }
-    world_.scheduler->Wait(compactions_word_, seen,
-                           std::min(deadline_ns, now_ns + engine::kRoomLookAgainNs));
   }
   log_->SpaceWasFreed();
   return Status::Ok();
@@ -344,9 +329,33 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
 // For whoever does not wait: kBusy when a refusal for want of room may be another one soon.
 Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal) {
   if (refusal.code() != StatusCode::kNoSpace) return refusal;
-  const Status asked = AskForRoom(id, bytes, refusal, /*waits=*/false).status();
-  if (asked.code() == StatusCode::kNotFound) return refusal;  // The call itself would have made it.
-  CAIRN_RETURN_IF_ERROR(asked);
+  // When as much was asked for before, and in vain, that is told; the next call asks anew.
+  Asked outcome = Asked::kMade;
+  std::optional<AskedRoom> before;
+  {
+    std::lock_guard lock(space_mutex_);
+    const auto found = busy_asks_.find(id);
+    if (found != busy_asks_.end() && found->second.call_bytes <= bytes) before = found->second;
+  }
+  if (before.has_value()) {
+    const Result<Asked> known = OutcomeOf(id, *before);
+    if (known.status().code() == StatusCode::kNotFound) return refusal;
+    CAIRN_RETURN_IF_ERROR(known.status());
+    outcome = *known;
+  }
+  if (outcome == Asked::kMade) {
+    const Result<AskedRoom> asked = AskForRoom(id, bytes, refusal, /*waits=*/false);
+    // The call itself would have made it.
+    if (asked.status().code() == StatusCode::kNotFound) return refusal;
+    CAIRN_RETURN_IF_ERROR(asked.status());
+    std::lock_guard lock(space_mutex_);
+    if (busy_asks_.size() >= engine::kBusyAsksMax) busy_asks_.clear();
+    busy_asks_[id] = *asked;
+  } else if (outcome == Asked::kInVain) {
+    std::lock_guard lock(space_mutex_);
+    busy_asks_.erase(id);
+    return refusal;
+  }
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
 }
 
@@ -355,20 +364,33 @@ Status StoreCore::RefusedWhilePaused(const Status& refusal) const {
   return pacer_.paused() ? refusal.WithContext("the background is paused") : Status::Ok();
 }
 
-// Whether an append that the cap of its namespace refused may go through now.
-Result<bool> StoreCore::QuotaMayHaveRoom(BranchId id, const AskedRoom& asked) {
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
-  const NamespaceUse& use = *head->use;
-  return use.evictions != asked.evictions || use.bytes + asked.ask.bytes <= use.policy.max_bytes ||
-         head->lengths[engine::kTokenLane] != asked.ask.length;
+// What came of it.
+Result<StoreCore::Asked> StoreCore::OutcomeOf(std::optional<BranchId> id, const AskedRoom& asked) {
+  bool made = false;
+  {
+    std::lock_guard lock(space_mutex_);
+    if (room_passes_done_ < asked.pass) return Asked::kPending;
+    made = room_made_for_ >= asked.pass || ledger_.used_bytes() < asked.used_bytes;
+  }
+  if (id.has_value()) {
+    Lock lock(mutex_);
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
+    const NamespaceUse& use = *head->use;
+    // A quota has no more room for what the store gives back.
+    if (asked.by_quota) {
+      made =
+          use.evictions != asked.evictions || use.bytes + asked.ask.bytes <= use.policy.max_bytes;
+    }
+    made |= head->lengths[engine::kTokenLane] != asked.ask.length;
+  }
+  return made ? Asked::kMade : Asked::kInVain;
 }
 
 // Tells the space thread what is wanted; the refusal when nothing may go. Does not wait.
 Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, uint64_t bytes,
                                                    const Status& refusal, bool waits) {
   std::string ns;
-  AskedRoom asked;
+  AskedRoom asked{.call_bytes = bytes, .used_bytes = ledger_.used_bytes()};
   {
     Lock lock(mutex_);
     bool allowed = SomethingMayGo();

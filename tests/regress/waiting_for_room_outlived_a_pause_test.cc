@@ -51,5 +51,19 @@ TEST_F(WaitingForRoomOutlivedAPause, WhenItBeganInThePause) {
   EXPECT_OK(AppendSync());
 }
 
+TEST_F(WaitingForRoomOutlivedAPause, WhenItBeganBefore) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_OK(store_.ResumeBackground());
+    Status appended;
+    auto thread = machine_.scheduler->StartThread("appends", [&] {
+      while (appended.ok()) appended = AppendSync();
+    });
+    machine_.scheduler->Sleep(5'000'000 + 70'000 * i);
+    ASSERT_OK(store_.PauseBackground());
+    thread.reset();  // Waits for it.
+    EXPECT_FAILS(appended, StatusCode::kNoSpace, "the background is paused");
+  }
+}
+
 }  // namespace
 }  // namespace cairn::testing

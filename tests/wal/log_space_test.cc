@@ -190,6 +190,38 @@ TEST_F(LogTest, WhatHasNoRoomAsAWholeIsToldBeforeAnyOfIt) {
   fixture_.log.reset();  // Before its grant.
 }
 
+// The log had as many spare segments as it wants, and never looked at the disk again.
+TEST_F(LogTest, RoomThatCameToAFullDiskIsFound) {
+  const uint64_t two[] = {200'000, 200'000};
+  io::SimWorld machine = io::MakeSimWorld(3);
+  LogFixture fixture(machine.world());
+  fixture.options.spare_segments_min = fixture.options.spare_segments_max = kBallastSegments;
+  fixture.OpenLog();
+  io::SimFault full;
+  full.when = [](const io::SimOperation& one) { return one.op == io::SimOp::kAllocate; };
+  full.error = ENOSPC;
+  full.persistent = true;
+  Status refused;
+  while (refused.code() != StatusCode::kNoSpace) {
+    if (fixture.log->Segments().size() == 3) machine.disk->AddFault(full);
+    const auto sequence = fixture.TryAppend(Payload(1, 20'000));
+    refused =
+        sequence.ok() ? fixture.log->Wait(*sequence, true, io::kNoDeadline) : sequence.status();
+    if (refused.code() == StatusCode::kBusy) refused = fixture.log->WaitForRoom(io::kNoDeadline);
+  }
+  const auto room = [&] {
+    for (int i = 0; i < 50 && !fixture.log->CheckRoom(two).ok(); ++i) {
+      machine.scheduler->Sleep(20 * kMs);
+    }
+    return fixture.log->CheckRoom(two);
+  };
+  ASSERT_TRUE(fixture.log->ReleaseBelow(2).ok());  // It becomes a spare.
+  EXPECT_EQ(room().code(), StatusCode::kNoSpace);
+  machine.disk->ClearFaults();
+  EXPECT_TRUE(room().ok()) << room().ToString();
+  fixture.log.reset();
+}
+
 TEST_F(LogTest, AFullDiskIsNoSpace) {
   io::SimDiskOptions disk_options;
   disk_options.capacity_bytes = 5 * (256 << 10);
