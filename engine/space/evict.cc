@@ -370,7 +370,11 @@ Result<StoreCore::Asked> StoreCore::OutcomeOf(std::optional<BranchId> id, const 
   {
     std::lock_guard lock(space_mutex_);
     if (room_passes_done_ < asked.pass) return Asked::kPending;
-    made = room_made_for_ >= asked.pass || ledger_.used_bytes() < asked.used_bytes;
+    // What came and went by itself, such as a table of the index, is no room.
+    const uint64_t needed =
+        IsIngested(asked.call_bytes) ? asked.call_bytes : options_.segment_bytes;
+    made = room_made_for_ >= asked.pass ||
+           (ledger_.used_bytes() < asked.used_bytes && ledger_.room(wal::Purpose::kData) >= needed);
   }
   if (id.has_value()) {
     Lock lock(mutex_);

@@ -380,7 +380,8 @@ Status StoreCore::DumpIfDue() {
     due = DumpIsDue(log_->last_reserved_sequence(), share * options_.replay_records_max);
     many = tree_.dirty_count() >= engine::kDumpEntriesMax;
   }
-  if (!due) return many ? ApplyTree(nullptr) : Status::Ok();
+  // At the cap the dump that gives a segment back comes soon, and needs what room there is.
+  if (!due || DataIsShort()) return many ? ApplyTree(nullptr) : Status::Ok();
   Status status = DumpTree();
   // The step may give back what lacks.
   return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
