@@ -238,6 +238,11 @@ auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
     if (beside_writer && result.status().code() == StatusCode::kNotFound) return stale;
     break;
   }
+  // To a caller kNotFound says that there is no such branch, or no such state.
+  if (places != 0 && result.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kCorruption,
+                  std::string(result.status().message()) + ": the file is gone");
+  }
   return result;
 }
 

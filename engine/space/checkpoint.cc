@@ -140,7 +140,13 @@ class CheckpointDirectory {
                    std::vector<std::pair<std::string, uint64_t>>* refused) {
     CAIRN_RETURN_IF_ERROR(plan_.go_on());
     const std::string from = io::JoinPath(plan_.source, name);
-    CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, files_.Info(from));
+    const Result<io::FileInfo> found = files_.Info(from);
+    if (found.status().code() == StatusCode::kNotFound) {  // That is for a path of the caller's.
+      return Status(StatusCode::kCorruption,
+                    std::string(found.status().message()) + ": the table is gone");
+    }
+    CAIRN_RETURN_IF_ERROR(found.status());
+    const io::FileInfo& info = *found;
     CAIRN_ASSIGN_OR_RETURN(const bool linked, files_.Link(from, At(name)));
     made_.push_back(At(name));
     if (linked) {
