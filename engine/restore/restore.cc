@@ -228,7 +228,10 @@ auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
     if (again == engine::kReadAgainMax) return stale;
     const Status followed = Follow(/*look_anyway=*/true).status();
     if (followed.code() == StatusCode::kStale) return followed;
-    if (!followed.ok()) break;  // Nothing better is known.
+    if (!followed.ok()) {  // Nothing better is known.
+      if (code == StatusCode::kNotFound) return stale;
+      break;
+    }
     const uint64_t before = std::exchange(places, 0);
     result = call(&places);
     if (result.ok() || places != before) continue;

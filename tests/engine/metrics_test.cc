@@ -201,8 +201,8 @@ TEST_F(MetricsTest, FailedRestoresOfDamagedAndLostFiles) {
 
   Reopen();
   ASSERT_OK(sim_->disk->Remove("/" + segment));
-  EXPECT_FAILS(Restore(), StatusCode::kNotFound);
-  EXPECT_EQ(1u, store_.Metrics().restores_failed_other);
+  EXPECT_FAILS(Restore(), StatusCode::kCorruption, "the file is gone");
+  EXPECT_EQ(1u, store_.Metrics().restores_failed_corruption);
   EXPECT_EQ(1u, store_.Metrics().restores_failed());
 }
 
