@@ -444,7 +444,8 @@ Status StoreCore::Close() {
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }
-  executor_.reset();  // Finishes what was posted.
+  delete executor_.get();  // Finishes what was posted; its jobs find it by the pointer until then.
+  static_cast<void>(executor_.release());
   prefetch_executor_.reset();
   Status status = options_.read_only ? Status::Ok() : log_->Close();
   if (status.ok()) status = PoisonStatus();
