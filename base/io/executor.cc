@@ -60,7 +60,9 @@ Executor::Executor(Scheduler& scheduler, std::string name, size_t max_threads,
   CAIRN_CHECK(max_threads_ > 0);
 }
 
-Executor::~Executor() {
+Executor::~Executor() { Stop(); }
+
+void Executor::Stop() {
   // In a forked child there are no threads to end, and one of them may have held the mutex.
   if (scheduler_.ProcessId() != owner_process_) return;
   for (;;) {
@@ -75,6 +77,7 @@ Executor::~Executor() {
   }
   for (auto& worker : workers_) worker->thread.reset();  // Joins.
   CAIRN_CHECK(jobs_.empty());
+  workers_.clear();  // A job that is posted from here on runs in its call.
 }
 
 // Null when all are at work. The caller wakes the one that it gets.

@@ -73,13 +73,15 @@ class Executor {
  public:
   Executor(Scheduler& scheduler, std::string name, size_t max_threads,
            ThreadPriority priority = ThreadPriority::kInherited);
-  // Runs all jobs that were posted, those that they post included, then ends the threads.
-  ~Executor();
+  ~Executor();  // Stop()s.
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   // Runs the job in the call when not a single thread can be had.
   void Post(std::function<void()> job);
+  // Runs all jobs that were posted, those that they post included, then ends the threads. By one
+  // thread at a time, which is none of its own.
+  void Stop();
 
  private:
   struct Worker {

@@ -444,9 +444,8 @@ Status StoreCore::Close() {
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }
-  delete executor_.get();  // Finishes what was posted; its jobs find it by the pointer until then.
-  static_cast<void>(executor_.release());
-  prefetch_executor_.reset();
+  executor_->Stop();  // Finishes what was posted. Its jobs look for it here.
+  prefetch_executor_->Stop();
   Status status = options_.read_only ? Status::Ok() : log_->Close();
   if (status.ok()) status = PoisonStatus();
   if (status.ok() && !options_.read_only) status = WriteCheckpoint();
