@@ -375,6 +375,7 @@ class StoreCore final : public wal::LogObserver,
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
+  Status FreeRemoved(const std::string& directory);
   void KickSpace();
   void RunSpace();
   void StopSpace();
@@ -428,7 +429,8 @@ class StoreCore final : public wal::LogObserver,
   sstable::TableContext DataContext() const;  // For tables that are appends.
   uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
-  bool LogIsLong() const;    // The oldest part of it should be sealed.
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  io::DiskSpace DiskSpace() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;
   double HasteNow();

@@ -160,7 +160,7 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
     recovery.first_segment = log_start_;
     pin = pins_.Take(engine::Pins::Of::kReader, log_start_);
   }
-  recovery.directory = io::JoinPath(path_, "log");
+  recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = store_id();
   recovery.read_only = true;
   recovery.salvage = options_.salvage;
@@ -178,10 +178,10 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
     }
     return Status::Ok();
   });
-  if (!recovered.ok()) found->Damage("log", recovered.status());
+  if (!recovered.ok()) found->Damage(engine::kLogDirectory, recovered.status());
   // By itself the last group cannot be told from one that was cut; who wrote it knows better.
   if (recovered.ok() && recovered->last_sequence < recovery.stop_after) {
-    found->Damage("log",
+    found->Damage(engine::kLogDirectory,
                   Status(StatusCode::kCorruption,
                          "it ends with sequence " + std::to_string(recovered->last_sequence) +
                              ", but " + std::to_string(recovery.stop_after) + " was written" +

@@ -133,6 +133,7 @@ class DelayedFileSystem final : public FileSystem {
   }
   Result<bool> IsLocked(const std::string& path) override { return inner_->IsLocked(path); }
   Result<VolumeInfo> Volume(const std::string& path) override { return inner_->Volume(path); }
+  Result<DiskSpace> Space(const std::string& path) override { return inner_->Space(path); }
 
  private:
   const std::shared_ptr<FileSystem> inner_;

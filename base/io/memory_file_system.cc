@@ -263,13 +263,16 @@ Result<bool> MemoryFileSystem::IsLocked(const std::string& path) {
 
 Result<VolumeInfo> MemoryFileSystem::Volume(const std::string& path) {
   CAIRN_RETURN_IF_ERROR(Info(path).status());
-  VolumeInfo info{.file_system = "memory", .durable = false, .direct_io = false};
+  return VolumeInfo{.file_system = "memory", .durable = false, .direct_io = false};
+}
+
+// What is not free holds caches for the most part, and can be had.
+Result<DiskSpace> MemoryFileSystem::Space(const std::string& path) {
+  CAIRN_RETURN_IF_ERROR(Info(path).status());
   struct sysinfo machine;
-  if (sysinfo(&machine) == 0) {
-    info.total_bytes = uint64_t{machine.totalram} * machine.mem_unit;
-    info.free_bytes = uint64_t{machine.freeram} * machine.mem_unit;
-  }
-  return info;
+  if (sysinfo(&machine) != 0) return OsError(errno, "sysinfo", path);
+  const uint64_t bytes = uint64_t{machine.totalram} * machine.mem_unit;
+  return DiskSpace{.total_bytes = bytes, .free_bytes = bytes};
 }
 
 std::unique_ptr<Queue> MemoryFileSystem::NewQueue(size_t depth) {

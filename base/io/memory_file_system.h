@@ -35,6 +35,7 @@ class MemoryFileSystem final : public FileSystem {
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
+  Result<DiskSpace> Space(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
  private:

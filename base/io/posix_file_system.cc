@@ -171,10 +171,15 @@ Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
     info.file_system = text;
   }
   info.direct_io = AcceptsDirectIo(path);
-  const auto block_bytes = static_cast<uint64_t>(status.f_bsize);
-  info.total_bytes = status.f_blocks * block_bytes;
-  info.free_bytes = status.f_bavail * block_bytes;
   return info;
+}
+
+Result<DiskSpace> PosixFileSystem::Space(const std::string& path) {
+  struct statfs status;
+  if (statfs(path.c_str(), &status) != 0) return OsError(errno, "statfs", path);
+  const auto block_bytes = static_cast<uint64_t>(status.f_bsize);
+  return DiskSpace{.total_bytes = status.f_blocks * block_bytes,
+                   .free_bytes = status.f_bavail * block_bytes};
 }
 
 }  // namespace cairn::io

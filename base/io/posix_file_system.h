@@ -33,6 +33,7 @@ class PosixFileSystem final : public FileSystem {
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
+  Result<DiskSpace> Space(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
 
  private:

@@ -337,12 +337,13 @@ Result<bool> SimDisk::IsLocked(const std::string& path) {
 
 Result<VolumeInfo> SimDisk::Volume(const std::string& path) {
   if (Find(path) == nullptr) return OsError(ENOENT, "statfs", path);
+  return VolumeInfo{.file_system = "simulated", .durable = true, .direct_io = true};
+}
+
+Result<DiskSpace> SimDisk::Space(const std::string& path) {
+  if (Find(path) == nullptr) return OsError(ENOENT, "statfs", path);
   const uint64_t total = std::min(options_.capacity_bytes, uint64_t{1} << 40);
-  return VolumeInfo{.file_system = "simulated",
-                    .durable = true,
-                    .direct_io = true,
-                    .total_bytes = total,
-                    .free_bytes = total - std::min(total, *used_bytes_)};
+  return DiskSpace{.total_bytes = total, .free_bytes = total - std::min(total, *used_bytes_)};
 }
 
 std::unique_ptr<Queue> SimDisk::NewQueue(size_t depth) {

@@ -139,6 +139,7 @@ class SimDisk final : public FileSystem {
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
+  Result<DiskSpace> Space(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
   // --- The crash ---

@@ -110,6 +110,10 @@ struct VolumeInfo {
   std::string file_system;  // "ext4", "tmpfs", "memory", ...
   bool durable = true;      // False for memory file systems: nothing on them survives power loss.
   bool direct_io = false;
+};
+
+// What of a volume this user may have.
+struct DiskSpace {
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;
 };
@@ -146,7 +150,9 @@ class FileSystem {
   // Whether somebody holds it. Creates nothing, and false when there is no such file. May keep
   // another who asks for the lock waiting for an instant.
   virtual Result<bool> IsLocked(const std::string& path) = 0;
+  // Volume opens a file and removes it; Space is a microsecond's work.
   virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
+  virtual Result<DiskSpace> Space(const std::string& path) = 0;
 
   virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;
 };

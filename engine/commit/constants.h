@@ -81,6 +81,7 @@ inline constexpr uint64_t kPageFloorShare = 4;
 // is used.
 inline constexpr uint64_t kTableNumbersAtOnce = 1024;
 inline constexpr char kTableDirectory[] = "tables";
+inline constexpr char kLogDirectory[] = "log";
 
 // Sealing reads and packs so much KV at once; a table takes sources until it has so much of it, as
 // much as two default segments. Small enough that half a dead table is no great loss.
@@ -172,7 +173,8 @@ inline constexpr uint64_t kSealDueBytes = 16u << 20;
 // Of max_bytes: the blocks of two manifests, OPTIONS and HINT, and of a temporary file.
 inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
 
-// Of max_bytes, the reserve that only the giving back of space may use (engine/commit/ledger.h):
+// Of max_bytes, or of the disk, the reserve that only the giving back of space may use
+// (engine/commit/ledger.h):
 // one log segment, which packs to about what it held; another, where the log has none left to name
 // that table in; and, as a share of max_bytes, what the index is dumped and merged into (the first
 // level and four dumps are 18 MiB), and the live part of a table that is rewritten: what is sealed

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts the bytes of every file of a store against max_bytes. Space is taken before a block is
-// allocated and returned after it is freed, so the cap holds at every moment.
+// Counts the bytes of every file of a store against max_bytes, and what the disk has free. Space is
+// taken before a block is allocated and returned after it is freed, so the cap holds at every
+// moment.
 //
-//   0            data may take up to here             max_bytes
+//   0            data may take up to here             max_bytes, or all that the disk has
 //   |----------------------------------|-- the reserve --|
 //
 // The reserve is for what gives space back (wal::Purpose::kReclaim): tables that take over what an
@@ -14,10 +15,15 @@
 //
 // A store that was opened with a smaller cap than it has bytes takes no data; what gives space back
 // may use as much as the reserve on top of what there is, or it could never become smaller.
+//
+// Of the disk the reserve is not taken, only left free; what others write there may use it up. It
+// is asked what it has free before data takes of it, when something was returned and in each round
+// of the space thread.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -35,7 +41,9 @@ constexpr uint64_t ReserveBytes(uint64_t max_bytes, uint64_t segment_bytes) {
 
 class ByteLedger final : public wal::SpaceGrant {
  public:
-  explicit ByteLedger(uint64_t max_bytes) : max_bytes_(max_bytes), reclaim_max_(max_bytes) {}
+  // `disk_free` is asked without a lock, by any thread.
+  ByteLedger(uint64_t max_bytes, std::function<uint64_t()> disk_free)
+      : max_bytes_(max_bytes), disk_free_(std::move(disk_free)), reclaim_max_(max_bytes) {}
 
   // Before anything is taken. Nothing is kept until then.
   void Keep(uint64_t reserve_bytes) {
@@ -43,17 +51,33 @@ class ByteLedger final : public wal::SpaceGrant {
     reserve_bytes_ = std::min(reserve_bytes, max_bytes_);
   }
 
+  // What the disk refuses of the reserve it will tell itself.
   Status Take(uint64_t bytes, wal::Purpose purpose) override {
+    const bool reclaim = purpose == wal::Purpose::kReclaim;
+    if (!reclaim) LookAtDisk();
     std::lock_guard lock(mutex_);
-    if (bytes > RoomLocked(purpose)) {
-      const uint64_t kept = purpose == wal::Purpose::kReclaim ? 0 : reserve_bytes_;
+    const uint64_t kept = reclaim ? 0 : reserve_bytes_;
+    if (!reclaim && bytes > DiskRoomLocked(purpose)) {
+      return Status(StatusCode::kNoSpace, "the disk: " + std::to_string(disk_free_bytes_) +
+                                              " bytes are free, " + std::to_string(kept) +
+                                              " are kept for giving space back, " +
+                                              std::to_string(bytes) + " more are needed");
+    }
+    if (bytes > CapRoomLocked(purpose)) {
       return Status(StatusCode::kNoSpace,
                     "max_bytes " + std::to_string(max_bytes_) + ": " + std::to_string(used_bytes_) +
                         " are used, " + std::to_string(kept) + " are kept for giving space back, " +
                         std::to_string(bytes) + " more are needed");
     }
     used_bytes_ += bytes;
+    disk_free_bytes_ -= std::min(disk_free_bytes_, bytes);
     return Status::Ok();
+  }
+
+  void LookAtDisk() {
+    const uint64_t free_bytes = disk_free_();
+    std::lock_guard lock(mutex_);
+    disk_free_bytes_ = free_bytes;
   }
 
   // What is there already, whatever the cap says.
@@ -64,6 +88,7 @@ class ByteLedger final : public wal::SpaceGrant {
   }
 
   void Return(uint64_t bytes) override {
+    LookAtDisk();
     std::lock_guard lock(mutex_);
     used_bytes_ -= bytes < used_bytes_ ? bytes : used_bytes_;
     reclaim_max_ = std::max(max_bytes_, std::min(reclaim_max_, used_bytes_ + reserve_bytes_));
@@ -71,16 +96,26 @@ class ByteLedger final : public wal::SpaceGrant {
 
   bool IsShort() const override {
     std::lock_guard lock(mutex_);
-    return used_bytes_ > max_bytes_ - reserve_bytes_;
+    return used_bytes_ > max_bytes_ - reserve_bytes_ || disk_free_bytes_ < reserve_bytes_;
+  }
+
+  // Not the cap alone, the disk itself has less than the reserve.
+  bool DiskIsShort() const {
+    std::lock_guard lock(mutex_);
+    return disk_free_bytes_ < reserve_bytes_;
   }
 
   uint64_t used_bytes() const {
     std::lock_guard lock(mutex_);
     return used_bytes_;
   }
+  // What data may take at most, with what it has by now.
   uint64_t data_bytes_max() const {
     std::lock_guard lock(mutex_);
-    return max_bytes_ - reserve_bytes_;
+    const uint64_t disk_room = DiskRoomLocked(wal::Purpose::kData);
+    const uint64_t on_disk =
+        disk_room < UINT64_MAX - used_bytes_ ? used_bytes_ + disk_room : UINT64_MAX;
+    return std::min(max_bytes_ - reserve_bytes_, on_disk);
   }
   uint64_t reserve_bytes() const {
     std::lock_guard lock(mutex_);
@@ -93,6 +128,13 @@ class ByteLedger final : public wal::SpaceGrant {
 
  private:
   uint64_t RoomLocked(wal::Purpose purpose) const {
+    return std::min(CapRoomLocked(purpose), DiskRoomLocked(purpose));
+  }
+  uint64_t DiskRoomLocked(wal::Purpose purpose) const {
+    const uint64_t kept = purpose == wal::Purpose::kReclaim ? 0 : reserve_bytes_;
+    return disk_free_bytes_ - std::min(disk_free_bytes_, kept);
+  }
+  uint64_t CapRoomLocked(wal::Purpose purpose) const {
     const bool reclaim = purpose == wal::Purpose::kReclaim;
     const uint64_t limit = reclaim ? reclaim_max_ : max_bytes_ - reserve_bytes_;
     return used_bytes_ < limit ? limit - used_bytes_ : 0;
@@ -100,7 +142,9 @@ class ByteLedger final : public wal::SpaceGrant {
 
   mutable std::mutex mutex_;
   const uint64_t max_bytes_;
-  uint64_t reclaim_max_;  // max_bytes_, or more as long as there is more.
+  const std::function<uint64_t()> disk_free_;
+  uint64_t disk_free_bytes_ = UINT64_MAX;  // Less what was taken since.
+  uint64_t reclaim_max_;                   // max_bytes_, or more as long as there is more.
   uint64_t reserve_bytes_ = 0;
   uint64_t used_bytes_ = 0;
 };

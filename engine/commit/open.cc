@@ -15,13 +15,12 @@ namespace cairn {
 
 namespace {
 
-constexpr const char* kLogDirectory = "log";
 using engine::kLockFile;
 
 bool IsOurs(const std::string& name) {
   return name.starts_with("MANIFEST-") || name == "OPTIONS" || name == kLockFile ||
-         name == engine::kHintFile || name == kLogDirectory || name == engine::kTableDirectory ||
-         name == "probe.tmp" || name == "OPTIONS.tmp";
+         name == engine::kHintFile || name == engine::kLogDirectory ||
+         name == engine::kTableDirectory || name == "probe.tmp" || name == "OPTIONS.tmp";
 }
 
 Result<io::World> ChooseWorld(const std::string& path, const Options& options, std::string* why) {
@@ -95,7 +94,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       options_(std::move(options)),
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
-      ledger_(options_.max_bytes),
+      ledger_(options_.max_bytes, [this] { return DiskSpace().free_bytes; }),
       staging_(options_.allocator, memory_.staging, &budget_),
       pacer_(*world_.scheduler, options_.background_bytes_per_second,
              [this] { return HasteNow(); }) {
@@ -140,11 +139,11 @@ Status StoreCore::CheckDirectoryIsFree() {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
   for (const std::string& name : names) {
     if (!IsOurs(name)) return other(name);
-    if (name != kLogDirectory) continue;
-    const std::string log = io::JoinPath(path_, kLogDirectory);
+    if (name != engine::kLogDirectory) continue;
+    const std::string log = io::JoinPath(path_, engine::kLogDirectory);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> inside, world_.files->List(log));
     for (const std::string& file : inside) {
-      if (!wal::IsLogFileName(file)) return other(io::JoinPath(kLogDirectory, file));
+      if (!wal::IsLogFileName(file)) return other(io::JoinPath(engine::kLogDirectory, file));
     }
   }
   return Status::Ok();
@@ -154,7 +153,7 @@ Status StoreCore::CheckDirectoryIsFree() {
 // one.
 Status StoreCore::NoStoreHere(const std::string& why) {
   io::FileSystem& files = *world_.files;
-  const std::string log = io::JoinPath(path_, kLogDirectory);
+  const std::string log = io::JoinPath(path_, engine::kLogDirectory);
   const auto names = files.List(log);
   for (size_t i = 0; names.ok() && i < names->size(); ++i) {
     const std::string& name = (*names)[i];
@@ -189,7 +188,7 @@ Status StoreCore::CreateFiles() {
                       " segments (segment_bytes is " + std::to_string(options_.segment_bytes) +
                       ")");
   }
-  const std::string log = io::JoinPath(path_, kLogDirectory);
+  const std::string log = io::JoinPath(path_, engine::kLogDirectory);
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(files, log));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> stale, files.List(log));
   for (const std::string& name : stale) {
@@ -273,7 +272,7 @@ Status StoreCore::OpenFiles() {
 
 Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                          engine::Tree* tree, wal::RecoveredLog* recovered) {
-  recovery.directory = io::JoinPath(path_, kLogDirectory);
+  recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
   recovery.replay_from = manifest.replay_from;
@@ -342,7 +341,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
 // the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
 Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
                                   const wal::RecoveredLog& recovered) const {
-  const std::string log = io::JoinPath(path_, kLogDirectory);
+  const std::string log = io::JoinPath(path_, engine::kLogDirectory);
   const std::string first = wal::SegmentPath(log, manifest.log_start_segment);
   const auto info = world_.files->Info(first);
   if (info.status().code() == StatusCode::kNotFound) {
@@ -361,11 +360,19 @@ Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
                     std::to_string(manifest.last_sequence));
 }
 
+// A disk that does not tell what it has refuses when it is full.
+io::DiskSpace StoreCore::DiskSpace() const {
+  const auto space = world_.files->Space(path_);
+  return space.ok() ? *space : io::DiskSpace{.total_bytes = UINT64_MAX, .free_bytes = UINT64_MAX};
+}
+
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
-  ledger_.Keep(engine::ReserveBytes(options_.max_bytes, manifest_.segment_bytes));
+  ledger_.Keep(engine::ReserveBytes(std::min(options_.max_bytes, DiskSpace().total_bytes),
+                                    manifest_.segment_bytes));
+  ledger_.LookAtDisk();
   ledger_.TakeAnyway(engine::kSmallFilesBytes);
   wal::LogOptions log;
-  log.directory = io::JoinPath(path_, kLogDirectory);
+  log.directory = io::JoinPath(path_, engine::kLogDirectory);
   log.store = manifest_.store;
   log.segment_bytes = manifest_.segment_bytes;
   log.spare_segments_min = options_.spare_segments_min;
@@ -381,8 +388,10 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   epoch_ = recovered.next_epoch;
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
   if (!options_.read_only && ledger_.IsShort()) {
-    OnEvent("max_bytes is " + std::to_string(options_.max_bytes) + ", " +
-            std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
+    const bool by_cap = options_.max_bytes != UINT64_MAX;
+    OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
+                    : "the disk has " + std::to_string(DiskSpace().free_bytes) + " bytes free") +
+            ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
   timer_ = std::make_unique<engine::Timer>(world_);

@@ -89,8 +89,8 @@ bool StoreCore::LogIsLong() const {
 }
 
 bool StoreCore::DataIsShort() const {
-  if (options_.max_bytes == UINT64_MAX) return log_->counters().disk_is_full;
-  return ledger_.room(wal::Purpose::kData) < options_.segment_bytes;
+  return ledger_.room(wal::Purpose::kData) < options_.segment_bytes ||
+         log_->counters().disk_is_full;
 }
 
 // What goes into one table: what is alive of it later must fit into the reserve, also when the log

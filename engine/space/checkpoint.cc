@@ -81,8 +81,8 @@ class CheckpointDirectory {
     }
     CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
     wal::LogCopy copy;
-    copy.from = io::JoinPath(plan_.source, "log");
-    copy.to = At("log");
+    copy.from = io::JoinPath(plan_.source, engine::kLogDirectory);
+    copy.to = At(engine::kLogDirectory);
     copy.store = plan_.manifest.store;
     copy.segments = log.segments;
     copy.segment_bytes = plan_.manifest.segment_bytes;
@@ -96,7 +96,7 @@ class CheckpointDirectory {
       CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(At(kTableDirectory)));
     }
 
-    CAIRN_RETURN_IF_ERROR(MakeDirectory("log"));
+    CAIRN_RETURN_IF_ERROR(MakeDirectory(engine::kLogDirectory));
     const uint64_t first = plan_.manifest.log_start_segment;
     for (uint64_t i = 0; i < std::max<size_t>(log.segments.size(), 1); ++i) {
       made_.push_back(wal::SegmentPath(copy.to, first + i));
@@ -120,7 +120,7 @@ class CheckpointDirectory {
   Result<wal::RecoveredLog> FindLog() {
     if (plan_.last_sequence == 0) return wal::RecoveredLog();  // Nothing was ever written.
     wal::RecoveryOptions options;
-    options.directory = io::JoinPath(plan_.source, "log");
+    options.directory = io::JoinPath(plan_.source, engine::kLogDirectory);
     options.store = plan_.manifest.store;
     options.first_segment = plan_.manifest.log_start_segment;
     options.read_only = true;

@@ -282,9 +282,18 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
 
 Status StoreCore::DeleteTable(uint64_t number, uint64_t bytes) {
   tables_.Forget(number);
-  CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(
-      *world_.files, sstable::SnapshotTablePath(tables_.context().directory, number)));
+  const std::string& directory = tables_.context().directory;
+  CAIRN_RETURN_IF_ERROR(
+      io::RemoveIfExists(*world_.files, sstable::SnapshotTablePath(directory, number)));
   ledger_.Return(bytes);
+  return FreeRemoved(directory);
+}
+
+// A file system may keep the blocks of a removed file until that is durable.
+Status StoreCore::FreeRemoved(const std::string& directory) {
+  if (!ledger_.DiskIsShort()) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(world_.files->SyncDirectory(directory));
+  ledger_.LookAtDisk();
   return Status::Ok();
 }
 
@@ -342,7 +351,7 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
     if (too_large == 0) return Status::Ok();
     return Status(StatusCode::kNoSpace, "no room to write table " + std::to_string(too_large) +
                                             " anew without what is dead of it: " +
-                                            std::to_string(room) + " bytes are left of max_bytes");
+                                            std::to_string(room) + " bytes are left");
   }
   std::vector<uint64_t> nodes;
   {
@@ -543,6 +552,7 @@ Status StoreCore::RetireOldest(bool* retired) {
   }
   PublishHint();
   CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
+  CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
   *retired = true;
   return Status::Ok();
@@ -678,6 +688,7 @@ void StoreCore::RunSpace() {
     Status status;
     held_ = false;
     try {
+      ledger_.LookAtDisk();
       (void)CountWritten();  // Each segment of the log begins a round.
       {
         Lock lock(mutex_);
@@ -710,6 +721,7 @@ void StoreCore::RunSpace() {
       }
     }
     // Also where nobody waits: the log was refused when there was less room.
+    ledger_.LookAtDisk();
     const bool freed = ledger_.used_bytes() < used_before &&
                        ledger_.room(wal::Purpose::kData) >= options_.segment_bytes;
     if (evicted || more || freed) log_->SpaceWasFreed();

@@ -309,9 +309,12 @@ TEST_P(IoContract, VolumeTellsWhatItIs) {
   const auto volume = files_->Volume(backend_->root());
   ASSERT_TRUE(volume.ok());
   EXPECT_FALSE(volume->file_system.empty());
-  EXPECT_GT(volume->total_bytes, 0u);
-  EXPECT_LE(volume->free_bytes, volume->total_bytes);
   EXPECT_EQ(files_->Volume(At("no")).status().code(), StatusCode::kNotFound);
+  const auto space = files_->Space(backend_->root());
+  ASSERT_TRUE(space.ok());
+  EXPECT_GT(space->total_bytes, 0u);
+  EXPECT_LE(space->free_bytes, space->total_bytes);
+  EXPECT_EQ(files_->Space(At("no")).status().code(), StatusCode::kNotFound);
 }
 
 TEST_P(IoContract, AQueueCompletesEverythingWhateverTheOrder) {

@@ -274,7 +274,7 @@ TEST(IoReal, AFullDiskIsNoSpaceAndAllocationGivesBackItsPart) {
     const auto volume = world->files->Volume(directory.path());
     EXPECT_EQ(volume->file_system, "tmpfs");
     EXPECT_FALSE(volume->durable);
-    EXPECT_EQ(volume->total_bytes, 1u << 20);
+    EXPECT_EQ(world->files->Space(directory.path())->total_bytes, 1u << 20);
     const std::string path = JoinPath(directory.path(), "f");
     {
       auto file = world->files->Open(path, {.write = true, .create = true}).value();

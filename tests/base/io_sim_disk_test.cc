@@ -527,7 +527,7 @@ TEST(IoSimDisk, AFullDiskRefusesAndRemovalMakesRoom) {
   EXPECT_TRUE(other->Write(0, Filled(2 * kBlockBytes, 'n'), false).ok());
   EXPECT_EQ(other->Write(2 * kBlockBytes, Filled(1, 'n'), false).code(), StatusCode::kNoSpace);
   EXPECT_TRUE(file->Write(0, Filled(6 * kBlockBytes, 'n'), false).ok());  // Its own blocks.
-  EXPECT_EQ(disk.Volume("/")->free_bytes, 0u);
+  EXPECT_EQ(disk.Space("/")->free_bytes, 0u);
   // The space of a removed file comes back when it is closed and the removal is durable.
   ASSERT_TRUE(disk.Remove("f").ok());
   file.reset();

@@ -291,11 +291,21 @@ TEST(FullDiskInSimulationTest, ReleasesThatFreeNothingAreRefusedInTime) {
   ASSERT_OK(store.Close());
 }
 
-// The reserve is no use when the disk is smaller than max_bytes.
+// Takes what the disk has, as others may.
+void TakeAll(io::SimWorld& machine, const std::string& path) {
+  const auto file = machine.disk->Open(path, {.write = true, .create = true});
+  ASSERT_OK(file.status());
+  const std::vector<std::byte> block(io::kBlockBytes);
+  Status status;
+  for (uint64_t at = 0; status.ok(); at += block.size()) status = (*file)->Write(at, block, true);
+  ASSERT_EQ(StatusCode::kNoSpace, status.code()) << status.ToString();
+}
+
+// What is left of the disk for giving space back may be taken by others.
 TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   io::SimDiskOptions disk;
   disk.capacity_bytes = 3 << 20;
-  const io::SimWorld machine = io::MakeSimWorld(3, disk);
+  io::SimWorld machine = io::MakeSimWorld(3, disk);
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());
   const ModelSpec model = WideModel();
@@ -307,9 +317,10 @@ TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   uint64_t length = 0;
   while (AppendSome(chat, model, length, 8).ok()) length += 8;
   ASSERT_GT(length, 100U);
+  TakeAll(machine, "/others");
   EXPECT_FAILS(store.Compact(), StatusCode::kNoSpace);
   EXPECT_TRUE(HasKv(chat, model, 0, length));
-  ASSERT_OK(store.Close());
+  EXPECT_FAILS(store.Close(), StatusCode::kNoSpace, "MANIFEST");
   ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
   ASSERT_OK_ASSIGN(chat, store.FindBranch("chat"));
   ASSERT_OK_ASSIGN(first, store.FindBranch("first"));
@@ -317,11 +328,65 @@ TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   EXPECT_TRUE(HasKv(chat, model, 0, length));
   ASSERT_OK(chat.Drop());
   EXPECT_TRUE(HasKv(first, model, 0, 24));
+  // When they give it back, all goes on.
+  ASSERT_OK(machine.disk->Remove("/others"));
+  ASSERT_OK(machine.disk->SyncDirectory("/"));
+  ASSERT_OK(store.Compact());
+  ASSERT_OK(AppendSome(first, model, 24, 100));
+  EXPECT_TRUE(HasKv(first, model, 0, 124));
   ASSERT_OK(store.Close());
 }
 
-// Nobody calls Compact, and nothing may be evicted: what was dropped comes back all the same, as
-// far as no table must be written for that.
+// The disk that is full of what is alive has room for what gives the log back; and of what is
+// dropped all comes back, again and again.
+TEST(FullDiskInSimulationTest, IsFullOnlyAsLongAsItIsFull) {
+  io::SimDiskOptions disk;
+  disk.capacity_bytes = 6 << 20;
+  io::SimWorld machine = io::MakeSimWorld(7, disk);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.direct_ingest_bytes = 128 << 10;
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  size_t most = 0;
+  for (int round = 0; round < 6; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    // In odd rounds into tables at once.
+    const uint64_t at_once = round % 2 == 0 ? kTokens / 4 : kTokens;
+    std::vector<Branch> branches;
+    for (int refused = 0; refused < 20;) {
+      auto made = store.CreateBranch(id);
+      uint64_t length = 0;
+      Status status = made.status();
+      while (status.ok() && length < kTokens) {
+        status = AppendSome(*made, model, length, at_once).status();
+        if (status.ok()) length += at_once;
+      }
+      if (made.ok()) branches.push_back(*made);
+      if (status.ok()) continue;
+      ASSERT_EQ(StatusCode::kNoSpace, status.code()) << status.ToString();
+      ++refused;
+      options.world->scheduler->Sleep(kSecond / 100);
+    }
+    most = std::max(most, branches.size());
+    EXPECT_GT(branches.size(), most - most / 4);
+    ASSERT_OK(store.Compact());
+    for (Branch& branch : branches) {
+      EXPECT_TRUE(HasKv(branch, model, 0, *branch.length()));
+      ASSERT_OK(branch.Drop());
+    }
+    ASSERT_OK(store.Compact());
+    EXPECT_EQ(0U, store.Metrics().table_live_bytes);
+    if (round == 3) {
+      ASSERT_OK(store.Close());
+      ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
+    }
+  }
+  ASSERT_OK(store.Close());
+}
+
+// Nobody calls Compact, and nothing may be evicted: what was dropped comes back all the same.
 TEST(FullDiskInSimulationTest, WhatIsDroppedComesBackByItself) {
   io::SimDiskOptions disk;
   disk.capacity_bytes = 6 << 20;

@@ -163,6 +163,10 @@ class WholeFiles final : public io::FileSystem {
     const WholeScope scope;
     return disk_->Volume(path);
   }
+  Result<io::DiskSpace> Space(const std::string& path) override {
+    const WholeScope scope;
+    return disk_->Space(path);
+  }
   std::unique_ptr<io::Queue> NewQueue(size_t depth) override {
     const WholeScope scope;
     return std::make_unique<WholeQueue>(disk_->NewQueue(depth));

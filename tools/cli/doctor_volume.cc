@@ -138,6 +138,20 @@ bool DsyncIsFaster(const SyncTimes& times) {
   return times.dsync_ns + times.dsync_ns / 16 < times.fdatasync_ns;
 }
 
+void CheckSpace(io::World& world, const std::string& directory, Findings* findings) {
+  const auto space = world.files->Space(directory);
+  if (!space.ok()) {
+    findings->push_back({Verdict::kFail, "space", space.status().ToString()});
+    return;
+  }
+  constexpr uint64_t kLittle = 1 << 30, kTooLittle = 64 << 20;
+  findings->push_back({space->free_bytes < kTooLittle ? Verdict::kFail
+                       : space->free_bytes < kLittle  ? Verdict::kWarn
+                                                      : Verdict::kOk,
+                       "space",
+                       BytesText(space->free_bytes) + " free of " + BytesText(space->total_bytes)});
+}
+
 }  // namespace
 
 void CheckVolume(io::World& world, const std::string& directory, Findings* findings) {
@@ -168,13 +182,7 @@ void CheckVolume(io::World& world, const std::string& directory, Findings* findi
           : Finding{Verdict::kWarn, "O_DIRECT",
                     "refused, or no file may be made to ask with: without it writes go through the "
                     "page cache, which costs a copy and memory"});
-  const std::string space =
-      BytesText(volume->free_bytes) + " free of " + BytesText(volume->total_bytes);
-  constexpr uint64_t kLittle = 1 << 30, kTooLittle = 64 << 20;
-  findings->push_back({volume->free_bytes < kTooLittle ? Verdict::kFail
-                       : volume->free_bytes < kLittle  ? Verdict::kWarn
-                                                       : Verdict::kOk,
-                       "space", space});
+  CheckSpace(world, directory, findings);
   CheckFlushes(directory, findings);
 }
 

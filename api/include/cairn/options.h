@@ -66,7 +66,9 @@ struct Options {
   // (1/32 of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new
   // store needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows
   // can be opened all the same: it says so, takes no data, and may use that room beyond what it
-  // has.
+  // has. Of the disk as much is left free, with a cap or without one: data is kNoSpace before it
+  // is full, and what was dropped comes back. That is asked for, not taken: what others write
+  // there may use it up.
   uint64_t max_bytes = UINT64_MAX;
   // What may go when room runs out under max_bytes or on the disk, unless a namespace says
   // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An

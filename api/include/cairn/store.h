@@ -163,8 +163,8 @@ class Store {
   Result<RefreshResult> Refresh();
   // Everything that was appended so far is sealed into tables: packed without loss, and no longer
   // in need of the log. Happens by itself in the background; a caller who wants it now waits here.
-  // Where max_bytes leaves little room it goes segment by segment; kNoSpace when there is not even
-  // room for one (the disk is full). Goes as fast as the background may
+  // Where max_bytes or the disk leaves little room it goes segment by segment; kNoSpace when there
+  // is not even room for one (others filled the disk). Goes as fast as the background may
   // (Options::background_bytes_per_second). kInvalidState while that is paused; a call that waits
   // already when it is paused waits until it is resumed, or the store closed.
   Status Compact();
