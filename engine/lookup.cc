@@ -295,6 +295,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.log_spare_segments = log.segments_spare;
   metrics.log_groups_in_flight = log.groups_in_flight;
   metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
+  metrics.background_failing = background_fails_ ? 1 : 0;
   metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
   if (options_.read_only) {

@@ -371,6 +371,7 @@ class StoreCore final : public wal::LogObserver,
   Result<uint64_t> JoinAround(uint64_t node);
   Status CutLoose();
   Status RewriteEmptiest(bool* rewritten);
+  Status RewriteEmptiestWhole(uint64_t* table, bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
@@ -547,7 +548,9 @@ class StoreCore final : public wal::LogObserver,
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
-  std::atomic<bool> space_waits_{false};      // For something to be freed: there was no room.
+  std::set<uint64_t> damaged_tables_;         // That a round found so and went past.
+  std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
+  std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
   std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards those below.

@@ -134,6 +134,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      &M::background_read_bytes},
     {"background_written_bytes", "cairn_background_bytes_total", "direction=\"written\"", kCounter,
      "", &M::background_written_bytes},
+    {"background_failing", "cairn_background_failing", "", kGauge,
+     "1 when the last round of sealing and giving back space failed.", &M::background_failing},
     {"stored_bytes", "cairn_stored_bytes", "", kGauge, "Files that hold contents, without spares.",
      &M::stored_bytes},
     {"tables", "cairn_tables", "", kGauge, "Snapshot tables.", &M::tables},

@@ -70,6 +70,11 @@ Health CheckHealth(const StoreMetrics& metrics) {
     health.alarms.push_back(
         {"poisoned", 1, 0, "the log failed: writes are refused until the store is reopened"});
   }
+  if (metrics.background_failing != 0) {
+    health.alarms.push_back({"background", 1, 0,
+                             "sealing and giving back space fail, so the log may grow: the events "
+                             "and `cairn verify` tell why"});
+  }
   CheckLatency(metrics.save, engine::kSaveP95LimitSeconds, "save", &health);
   CheckLatency(metrics.restore, engine::kRestoreP95LimitSeconds, "restore", &health);
   CheckRatio(metrics, &health);

@@ -325,8 +325,21 @@ Status StoreCore::DeleteDeadTables() {
 }
 
 // A table of which little enough is needed is written anew without the rest; the old one is dead
-// then. Of several the emptiest is first, if there is room for it beside the old one.
+// then. Of several the emptiest is first, if there is room for it beside the old one and it is not
+// damaged. kNoSpace, kCorruption: of those that were passed over.
 Status StoreCore::RewriteEmptiest(bool* rewritten) {
+  Status passed_over;
+  while (true) {
+    uint64_t emptiest = 0;
+    const Status status = RewriteEmptiestWhole(&emptiest, rewritten);
+    if (status.code() != StatusCode::kCorruption) return status.ok() ? passed_over : status;
+    if (emptiest == 0) return status;
+    damaged_tables_.insert(emptiest);
+    passed_over = status;
+  }
+}
+
+Status StoreCore::RewriteEmptiestWhole(uint64_t* table, bool* rewritten) {
   *rewritten = false;
   uint64_t emptiest = 0, live_before = 0, too_large = 0;
   double share =
@@ -337,7 +350,7 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
     for (const auto& [number, use] : tree_.tables()) {
       const double live =
           static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
-      if (use.live_bytes == 0 || live >= share) continue;
+      if (use.live_bytes == 0 || live >= share || damaged_tables_.contains(number)) continue;
       if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
         too_large = number;
         continue;
@@ -353,10 +366,11 @@ Status StoreCore::RewriteEmptiest(bool* rewritten) {
                                             " anew without what is dead of it: " +
                                             std::to_string(room) + " bytes are left");
   }
+  *table = emptiest;
   std::vector<uint64_t> nodes;
   {
-    CAIRN_ASSIGN_OR_RETURN(const auto table, tables_.Open(emptiest));
-    CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
+    CAIRN_ASSIGN_OR_RETURN(const auto opened, tables_.Open(emptiest));
+    CAIRN_ASSIGN_OR_RETURN(const auto fragments, opened->Fragments());
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
     }
@@ -613,61 +627,66 @@ void StoreCore::KickSpace() {
   pacer_.Reconsider();
 }
 
+// What there is no room for may be possible when something else was given back; what is damaged
+// stops the rest from nothing, and may be evicted or dropped.
+static bool Goes(const Status& status) {
+  return status.ok() || status.code() == StatusCode::kNoSpace ||
+         status.code() == StatusCode::kCorruption;
+}
+
 // One round of everything that makes tables of the log and gives space back. What there is no room
-// for is left, and the rest done; so the round may give back what was lacking. kNoSpace: something
-// was left. Where evicting gives more room at once, one step is a round, and there is `more`.
+// for is left, and the rest done; so the round may give back what was lacking. kNoSpace,
+// kCorruption: something was left. Where evicting gives more room at once, one step is a round, and
+// there is `more`.
 Status StoreCore::GiveBack(bool all, bool* more) {
   const auto enough = [&](bool stepped) {
     *more = stepped && !all && RoomIsShort();
     return *more;
   };
-  Status left;
-  const auto unless_full = [&left](Status status) {
-    if (status.code() != StatusCode::kNoSpace) return status;
-    left = std::move(status);
+  Status left, damaged;
+  const auto leave = [&](Status status) {
+    if (status.ok() || !Goes(status)) return status;
+    (status.code() == StatusCode::kCorruption ? damaged : left) = std::move(status);
     return Status::Ok();
   };
+  const auto outcome = [&] { return damaged.ok() ? left : damaged; };
+  damaged_tables_.clear();
   const Status cut = CutLoose();  // Nothing else waits for it.
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
   // Tables beside the log that they are made of: not out of the reserve, which is for one segment
   // after the other.
   const bool at_once = log_->counters().segment_bytes_live <= ledger_.room(wal::Purpose::kData);
-  if (at_once) CAIRN_RETURN_IF_ERROR(unless_full(all ? SealUpTo(UINT64_MAX) : SealDue()));
-  const bool sealed = at_once && left.ok();
-  CAIRN_RETURN_IF_ERROR(all && sealed ? unless_full(DumpTree()) : DumpIfDue());
+  if (at_once) CAIRN_RETURN_IF_ERROR(leave(all ? SealUpTo(UINT64_MAX) : SealDue()));
+  const bool sealed = at_once && outcome().ok();
+  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? DumpTree() : DumpIfDue()));
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {
-      CAIRN_RETURN_IF_ERROR(unless_full(RetireOldest(&retired)));
+      CAIRN_RETURN_IF_ERROR(leave(RetireOldest(&retired)));
       CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
       RunCheckpoints(Status::Ok());  // While others write this may go on for long.
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-      if (enough(retired)) return left;
+      if (enough(retired)) return outcome();
     }
     // Last: a damaged table must not keep the log from being given back.
     while (rewritten) {
-      CAIRN_RETURN_IF_ERROR(unless_full(RewriteEmptiest(&rewritten)));
+      CAIRN_RETURN_IF_ERROR(leave(RewriteEmptiest(&rewritten)));
       if (rewritten) CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
       rewrote |= rewritten;
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-      if (enough(rewritten)) return left;
+      if (enough(rewritten)) return outcome();
     }
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
   if (all && !sealed) {
     left = Status::Ok();
-    CAIRN_RETURN_IF_ERROR(unless_full(SealUpTo(UINT64_MAX)));
-    CAIRN_RETURN_IF_ERROR(unless_full(DumpTree()));
+    CAIRN_RETURN_IF_ERROR(leave(SealUpTo(UINT64_MAX)));
+    CAIRN_RETURN_IF_ERROR(leave(DumpTree()));
   }
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
-  return left.ok() ? cut : left;
-}
-
-// What there was no room for may be possible when something else was given back.
-static bool Goes(const Status& status) {
-  return status.ok() || status.code() == StatusCode::kNoSpace;
+  return outcome().ok() ? cut : outcome();
 }
 
 void StoreCore::RunSpace() {
@@ -706,6 +725,9 @@ void StoreCore::RunSpace() {
     }
     pacer_.End();
     space_waits_ = status.code() == StatusCode::kNoSpace;
+    if (!pacer_.stopped()) {
+      background_fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
+    }
     // Who waits for room goes on waiting: a reader that ends wakes this thread.
     const bool waits_for_readers = held_ && Goes(status) && !made_room && !more;
     {

@@ -260,10 +260,12 @@ TEST(Health, FailedRestoresOfEveryCauseButTheCallersOwn) {
   EXPECT_THAT(AlarmsOf(metrics), ElementsAre());
 }
 
-TEST(Health, PoisonNeedsNoSamples) {
+TEST(Health, PoisonAndAFailingBackgroundNeedNoSamples) {
   StoreMetrics metrics;
   metrics.poisoned = 1;
   EXPECT_THAT(AlarmsOf(metrics), ElementsAre("poisoned"));
+  metrics.background_failing = 1;
+  EXPECT_THAT(AlarmsOf(metrics), ElementsAre("poisoned", "background"));
 }
 
 // --- Docs and rules
@@ -321,6 +323,7 @@ std::string Expression(const std::string& alert) {
 TEST(MetricsDocs, RulesHaveTheLimitsOfHealth) {
   using namespace engine;
   EXPECT_THAT(Expression("CairnPoisoned"), HasSubstr("cairn_poisoned > 0"));
+  EXPECT_THAT(Expression("CairnBackgroundFails"), HasSubstr("cairn_background_failing > 0"));
   const std::string samples = " >= " + std::to_string(kMinLatencySamples) + " ";
   const std::string save = Expression("CairnSaveSlow");
   EXPECT_THAT(save, HasSubstr("(0.95, rate(cairn_save_seconds_bucket"));

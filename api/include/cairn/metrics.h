@@ -82,6 +82,9 @@ struct StoreMetrics {
   uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
   // What background_bytes_per_second limits: read and written to seal, rewrite and merge.
   uint64_t background_read_bytes = 0, background_written_bytes = 0;
+  // 1: the last round of sealing and giving back space failed, and not for want of room, so the log
+  // may grow (gauge). on_event was told of it.
+  uint64_t background_failing = 0;
 
   // --- Space (gauges)
   uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.
@@ -122,8 +125,8 @@ struct StoreMetrics {
 std::string PrometheusText(const StoreMetrics& metrics, std::string_view store = {});
 
 struct Alarm {
-  // Part of the interface: "poisoned", "save_p95", "restore_p95", "stored_ratio", "mean_chain",
-  // "restore_success".
+  // Part of the interface: "poisoned", "background", "save_p95", "restore_p95", "stored_ratio",
+  // "mean_chain", "restore_success".
   std::string name;
   double value = 0, limit = 0;  // Seconds, or the plain ratio; the limit that was passed.
   std::string message;          // For people, one line.

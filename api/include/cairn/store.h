@@ -166,7 +166,8 @@ class Store {
   // Where max_bytes or the disk leaves little room it goes segment by segment; kNoSpace when there
   // is not even room for one (others filled the disk). Goes as fast as the background may
   // (Options::background_bytes_per_second). kInvalidState while that is paused; a call that waits
-  // already when it is paused waits until it is resumed, or the store closed.
+  // already when it is paused waits until it is resumed, or the store closed. kCorruption: what is
+  // damaged stays where it is, until it is dropped or evicted; of the log what comes after it, too.
   Status Compact();
   // A copy of the store at `path` that opens as a store, made while others write: it holds all that
   // was acknowledged or applied before the call, and is durable when the call returns. Tables are
