@@ -24,10 +24,6 @@ struct Found {
   uint64_t sequence;
 };
 
-std::string NameOf(const wal::Location& at) {
-  return "log segment " + std::to_string(at.segment) + ", offset " + std::to_string(at.offset);
-}
-
 // Positions that somebody says are in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
 
@@ -191,7 +187,7 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
   for (const Found& record : records) {
     const Status status = VerifyRecord(record.location, &buffer, found);
     if (status.ok()) continue;
-    found->Damage(NameOf(record.location), status, record.sequence);
+    found->Damage(engine::PlaceText(record.location), status, record.sequence);
   }
 }
 
@@ -210,7 +206,7 @@ Status StoreCore::VerifyRecord(const wal::Location& at, engine::ReadBuffer* buff
     ++found->report.strips;
     found->report.bytes += record.strip(strip).bytes;
     if (Status status = record.VerifyStrip(bytes, strip, store_id()); !status.ok()) {
-      found->Damage(NameOf(at), status, record.sequence);
+      found->Damage(engine::PlaceText(at), status, record.sequence);
     }
   }
   return Status::Ok();

@@ -11,9 +11,10 @@
 namespace cairn::wal {
 namespace {
 
+// By the path below the store's directory, as everybody who is not told a directory.
 Status Damaged(const Location& location, uint64_t offset, const std::string& what) {
-  return Status(StatusCode::kCorruption, "log segment " + SegmentFileName(location.segment) +
-                                             ": offset " + std::to_string(offset) + ": " + what);
+  return Status(StatusCode::kCorruption,
+                At("log/" + SegmentFileName(location.segment), offset) + what);
 }
 
 uint32_t PayloadOffset(uint64_t fields_bytes, uint64_t strip_count) {

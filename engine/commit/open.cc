@@ -282,8 +282,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   const auto on_record = [&](const wal::RecordView& record) -> Status {
     ++replayed_records_;
     const auto place = [&](const Status& status) {
-      return status.WithContext("log segment " + std::to_string(record.location.segment) +
-                                ", offset " + std::to_string(record.location.offset));
+      return status.WithContext(engine::PlaceText(record.location));
     };
     auto ops = engine::DecodeRecord(record);
     if (!ops.ok()) return place(ops.status());

@@ -8,6 +8,7 @@
 #include "engine/commit/constants.h"
 #include "engine/restore/restorable.h"
 #include "engine/tree/retention.h"
+#include "wal/segment_files.h"
 
 namespace cairn::engine {
 
@@ -105,6 +106,10 @@ uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan
 }
 
 }  // namespace
+
+std::string PlaceText(const wal::Location& at) {
+  return wal::SegmentPath(kLogDirectory, at.segment) + ": offset " + std::to_string(at.offset);
+}
 
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
                RestorePlan* plan) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/core/align.h"
@@ -16,6 +17,9 @@
 #include "sstable/snapshot_table.h"
 
 namespace cairn::engine {
+
+// Where a record lies, as messages say it: "log/<file name>: offset <n>".
+std::string PlaceText(const wal::Location& at);
 
 struct RecordPiece {
   uint32_t lane = 0;

@@ -552,9 +552,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
   }
   CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record, wal::ParseRecord(bytes, at, store_id()));
   if (mark.strip >= record.strip_count()) {
-    return Status(StatusCode::kCorruption, "log segment " + std::to_string(at.segment) +
-                                               ", offset " + std::to_string(at.offset) +
-                                               ": a state's strip is missing");
+    return Status(StatusCode::kCorruption, engine::PlaceText(at) + ": a state's strip is missing");
   }
   CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, mark.strip, store_id()));
   const std::span<const std::byte> strip =

@@ -12,9 +12,7 @@ namespace cairn::engine {
 namespace {
 
 Status Damaged(const wal::RecordView& record, const std::string& what) {
-  return Status(StatusCode::kCorruption, "log segment " + std::to_string(record.location.segment) +
-                                             ", offset " + std::to_string(record.location.offset) +
-                                             ": " + what);
+  return Status(StatusCode::kCorruption, PlaceText(record.location) + ": " + what);
 }
 
 PageName NameOf(const OpenPiece& open, const FrameJob& job) {

@@ -317,13 +317,8 @@ class BitRot {
     return hit;
   }
 
-  // "...names the file": by its name, or a segment by its number.
   static bool Names(const std::string& path, std::string_view message) {
-    const std::string base = path.substr(path.rfind('/') + 1);
-    if (message.find(base) != std::string_view::npos) return true;
-    if (!IsLog(path) || base.starts_with("spare")) return false;
-    const std::string segment = "segment " + std::to_string(std::stoull(base, nullptr, 16)) + ",";
-    return message.find(segment) != std::string_view::npos;
+    return message.find(path.substr(path.rfind('/') + 1)) != std::string_view::npos;
   }
 
   static std::string KindOf(const std::string& path) {

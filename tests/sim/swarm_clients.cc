@@ -28,7 +28,7 @@ bool IsCorruption(const Status& status) {
 }  // namespace
 
 bool NamesAPlace(const Status& status) {
-  for (const char* what : {"segment ", "store/", "copy-", "table", "MANIFEST", "OPTIONS"}) {
+  for (const char* what : {"segment ", "log/", "store/", "copy-", "table", "MANIFEST", "OPTIONS"}) {
     if (status.message().find(what) != std::string_view::npos) return true;
   }
   return false;

@@ -64,7 +64,6 @@ TEST_F(CliMistakesTest, NumbersAreDecimalAndNeitherNegativeNorTooLarge) {
       {"cat", store_, "chat", "--end"},
       {"create", store_ + "2", "--segment-bytes"},
       {"append", store_, "chat", "1", "--expected-length"},
-      {"dump-wal", store_, "--segment"},
       {"dump-wal", store_, "--from"},
       {"dump-wal", store_, "--to"},
       {"ls", store_, "--limit"},
@@ -135,9 +134,19 @@ TEST_F(CliMistakesTest, LongInputIsShownByItsBeginning) {
 
 TEST_F(CliMistakesTest, DumpWalKnowsItsSegments) {
   MakeFiveGroups();
-  ExpectError({"dump-wal", store_, "--segment", "99"}, 3, "NotFound", "has no segment 99");
-  EXPECT_NE(Output({"dump-wal", store_, "--segment", "1"}).find("segment 0000000000000001.log"),
-            std::string::npos);
+  ExpectError({"dump-wal", store_, "--segment", "99"}, 3, "NotFound",
+              "has no segment 99 (0000000000000063.log)");
+  ExpectError({"dump-wal", store_, "--segment", "0x63"}, 3, "NotFound",
+              "has no segment 99 (0000000000000063.log)");
+  for (const char* number : {"1", "0x1", "0x0000000000000001"}) {
+    EXPECT_NE(
+        Output({"dump-wal", store_, "--segment", number}).find("segment 0000000000000001.log"),
+        std::string::npos);
+  }
+  for (const char* number : {"-1", "18446744073709551616", "0x10000000000000000", "0x", "0x-1",
+                             "0xg", "1a", "1.5", ""}) {
+    ExpectError({"dump-wal", store_, "--segment", number}, 2, "InvalidArgument", "--segment");
+  }
 }
 
 TEST_F(CliMistakesTest, MessagesNameWhatTheUserCanChange) {

@@ -249,8 +249,8 @@ Result<LogPlace> FindLog(io::World& world, const std::string& store, std::string
     if (!header) continue;
     place.store = header->store;
     place.first_segment = files.segments.front();
-    *note = manifest.status().ToString() + "; the store's id is taken from segment " +
-            std::to_string(segment);
+    *note = manifest.status().ToString() + "; the store's id is taken from " +
+            wal::SegmentFileName(segment);
     return place;
   }
   return manifest.status();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dump-wal: every segment, group and record of the log, damaged or not.
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 
@@ -138,6 +139,24 @@ class Dumper final : public LogVisitor {
   bool any_wanted_ = false;
 };
 
+// Decimal, or as file names have it behind "0x".
+CLI::Validator SegmentNumber() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        if (!text.starts_with("0x")) return DecimalNumber()(text);
+        uint64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data() + 2, end, value, 16);
+        if (error == std::errc::result_out_of_range) return Excerpt(text) + " is too large";
+        if (error != std::errc() || stop != end) {
+          return "\"" + Excerpt(text) + "\" is no hexadecimal number";
+        }
+        text = std::to_string(value);
+        return "";
+      },
+      "");
+}
+
 Result<int> RunDump(const DumpArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   std::string note;
@@ -149,7 +168,8 @@ Result<int> RunDump(const DumpArguments& arguments, bool json) {
   CAIRN_RETURN_IF_ERROR(WalkLog(world, place, &dumper));
   if (arguments.segment.has_value() && !dumper.any_wanted()) {
     return Status(StatusCode::kNotFound, "the log of " + arguments.store + " has no segment " +
-                                             std::to_string(*arguments.segment));
+                                             std::to_string(*arguments.segment) + " (" +
+                                             wal::SegmentFileName(*arguments.segment) + ")");
   }
   return dumper.damaged() || !note.empty() ? kExitDamage : kExitOk;
 }
@@ -166,10 +186,15 @@ void AddWalDumpCommand(CLI::App& app, Session& session) {
       "line is an object of type segment, group, record or stop.",
       "  cairn dump-wal state\n"
       "  cairn dump-wal state --from 1000 --to 1010 --tokens\n"
+      "  cairn dump-wal state --segment 0x11      # log/0000000000000011.log\n"
       "  cairn dump-wal state --verify --json | jq 'select(.damage)'",
       dump, RunDump);
   AddStoreArgument(command, &dump->store);
-  AddNumberOption(command, "--segment", &dump->segment, "Only this segment, by its number");
+  command
+      ->add_option("--segment", dump->segment,
+                   "Only this segment: its number, decimal, or hexadecimal (as in the name of the "
+                   "file) with 0x before it")
+      ->transform(SegmentNumber());
   AddNumberOption(command, "--from", &dump->from, "Only records from this sequence on");
   AddNumberOption(command, "--to", &dump->to, "Only records up to this sequence");
   command->add_flag("--tokens", dump->record.tokens, "Show token ids");
