@@ -221,8 +221,7 @@ Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,
       std::string("# Chosen when the store was made; `cairn doctor --probe` measures again.\n") +
       "sync_method=" +
       (options.sync_method == wal::SyncMethod::kDurableWrite ? "dsync" : "fdatasync") +
-      "\nprobe=" + options.probe + "\nvolume=" + options.volume + "\nkernel=" + options.kernel +
-      "\n";
+      "\nprobe=" + options.probe + "\nvolume=" + options.volume + "\n";
   return io::WriteFileDurably(files, io::JoinPath(directory, "OPTIONS"),
                               std::as_bytes(std::span(text)));
 }
@@ -255,9 +254,7 @@ Result<StoreOptionsFile> ReadOptionsFile(io::FileSystem& files, const std::strin
       options.probe = value;
     } else if (key == "volume") {
       options.volume = value;
-    } else if (key == "kernel") {
-      options.kernel = value;
-    }  // Other keys are of a newer version, and only for people.
+    }  // Other keys are of another version, and only for people.
   }
   return options;
 }

@@ -58,7 +58,7 @@ Status RemoveOldManifests(io::FileSystem& files, const std::string& directory, u
 struct StoreOptionsFile {
   wal::SyncMethod sync_method = wal::SyncMethod::kFdatasync;
   std::string probe;  // "fdatasync 41 us, dsync 39 us (p10, 4 KiB)"
-  std::string volume, kernel;
+  std::string volume;
 };
 Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,
                         const StoreOptionsFile& options);

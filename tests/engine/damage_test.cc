@@ -126,10 +126,10 @@ TEST_F(DamageTest, OptionsThatCannotBeReadAreNamedByTheLine) {
   ASSERT_OK(sim_->disk->TruncateRaw(path, no_equals.size()));
   ASSERT_OK(sim_->disk->WriteRaw(path, 0, std::as_bytes(std::span(no_equals))));
   EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "OPTIONS: line 1");
-  const std::string future = "something_new=1\n";
-  ASSERT_OK(sim_->disk->TruncateRaw(path, future.size()));
-  ASSERT_OK(sim_->disk->WriteRaw(path, 0, std::as_bytes(std::span(future))));
-  EXPECT_OK(TryOpen()) << "keys of a newer version are for people";
+  const std::string other = "kernel=\nsomething_new=1\n";
+  ASSERT_OK(sim_->disk->TruncateRaw(path, other.size()));
+  ASSERT_OK(sim_->disk->WriteRaw(path, 0, std::as_bytes(std::span(other))));
+  EXPECT_OK(TryOpen()) << "keys of other versions are for people";
 }
 
 TEST_F(DamageTest, SegmentGroupAndRecordHeadersRefuseTheStore) {

@@ -62,6 +62,13 @@ TEST_P(OpenTest, EachCloseWritesTheNextManifestAndRemovesTheOneBefore) {
   }
 }
 
+TEST_P(OpenTest, EachLineOfOptionsSaysSomething) {
+  ASSERT_OK_ASSIGN(const std::vector<std::byte> bytes,
+                   io::ReadWholeFile(*world_->world().files, world_->path() + "/OPTIONS", 4096));
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  EXPECT_EQ(text.find("=\n"), std::string::npos) << text;
+}
+
 TEST_P(OpenTest, MissingAndExistingStores) {
   Options options = world_->options();
   options.error_if_exists = true;
