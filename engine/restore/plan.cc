@@ -55,7 +55,7 @@ void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, 
 
 Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_t restorable) {
   constexpr size_t kShown = 4;
-  std::string text = "evicted KV:";
+  std::string text = "KV that was evicted, or never given:";
   for (size_t i = 0; i < std::min(holes.size(), kShown); ++i) {
     text += (i == 0 ? " group \"" : ", group \"") + model.groups[holes[i].group].name +
             "\" positions [" + std::to_string(holes[i].begin) + ", " +

@@ -464,7 +464,8 @@ TEST_P(HybridTest, RoomForTheStateIsAskedFor) {
                "for its state there, row 15");
   EXPECT_FAILS(restore(10, 20, {state.View(10, 5)}), StatusCode::kInvalidArgument, "position 16");
   EXPECT_FAILS(restore(0, 14, {state.View(0, 14)}), StatusCode::kEvicted,
-               "group \"recurrent\" positions [13, 14); restorable up to position 0");
+               "KV that was evicted, or never given: group \"recurrent\" positions [13, 14); "
+               "restorable up to position 0");
   EXPECT_TRUE(kv == want);
   ASSERT_OK_ASSIGN(const auto both, restore(0, 20, {full.View(0, 16), state.View(15, 1)}));
   EXPECT_EQ((std::vector<uint64_t>{16, 16}), both.kv_ends);
