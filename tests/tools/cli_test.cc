@@ -547,6 +547,13 @@ TEST_F(CliTest, DumpWalShowsEveryRecord) {
   EXPECT_NE(text.find("tokens [10,11,"), std::string::npos) << text;
 }
 
+TEST_F(CliTest, DumpWalNamesWhatANamespaceIsToldToDo) {
+  Create();
+  Output({"namespaces", store_, "--set", "t", "--evict", "kv", "--persist", "turn-end"});
+  const std::string text = Output({"dump-wal", store_});
+  EXPECT_NE(text.find("\"t\" evict kv persist turn-end\n"), std::string::npos) << text;
+}
+
 // --- Damage
 
 TEST_F(CliTest, DamagedPayloadIsFoundAndTheRestIsServed) {

@@ -16,21 +16,6 @@ namespace {
 
 constexpr uint64_t kSecondNs = 1'000'000'000;
 
-const std::map<std::string, Evict> kEvicts = {
-    {"never", Evict::kNever}, {"kv", Evict::kKv}, {"branches", Evict::kBranches}};
-const std::map<std::string, Persist> kPersists = {{"always", Persist::kAlways},
-                                                  {"turn-end", Persist::kTurnEnd},
-                                                  {"reused", Persist::kReused},
-                                                  {"tokens-only", Persist::kTokensOnly}};
-
-template <typename Value>
-std::string NameIn(const std::map<std::string, Value>& names, Value value) {
-  for (const auto& [name, known] : names) {
-    if (known == value) return name;
-  }
-  return "?";
-}
-
 void AddTtlOption(CLI::App* command, std::optional<uint64_t>* seconds, const std::string& text) {
   command->add_option("--ttl", *seconds, text + ": 90s, 30min, 12h, 7d; 0s: none")
       ->transform(CLI::AsNumberWithUnit(

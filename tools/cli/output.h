@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -45,6 +46,20 @@ std::string BranchLabel(const BranchInfo& info);
 std::string_view GeneratorName(GeneratorKind kind);
 std::string_view RoleName(PlaneRole role);
 std::string_view RetentionName(Retention retention);
+inline const std::map<std::string, Evict> kEvicts = {
+    {"never", Evict::kNever}, {"kv", Evict::kKv}, {"branches", Evict::kBranches}};
+inline const std::map<std::string, Persist> kPersists = {{"always", Persist::kAlways},
+                                                         {"turn-end", Persist::kTurnEnd},
+                                                         {"reused", Persist::kReused},
+                                                         {"tokens-only", Persist::kTokensOnly}};
+// "?" of a value that is none of them.
+template <typename Value>
+std::string NameIn(const std::map<std::string, Value>& names, Value value) {
+  for (const auto& [name, known] : names) {
+    if (known == value) return name;
+  }
+  return "?";
+}
 // Which planes do not come back from tables as they were appended: ", k sealed as int8".
 std::string LossText(const LayerGroup& group);
 // A word that a shell reads as `text`: quoted, if it has to be.

@@ -113,8 +113,9 @@ std::string PolicyText(const engine::Op& op) {
   if (policy.priority != 0) text += Id(" priority ", policy.priority);
   if (policy.ttl_ns != 0) text += " ttl " + std::to_string(policy.ttl_ns / 1'000'000'000) + " s";
   if (policy.max_bytes != UINT64_MAX) text += Id(" max_bytes ", policy.max_bytes);
-  if (policy.evict != 0) text += Id(" evict ", policy.evict - 1u);
-  if (policy.persist != 0) text += Id(" persist ", policy.persist);
+  const NamespacePolicy ns = policy.ns_policy();
+  if (ns.evict) text += " evict " + NameIn(kEvicts, *ns.evict);
+  if (ns.persist != Persist::kAlways) text += " persist " + NameIn(kPersists, ns.persist);
   return text;
 }
 
