@@ -48,6 +48,13 @@ Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
   return DecodeFrame(header.shape, stored, std::span(*memory).first(frame.raw_bytes));
 }
 
+// Wherever a word of the text begins with `prefix`, the prefix is taken away.
+void EraseWordBeginning(const std::string& prefix, std::string* text) {
+  for (size_t at = text->find(prefix); at != std::string::npos; at = text->find(prefix, at + 1)) {
+    if (at == 0 || (*text)[at - 1] == ' ') text->erase(at, prefix.size());
+  }
+}
+
 // Whether the table has all of these positions. Ok when it does.
 Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& range) {
   const uint64_t end = range.begin + range.count;
@@ -71,7 +78,11 @@ struct StoreCore::Verified {
   VerifyReport report;
   Sealed sealed;
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
-    report.damages.push_back({where, status.ToString(), sequence});
+    const Status told =
+        status.code() != StatusCode::kNotFound
+            ? status
+            : Status(StatusCode::kCorruption, std::string(status.message()) + ": the file is gone");
+    report.damages.push_back({where, told.ToString(), sequence});
   }
   void Add(Verified part) {
     report.records += part.report.records;
@@ -110,6 +121,10 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
   CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, &all));
   for (const uint64_t number : tables) {
     CAIRN_RETURN_IF_ERROR(VerifyTable(number, level, all.sealed[number], &all));
+  }
+  const std::string directory = io::JoinPath(path_, "");
+  for (VerifyReport::Damage& damage : all.report.damages) {
+    EraseWordBeginning(directory, &damage.what);
   }
   return std::move(all.report);
 }

@@ -136,6 +136,35 @@ TEST_F(VerifyTest, SnapshotTablesPlaceByPlace) {
   Expect(1, 1, 1);
   ASSERT_OK(sim_.disk->Remove(path));
   Expect(1, 1, 1);
+  const VerifyReport gone = Verify(VerifyLevel::kHeaders);
+  EXPECT_EQ(path, "store/" + gone.damages[0].where);
+  EXPECT_TRUE(gone.damages[0].what.starts_with("Corruption: ")) << gone.damages[0].what;
+  EXPECT_TRUE(gone.damages[0].what.ends_with(": the file is gone")) << gone.damages[0].what;
+}
+
+// One style: by the path below the store's directory.
+TEST_F(VerifyTest, FilesAreNamedByTheirPathInTheStore) {
+  const std::string table = PathOf(".snapshot").substr(6), index = PathOf(".index").substr(6);
+  std::string segment;  // The one with records.
+  for (const std::string& path : sim_.disk->Files()) {
+    if (!path.starts_with("store/log/0")) continue;
+    const std::vector<std::byte> bytes = Bytes(path);
+    for (uint64_t at = 0; at + 64 <= bytes.size(); at += 64) {
+      const auto frame = wal::LoadAs<wal::RecordFrame>(bytes.data() + at);
+      if (frame.magic != wal::kRecordMagic || frame.strip_count != 2) continue;
+      if (segment.empty()) Flip(path, at + frame.payload_offset + 70);  // Of the first.
+      segment = path.substr(6);
+    }
+  }
+  Flip(PathOf("MANIFEST-"), 30);
+  Flip("store/" + table, Bytes("store/" + table).size() - 4000);
+  Flip("store/" + index, Bytes("store/" + index).size() - 4000);
+  std::vector<std::string> places;
+  for (const VerifyReport::Damage& damage : Verify(VerifyLevel::kAll).damages) {
+    places.push_back(damage.where.substr(0, damage.where.find(':')));
+    EXPECT_EQ(std::string::npos, damage.what.find("/store/")) << damage.what;
+  }
+  EXPECT_EQ((std::vector<std::string>{"MANIFEST", segment, index, table}), places);
 }
 
 TEST_F(VerifyTest, TheLog) {

@@ -669,6 +669,30 @@ TEST_F(CliTest, RepairOffersNoCutOfALogThatIsMissing) {
   ExpectError({"repair", store_, "--yes"}, 4, "Corruption", "the whole log is missing");
 }
 
+TEST_F(CliTest, VerifyNamesFilesOfAStoreThatDoesNotOpen) {
+  MakeFiveGroups();
+  const json record = AppendRecord(2);
+  FlipByte(SegmentFile(record["segment"]), record["offset"].get<uint64_t>() + 20);
+  const json report = JsonOutput({"verify", store_}, 4);
+  ASSERT_EQ(report["damages"].size(), 1u);
+  EXPECT_EQ(report["damages"][0]["where"],
+            "log/" + SegmentFile(record["segment"]).filename().string());
+  const std::string what = report["damages"][0]["what"];
+  EXPECT_TRUE(what.starts_with("Corruption: offset ")) << what;
+
+  fs::remove_all(store_);
+  MakeFiveGroups();
+  Output({"compact", store_});
+  fs::path index;
+  for (const auto& entry : fs::directory_iterator(fs::path(store_) / "tables")) {
+    if (entry.path().extension() == ".index") index = entry.path();
+  }
+  fs::remove(index);
+  const std::string text = Output({"verify", store_}, 4);
+  EXPECT_TRUE(text.starts_with("DAMAGED  tables/" + index.filename().string() + ": Corruption: "))
+      << text;
+}
+
 TEST_F(CliTest, VerifyLooksAtTablesByLevel) {
   MakeFiveGroups();
   {
@@ -692,6 +716,12 @@ TEST_F(CliTest, VerifyLooksAtTablesByLevel) {
   EXPECT_EQ(damaged["damages"][0]["where"], "tables/" + table.filename().string());
   FlipByte(table, fs::file_size(table) - 4000);  // The footer.
   EXPECT_EQ(JsonOutput({"verify", store_}, 4)["damages"].size(), 1u);
+  fs::remove(table);
+  const std::string gone = Output({"verify", store_}, 4);
+  EXPECT_TRUE(gone.starts_with("DAMAGED  tables/" + table.filename().string() + ": Corruption: "))
+      << gone;
+  EXPECT_NE(gone.find(": the file is gone\n"), std::string::npos) << gone;
+  EXPECT_EQ(gone.find(store_ + "/"), std::string::npos) << gone;
 }
 
 TEST_F(CliTest, RepairDoesNotTouchAStoreInUse) {

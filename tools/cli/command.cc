@@ -120,10 +120,12 @@ Status ExplainOpen(const std::string& path, const Status& status) {
     return Status(StatusCode::kCorruption, std::string(status.message()));
   }
   if (status.code() != StatusCode::kNotFound) return status;
-  // A file of a store may be missing, too.
+  // A file of a store may be missing, too: that is damage.
   CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   const auto manifest = engine::ReadManifest(*world.files, path);
-  if (manifest.status().code() != StatusCode::kNotFound) return status;
+  if (manifest.status().code() != StatusCode::kNotFound) {
+    return Status(StatusCode::kCorruption, std::string(status.message()) + ": the file is gone");
+  }
   return Status(StatusCode::kNotFound,
                 "no store at " + path + " (cairn create " + ShellWord(path) + " makes one)");
 }

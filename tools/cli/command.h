@@ -114,8 +114,8 @@ Result<Store> OpenForWriting(const std::string& path);
 Options WritingOptions();
 
 // Why the store at `path` does not open, for who gave a path and no Options: kNotFound tells how to
-// make a store. kInvalidArgument is damage, for commands pass no options that may be wrong: files
-// that do not belong together.
+// make a store; where there is one, a file of it is gone, which is damage. So is kInvalidArgument,
+// for commands pass no options that may be wrong: files that do not belong together.
 Status ExplainOpen(const std::string& path, const Status& status);
 // The library's `word` for something in the message is an option of the command: `option`.
 Status NameOption(const Status& status, std::string_view word, std::string_view option);

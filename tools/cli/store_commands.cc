@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/core/check.h"
+#include "base/io/path.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
@@ -51,13 +52,31 @@ struct VerifyArguments {
   }
 };
 
+// What does not let the store open, as Store::Verify would tell it.
+VerifyReport::Damage DamageOf(const std::string& store, const Status& status) {
+  std::string what(status.message());
+  const std::string directory = io::JoinPath(store, "");
+  const size_t behind_a_word = what.find(" " + directory);  // "open ".
+  size_t name = 0;
+  if (what.starts_with(directory)) {
+    name = directory.size();
+  } else if (behind_a_word != std::string::npos) {
+    name = behind_a_word + 1 + directory.size();
+  } else if (!what.starts_with("log/")) {
+    return {store, status.ToString()};
+  }
+  const size_t end = what.find(": ", name);
+  if (end == std::string::npos) return {store, status.ToString()};
+  return {what.substr(name, end - name), Status(status.code(), what.substr(end + 2)).ToString()};
+}
+
 // A store whose headers are damaged does not open at all; that is a finding, too.
 Result<VerifyReport> Verify(const VerifyArguments& arguments) {
   const Result<Store> store = OpenForReading(arguments.store);
   if (store.ok()) return store->Verify(arguments.level());
   if (store.status().code() != StatusCode::kCorruption) return store.status();
   VerifyReport report;
-  report.damages.push_back({arguments.store, std::string(store.status().message()), 0});
+  report.damages.push_back(DamageOf(arguments.store, store.status()));
   return report;
 }
 

@@ -87,9 +87,11 @@ struct VerifyReport {
   uint64_t frames = 0;                    // Of snapshot tables.
   uint64_t bytes = 0;                     // Of strips and frames.
   struct Damage {
-    std::string where;  // File and offset.
-    std::string what;
-    uint64_t sequence = 0;
+    // A path below the store's directory, as "log/0000000000000011.log: offset 4096" or
+    // "tables/0000000000000012.snapshot"; or "log", "tree", MANIFEST, OPTIONS.
+    std::string where;
+    std::string what;       // A Status as text; its paths are below the store's directory, too.
+    uint64_t sequence = 0;  // Of the damaged record; 0: it is none, or not known.
   };
   std::vector<Damage> damages;
 };
