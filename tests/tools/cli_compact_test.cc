@@ -28,6 +28,23 @@ TEST_F(CliCompactTest, TheLogIsPackedAndWhatWasDroppedIsGivenBack) {
   EXPECT_EQ(Output({"cat", store_, "chat"}), chat);
 }
 
+// Damaged bytes of the log stay in it as long as a branch needs them.
+TEST_F(CliCompactTest, DamagedPayloadIsInTheWayUntilItsBranchGivesItUp) {
+  for (const std::string way_out : {"drop", "rewind"}) {
+    fs::remove_all(store_);
+    MakeFiveGroups();
+    const json record = AppendRecord(2);
+    FlipByte(SegmentFile(record["segment"]), record["strips"][0]["offset"].get<uint64_t>() + 5);
+    ExpectError({"compact", store_}, 4, "Corruption",
+                "drop the branch, or rewind it below the damage");
+    std::vector<std::string> arguments = {way_out, store_, "chat"};
+    if (way_out == "rewind") arguments.insert(arguments.end(), {"--to", "20"});
+    Output(arguments);
+    Output({"compact", store_});
+    EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true) << way_out;
+  }
+}
+
 TEST_F(CliCompactTest, RefusesWhatItCannotHave) {
   ExpectError({"compact", store_}, 3, "NotFound", store_);
   ExpectError({"compact"}, 2, "InvalidArgument", "STORE");

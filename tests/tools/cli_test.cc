@@ -617,7 +617,11 @@ TEST_F(CliTest, DumpWalReadsALogWithoutManifest) {
 
 TEST_F(CliTest, RepairShowsFirstAndCutsWhenTold) {
   MakeFiveGroups();
-  EXPECT_EQ(Output({"repair", store_}), store_ + ": opens as it is, nothing to repair\n");
+  EXPECT_EQ(Output({"repair", store_}),
+            store_ +
+                ": opens as it is, so there is nothing to cut; damaged payload and tables, or "
+                "tables that are missing, are found by: cairn verify --all " +
+                store_ + "\n");
   const json record = AppendRecord(2);
   const fs::path segment = SegmentFile(record["segment"]);
   FlipByte(segment, record["offset"].get<uint64_t>() + 20);
@@ -667,6 +671,26 @@ TEST_F(CliTest, RepairOffersNoCutOfALogThatIsMissing) {
   fs::remove_all(fs::path(store_) / "log");
   ExpectError({"repair", store_}, 4, "Corruption", "the whole log is missing");
   ExpectError({"repair", store_, "--yes"}, 4, "Corruption", "the whole log is missing");
+}
+
+TEST_F(CliTest, RepairTellsWhatItCannotMend) {
+  MakeFiveGroups();
+  Output({"compact", store_});
+  fs::path manifest, index;
+  for (const auto& entry : fs::recursive_directory_iterator(store_)) {
+    if (entry.path().filename().string().starts_with("MANIFEST-")) manifest = entry.path();
+    if (entry.path().extension() == ".index") index = entry.path();
+  }
+  for (const auto& [path, offset] :
+       {std::pair(manifest, uint64_t{20}), std::pair(index, fs::file_size(index) - 4000)}) {
+    FlipByte(path, offset);
+    ExpectError({"repair", store_}, 4, "Corruption", path.filename().string());
+    ExpectError({"repair", store_, "--yes"}, 4, "Corruption", "cannot mend this");
+    FlipByte(path, offset);
+  }
+  fs::remove(index);
+  ExpectError({"ls", store_}, 4, "Corruption", ": the file is gone");
+  ExpectError({"repair", store_}, 4, "Corruption", "cannot mend this");
 }
 
 TEST_F(CliTest, VerifyNamesFilesOfAStoreThatDoesNotOpen) {

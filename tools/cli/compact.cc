@@ -37,6 +37,12 @@ Result<int> RunCompact(const CompactArguments& arguments, bool json) {
   const Status compacted = CompactWithBar(&store, !json);
   const StoreMetrics after = store.Metrics();
   const Status closed = store.Close();
+  if (compacted.code() == StatusCode::kCorruption) {
+    return Status(StatusCode::kCorruption,
+                  std::string(compacted.message()) +
+                      "; damaged bytes cannot be packed while a branch needs them: drop the " +
+                      "branch, or rewind it below the damage, and compact again");
+  }
   CAIRN_RETURN_IF_ERROR(compacted);
   CAIRN_RETURN_IF_ERROR(closed);
   if (json) {
@@ -69,7 +75,8 @@ void AddCompactCommand(CLI::App& app, Session& session) {
       "What a command writes lies in log segments until a later process packs it, and what was\n"
       "dropped or rewound takes its space until then: so after many commands, or before a copy,\n"
       "do it here. Without loss, but for planes of models that are registered to be sealed with\n"
-      "some. Interrupted, it has done a part of it.\n"
+      "some. Interrupted, it has done a part of it. It fails (exit code 4) where a branch needs\n"
+      "bytes that are damaged: see cairn repair --help.\n"
       "\n"
       "A store that another process writes is locked (exit code 5); that process calls\n"
       "Store::Compact.",

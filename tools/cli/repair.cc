@@ -86,7 +86,16 @@ Result<Kept> LookAtKept(const std::string& path) {
   Options options = WritingOptions();
   options.read_only = true;
   options.salvage = true;
-  CAIRN_ASSIGN_OR_RETURN(const Store store, OpenStore(path, options));
+  const Result<Store> opened = OpenStore(path, options);
+  if (opened.status().code() == StatusCode::kCorruption) {
+    return Status(
+        StatusCode::kCorruption,
+        std::string(opened.status().message()) +
+            "; repair cuts the log alone, and cannot mend this: use a checkpoint of the " +
+            "store");
+  }
+  CAIRN_RETURN_IF_ERROR(opened.status());
+  const Store& store = *opened;
   Kept kept;
   kept.last_sequence = store.Metrics().last_sequence;
   CAIRN_ASSIGN_OR_RETURN(kept.branches, AllBranches(store));
@@ -211,7 +220,10 @@ Result<int> RunRepair(const RepairArguments& arguments, bool json) {
     if (json) {
       PrintJson({{"damaged", false}, {"repaired", false}});
     } else {
-      std::printf("%s: opens as it is, nothing to repair\n", arguments.store.c_str());
+      std::printf(
+          "%s: opens as it is, so there is nothing to cut; damaged payload and tables, or "
+          "tables that are missing, are found by: cairn verify --all %s\n",
+          arguments.store.c_str(), ShellWord(arguments.store).c_str());
     }
     return kExitOk;
   }
@@ -251,8 +263,16 @@ void AddRepairCommand(CLI::App& app, Session& session) {
       app, session, "repair", Access::kLooksUnlessTold,
       "Show what of a damaged store can be kept; with --yes, keep it\n\n"
       "Needed when a store does not open because its log is damaged. Without --yes nothing is\n"
-      "changed, and the exit code is 4 when there is something to repair. Damage in payload alone\n"
-      "needs no repair: the store opens and serves what is whole (cairn verify --all lists it).",
+      "changed, and the exit code is 4 when there is something to repair. A damaged MANIFEST or\n"
+      "index cannot be mended.\n"
+      "\n"
+      "A store with damage in payload alone opens and serves what is whole, and there is nothing\n"
+      "to cut (cairn verify --all lists the damage). But while a branch needs damaged bytes of "
+      "the\n"
+      "log they cannot be packed: cairn compact fails with exit code 4, and a process that has "
+      "the\n"
+      "store open cannot give that part of the log back. Drop the branch, or rewind it below the\n"
+      "damage.",
       "  cairn repair state            # look first\n"
       "  cairn repair state --yes",
       repair, RunRepair);
