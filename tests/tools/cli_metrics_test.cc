@@ -68,6 +68,31 @@ TEST_F(CliMetricsTest, StatCountsTables) {
   EXPECT_NE(text.find("\nindex tables     "), std::string::npos) << text;
 }
 
+// A segment that is ready to be the next has its number already.
+TEST_F(CliMetricsTest, FilesOfStatAddUpToWhatIsStored) {
+  MakeFiveGroups();
+  Output({"append", store_, "chat", "1"});
+  const auto expect = [&] {
+    const json stat = JsonOutput({"stat", store_});
+    const json& files = stat["files"];
+    EXPECT_EQ(files["segments"]["count"], stat["metrics"]["log_segments"]);
+    EXPECT_EQ(files["segments"]["bytes"].get<uint64_t>() +
+                  files["snapshot_tables"]["bytes"].get<uint64_t>(),
+              stat["metrics"]["stored_bytes"]);
+    size_t logs = 0;
+    for (const auto& entry : fs::directory_iterator(fs::path(store_) / "log")) {
+      logs += entry.is_regular_file() ? 1 : 0;
+    }
+    EXPECT_EQ(files["segments"]["count"].get<size_t>() + files["spares"]["count"].get<size_t>(),
+              logs);
+  };
+  expect();
+  Output({"compact", store_});
+  expect();
+  const Store live = OpenStore();
+  expect();
+}
+
 // Ten branches of 101 deltas each: a mean chain that raises the alarm.
 TEST_F(CliMetricsTest, StatShowsAlarms) {
   Store store = OpenStore();

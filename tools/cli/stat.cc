@@ -2,6 +2,7 @@
 //
 // stat: what a store holds, how it lies on the disk, and whether that is healthy.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include "engine/metrics/catalog.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "wal/format.h"
 
 namespace cairn::cli {
 
@@ -27,17 +29,27 @@ struct FileSums {
   uint64_t count = 0, bytes = 0, allocated = 0;
 };
 
-const char* KindOfFile(const fs::path& path) {
-  const std::string extension = path.extension().string();
-  if (extension == ".log") {
-    return path.filename().string().starts_with("spare-") ? "spares" : "segments";
+// Segments of the log, by number. Others are ready to be the next, or left to be used again.
+struct LiveSegments {
+  uint64_t first = 0, count = 0;
+
+  bool Has(const fs::path& path) const {
+    const std::string name = path.filename().string();
+    uint64_t number = 0;
+    std::from_chars(name.data(), name.data() + name.size(), number, 16);
+    return number >= first && number - first < count && name == wal::SegmentFileName(number);
   }
+};
+
+const char* KindOfFile(const fs::path& path, const LiveSegments& live) {
+  const std::string extension = path.extension().string();
+  if (extension == ".log") return live.Has(path) ? "segments" : "spares";
   if (extension == ".snapshot") return "snapshot_tables";
   return extension == ".index" ? "index_tables" : "other";
 }
 
 // By kind, those without a file included.
-std::map<std::string, FileSums> SumFiles(const std::string& store) {
+std::map<std::string, FileSums> SumFiles(const std::string& store, const LiveSegments& live) {
   std::map<std::string, FileSums> sums;
   for (const char* kind : {"segments", "spares", "snapshot_tables", "index_tables", "other"}) {
     sums[kind] = {};
@@ -51,7 +63,7 @@ std::map<std::string, FileSums> SumFiles(const std::string& store) {
     if (!it->is_regular_file(vanished)) continue;
     const auto info = world->files->Info(it->path().string());
     if (!info.ok()) continue;
-    FileSums& sum = sums[KindOfFile(it->path())];
+    FileSums& sum = sums[KindOfFile(it->path(), live)];
     ++sum.count;
     sum.bytes += info->bytes;
     sum.allocated += info->allocated_bytes;
@@ -150,7 +162,8 @@ Result<int> RunStat(const StatArguments& arguments, bool json) {
                          engine::ReadOptionsFile(*world.files, arguments.store));
   const StoreMetrics metrics = store.Metrics();
   Json files = Json::object();
-  for (const auto& [kind, sum] : SumFiles(arguments.store)) {
+  for (const auto& [kind, sum] :
+       SumFiles(arguments.store, {manifest.log_start_segment, metrics.log_segments})) {
     files[kind] = {{"count", sum.count}, {"bytes", sum.bytes}, {"allocated_bytes", sum.allocated}};
   }
   const Json stat = {{"store", arguments.store},
