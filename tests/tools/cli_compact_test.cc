@@ -24,7 +24,7 @@ TEST_F(CliCompactTest, TheLogIsPackedAndWhatWasDroppedIsGivenBack) {
   EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
   const std::string again = Output({"compact", store_});
   EXPECT_NE(again.find(" before, "), std::string::npos) << again;
-  EXPECT_NE(again.find("in 1 table\n"), std::string::npos) << again;
+  EXPECT_NE(again.find("in 1 snapshot table\n"), std::string::npos) << again;
   EXPECT_EQ(Output({"cat", store_, "chat"}), chat);
 }
 

@@ -41,7 +41,7 @@ Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
   }
   std::printf("%s: a copy of %s up to sequence %" PRIu64 "\n", arguments.target.c_str(),
               arguments.store.c_str(), made->sequence);
-  std::printf("  %s linked, %s shared with the store; %s copied\n",
+  std::printf("  %s linked (with those of the index), %s shared with the store; %s copied\n",
               Plural(made->linked_tables, "table").c_str(), BytesText(made->linked_bytes).c_str(),
               BytesText(made->copied_bytes).c_str());
   return kExitOk;

@@ -57,10 +57,10 @@ Result<int> RunCompact(const CompactArguments& arguments, bool json) {
   }
   std::printf("%s: %s before, %s now, %s of it in %s\n", arguments.store.c_str(),
               BytesText(before.stored_bytes).c_str(), BytesText(after.stored_bytes).c_str(),
-              BytesText(after.table_bytes).c_str(), Plural(after.tables, "table").c_str());
+              BytesText(after.table_bytes).c_str(), Plural(after.tables, "snapshot table").c_str());
   std::printf("  %s given back, %s rewritten\n",
               Plural(after.retired_segments, "log segment").c_str(),
-              Plural(after.rewritten_tables, "table").c_str());
+              Plural(after.rewritten_tables, "snapshot table").c_str());
   return kExitOk;
 }
 
