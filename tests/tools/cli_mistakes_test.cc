@@ -149,6 +149,16 @@ TEST_F(CliMistakesTest, DumpWalKnowsItsSegments) {
   }
 }
 
+TEST_F(CliMistakesTest, ALockedStoreSaysWhoMayLook) {
+  MakeFiveGroups();
+  const Store held = OpenStore();
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"create", store_}, {"append", store_, "chat", "1"}}) {
+    ExpectError(arguments, 5, "Locked", "another process has the store open");
+  }
+  Output({"ls", store_});
+}
+
 TEST_F(CliMistakesTest, MessagesNameWhatTheUserCanChange) {
   const std::string none = "no store at " + store_ + " (cairn create " + store_ + " makes one)";
   for (const char* command : {"ls", "stat", "verify", "dump-wal", "repair"}) {

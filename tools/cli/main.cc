@@ -62,7 +62,12 @@ void PrintError(const Status& status, const std::string& command, bool json) {
   std::fprintf(stderr, "cairn: %s%s\n", where.c_str(), Printable(status.ToString()).c_str());
 }
 
-int Fail(const Status& status, const std::string& command, bool json) {
+int Fail(Status status, const std::string& command, bool json) {
+  if (status.code() == StatusCode::kLocked) {
+    status = Status(status.code(), std::string(status.message()) +
+                                       "; another process has the store open. Commands that only "
+                                       "look (cairn --help lists them) may run beside it");
+  }
   PrintError(status, command, json);
   return ExitCodeOf(status.code());
 }
