@@ -149,6 +149,19 @@ TEST_F(CliMistakesTest, DumpWalKnowsItsSegments) {
   }
 }
 
+TEST_F(CliMistakesTest, JsonMayComeBeforeTheCommand) {
+  MakeFiveGroups();
+  const ToolResult before = Cairn({"--json", "stat", store_});
+  EXPECT_EQ(before.exit_code, 0) << before.errors;
+  EXPECT_EQ(json::parse(before.output)["store"], store_);
+  const ToolResult both = Cairn({"--json", "stat", store_, "--prometheus"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_EQ(json::parse(both.errors)["error"]["code"], "InvalidArgument");
+  const ToolResult unknown = Cairn({"--json", "nope"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_EQ(json::parse(unknown.errors)["error"]["message"], "there is no command \"nope\"");
+}
+
 TEST_F(CliMistakesTest, ALockedStoreSaysWhoMayLook) {
   MakeFiveGroups();
   const Store held = OpenStore();

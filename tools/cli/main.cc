@@ -94,8 +94,10 @@ int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, b
   if (error.get_exit_code() == 0) return app.exit(error);
   std::string what = error.what();
   if (what == "BRANCH is required") what += std::string(" (") + kQuoteIds + ")";
-  if (app.get_subcommands().empty() && argv[1] != nullptr && argv[1][0] != '-') {
-    what = "there is no command \"" + std::string(argv[1]) + "\"";
+  char** word = argv + 1;
+  while (*word != nullptr && std::strcmp(*word, "--json") == 0) ++word;
+  if (app.get_subcommands().empty() && *word != nullptr && (*word)[0] != '-') {
+    what = "there is no command \"" + std::string(*word) + "\"";
   }
   PrintError(Status(StatusCode::kInvalidArgument, what), CommandName(app), json);
   if (!json) {
@@ -115,6 +117,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("cairn ") + Version() + ", format " +
                                         std::to_string(kFormatVersion));
   Session session;
+  app.add_flag("--json", session.json, "Print JSON; also behind the command");
   AddStoreCommands(app, session);
   AddCompactCommand(app, session);
   AddCheckpointCommand(app, session);

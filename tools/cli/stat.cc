@@ -149,6 +149,9 @@ void PrintStat(const Json& stat) {
 }
 
 Result<int> RunStat(const StatArguments& arguments, bool json) {
+  if (arguments.prometheus && json) {
+    return Status(StatusCode::kInvalidArgument, "--prometheus excludes --json");
+  }
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   if (arguments.prometheus) {
     std::printf("# Read from the files: gauges are the store's, counters and times begin here.\n%s",
@@ -207,8 +210,7 @@ void AddStatCommand(CLI::App& app, Session& session) {
       "  cairn stat state --prometheus > /var/lib/node_exporter/cairn.prom",
       stat, RunStat);
   AddStoreArgument(command, &stat->store);
-  command->add_flag("--prometheus", stat->prometheus, "Print the metrics as Prometheus reads them")
-      ->excludes("--json");
+  command->add_flag("--prometheus", stat->prometheus, "Print the metrics as Prometheus reads them");
 }
 
 }  // namespace cairn::cli
