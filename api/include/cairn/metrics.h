@@ -87,8 +87,9 @@ struct StoreMetrics {
   uint64_t background_failing = 0;
 
   // --- Space (gauges)
-  uint64_t stored_bytes = 0;  // Files that hold contents: tables, the log without spare segments.
-  uint64_t tables = 0;        // Snapshot tables.
+  // Files that hold contents: snapshot tables, and segments of the log without spare ones.
+  uint64_t stored_bytes = 0;
+  uint64_t tables = 0;                             // Snapshot tables.
   uint64_t table_bytes = 0, table_live_bytes = 0;  // Their files, and what is needed of them.
   // Blocks of all files, as counted against max_bytes. Of a store that is read only: of those it
   // reads, so without spare segments.
