@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tools/cli -> bin/cairn (target cairn-cli: the library holds the name), tools/bench -> bin/cairn-bench,
-# tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's), tools/llama -> the library cairn_llama by its own CMakeLists.txt.
+# tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's),
+# tools/example/hybrid -> bin/cairn-example-hybrid, tools/llama -> the library cairn_llama by its own
+# CMakeLists.txt.
 # Sets CAIRN_TOOL_TARGETS.
 
 set(CAIRN_TOOL_TARGETS)
@@ -38,6 +40,7 @@ endif()
 if(CAIRN_BUILD_TOOLS)
   cairn_add_tool(cairn-cli tools/cli OUTPUT_NAME cairn)
   cairn_add_tool(cairn-example tools/example)
+  cairn_add_tool(cairn-example-hybrid tools/example/hybrid)
   if(TARGET cairn_llama)
     cairn_add_tool(cairn-demo tools/demo LIBRARIES cairn_llama)
   endif()
