@@ -75,8 +75,8 @@ void AddCompactCommand(CLI::App& app, Session& session) {
       "What a command writes lies in log segments until a later process packs it, and what was\n"
       "dropped or rewound takes its space until then: so after many commands, or before a copy,\n"
       "do it here. Without loss, but for planes of models that are registered to be sealed with\n"
-      "some. Interrupted, it has done a part of it. It fails (exit code 4) where a branch needs\n"
-      "bytes that are damaged: see cairn repair --help.\n"
+      "some. Interrupted, it has done a part of it. Where a branch needs damaged bytes it\n"
+      "does the rest and fails (exit code 4): see cairn repair --help.\n"
       "\n"
       "A store that another process writes is locked (exit code 5); that process calls\n"
       "Store::Compact.",

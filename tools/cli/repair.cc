@@ -266,13 +266,11 @@ void AddRepairCommand(CLI::App& app, Session& session) {
       "changed, and the exit code is 4 when there is something to repair. A damaged MANIFEST or\n"
       "index cannot be mended.\n"
       "\n"
-      "A store with damage in payload alone opens and serves what is whole, and there is nothing\n"
-      "to cut (cairn verify --all lists the damage). But while a branch needs damaged bytes of "
-      "the\n"
-      "log they cannot be packed: cairn compact fails with exit code 4, and a process that has "
-      "the\n"
-      "store open cannot give that part of the log back. Drop the branch, or rewind it below the\n"
-      "damage.",
+      "A store with damage in payload alone opens and serves what is whole, and there is\n"
+      "nothing to cut (cairn verify --all lists the damage). But damaged bytes of the log\n"
+      "cannot be packed while a branch needs them: cairn compact does the rest and fails with\n"
+      "exit code 4, and the log from there on is not given back. Drop the branch, or rewind it\n"
+      "below the damage.",
       "  cairn repair state            # look first\n"
       "  cairn repair state --yes",
       repair, RunRepair);
