@@ -431,7 +431,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
   bool LogIsLong() const;  // The oldest part of it should be sealed.
-  io::DiskSpace DiskSpace() const;
+  uint64_t FreeOnDisk() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;
   double HasteNow();

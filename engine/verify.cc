@@ -78,11 +78,7 @@ struct StoreCore::Verified {
   VerifyReport report;
   Sealed sealed;
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
-    const Status told =
-        status.code() != StatusCode::kNotFound
-            ? status
-            : Status(StatusCode::kCorruption, std::string(status.message()) + ": the file is gone");
-    report.damages.push_back({where, told.ToString(), sequence});
+    report.damages.push_back({where, io::GoneIsDamage(status).ToString(), sequence});
   }
   void Add(Verified part) {
     report.records += part.report.records;

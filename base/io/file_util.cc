@@ -70,4 +70,9 @@ Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path) {
   return info.is_directory ? Status() : status;
 }
 
+Status GoneIsDamage(const Status& status) {
+  if (status.code() != StatusCode::kNotFound) return status;
+  return Status(StatusCode::kCorruption, std::string(status.message()) + ": the file is gone");
+}
+
 }  // namespace cairn::io

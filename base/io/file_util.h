@@ -33,6 +33,9 @@ Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<s
 // Ok as well when there is no such file.
 Status RemoveIfExists(FileSystem& files, const std::string& path);
 
+// Of a read of what must be there: that a file is gone (kNotFound) is damage, kCorruption.
+Status GoneIsDamage(const Status& status);
+
 // Ok as well when the directory is there. Not its parents; not durable by itself.
 Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path);
 

@@ -94,7 +94,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       options_(std::move(options)),
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
-      ledger_(options_.max_bytes, [this] { return DiskSpace().free_bytes; }),
+      ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
       pacer_(*world_.scheduler, options_.background_bytes_per_second,
              [this] { return HasteNow(); }) {
@@ -253,7 +253,7 @@ Status StoreCore::OpenFiles() {
   recovery.salvage = options_.salvage;
   SetTableContext();
   wal::RecoveredLog recovered;
-  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
+  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(manifest_, &tree_)));
   CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
   if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
   if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
@@ -360,14 +360,20 @@ Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
 }
 
 // A disk that does not tell what it has refuses when it is full.
-io::DiskSpace StoreCore::DiskSpace() const {
+uint64_t StoreCore::FreeOnDisk() const {
   const auto space = world_.files->Space(path_);
-  return space.ok() ? *space : io::DiskSpace{.total_bytes = UINT64_MAX, .free_bytes = UINT64_MAX};
+  return space.ok() ? space->free_bytes : UINT64_MAX;
 }
 
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
-  ledger_.Keep(engine::ReserveBytes(std::min(options_.max_bytes, DiskSpace().total_bytes),
-                                    manifest_.segment_bytes));
+  // What is others' of the disk this store will not have.
+  const uint64_t free_bytes = FreeOnDisk();
+  const uint64_t has_bytes =
+      ledger_.used_bytes() + recovered.segments.size() * manifest_.segment_bytes;
+  const uint64_t disk_bytes =
+      free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
+  ledger_.Keep(
+      engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes), manifest_.segment_bytes));
   ledger_.LookAtDisk();
   ledger_.TakeAnyway(engine::kSmallFilesBytes);
   wal::LogOptions log;
@@ -389,7 +395,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
-                    : "the disk has " + std::to_string(DiskSpace().free_bytes) + " bytes free") +
+                    : "the disk has " + std::to_string(FreeOnDisk()) + " bytes free") +
             ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }

@@ -132,7 +132,9 @@ Result<std::unique_ptr<StoreCore::Seen>> StoreCore::LookAgain() {
     // Two that moved under it at the same checkpoint are two errors.
     const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
                       status.ToString() == found;
-    if (!may_move || (same && status.code() != StatusCode::kStale)) return status;
+    if (!may_move || (same && status.code() != StatusCode::kStale)) {
+      return io::GoneIsDamage(status);
+    }
     checkpoint = seen->manifest.number;
     hint = seen->hint;
   }

@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
 #include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
 #include "engine/space/crew.h"
@@ -242,10 +243,7 @@ auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
     break;
   }
   // To a caller kNotFound says that there is no such branch, or no such state.
-  if (places != 0 && result.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kCorruption,
-                  std::string(result.status().message()) + ": the file is gone");
-  }
+  if (places != 0 && !result.ok()) return io::GoneIsDamage(result.status());
   return result;
 }
 

@@ -46,5 +46,29 @@ TEST(ALostTable, IsDamage) {
   EXPECT_FAILS(store.Checkpoint("/copy"), StatusCode::kCorruption, ".snapshot");
 }
 
+TEST(ALostTable, OfTheIndexIsDamageToAnOpening) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  {
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(WideModel()));
+    ASSERT_OK(store.CreateBranch(id, {.name = "chat"}));
+    ASSERT_OK(store.Compact());
+    ASSERT_OK(store.Close());
+  }
+  int removed = 0;
+  for (const std::string& file : machine.disk->Files()) {
+    if (!file.ends_with(".index")) continue;
+    ASSERT_OK(machine.disk->Remove("/" + file));
+    ++removed;
+  }
+  ASSERT_GT(removed, 0);
+  EXPECT_FAILS(Store::Open("/store", options), StatusCode::kCorruption, ".index");
+  options.create_if_missing = false;
+  options.read_only = true;
+  EXPECT_FAILS(Store::Open("/store", options), StatusCode::kCorruption, ".index");
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -51,7 +51,7 @@ struct Config {
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
   uint64_t tokens = 8192;             // fork.
   uint64_t steps = 100'000;           // rewind.
-  uint64_t branches = 1'000'000;      // open-many.
+  uint64_t branches = 1'000'000;      // open-many, drop.
   uint64_t branch_kv_bytes = 0;       // open-many: of a token.
   std::string kv_file, kv_shape;      // codec; empty: KV of the own model.
   uint32_t kv_tokens = 4096;          // codec: of the own model's text.
@@ -164,6 +164,7 @@ Status RunRestoreCold(const Config&, const std::string&, Report*);
 Status RunRestoreWarm(const Config&, const std::string&, Report*);
 Status RunRestoreSmall(const Config&, const std::string&, Report*);
 Status RunFork(const Config&, const std::string&, Report*);
+Status RunDrop(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunOpenMany(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fork and rewind: what the tree of conversations costs, without KV bytes in the way.
+// fork, drop and rewind: what the tree of conversations costs, without KV bytes in the way.
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
+#include "tools/bench/machine.h"
 #include "tools/bench/raw.h"
 
 namespace cairn::bench {
@@ -13,6 +16,7 @@ namespace {
 
 constexpr uint64_t kForksPerBlock = 1000;
 constexpr uint64_t kShortTokens = 16;
+constexpr uint64_t kDropShares = 10;
 
 Result<Branch> GrownBranch(Store& store, ModelId model, uint64_t tokens) {
   CAIRN_ASSIGN_OR_RETURN(Branch branch, store.CreateBranch(model));
@@ -75,6 +79,77 @@ Status RunFork(const Config& config, const std::string& scratch, Report* report)
   report->Value("raw_write_p50_us", raws[0]->arm().p50_us(), "one durable raw write of 4 KiB");
   report->AddRatio("p50_to_short", RatioOfP50(ours, short_arm), "1: length does not matter");
   report->AddRatio("p50_to_raw_write", RatioOfP50(ours, raws[0]->arm()), "lower is better");
+  return store.Close();
+}
+
+// Children of one node, dropped in the order they were made in. A tree that finds out by a scan
+// whether a child is left would pass over all that were dropped before, once for each drop.
+Status RunDrop(const Config& config, const std::string& scratch, Report* report) {
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(scratch + "/store", {}, report));
+  CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, ModelOfTokenBytes(0));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId model, store.RegisterModel(spec));
+  CAIRN_ASSIGN_OR_RETURN(Branch root, GrownBranch(store, model, kShortTokens));
+  const uint64_t share = std::max<uint64_t>(1, config.branches / kDropShares);
+  std::vector<Branch> children;
+  children.reserve(share * kDropShares);
+  Progress progress("drop: " + std::to_string(share * kDropShares) + " branches", 2 * kDropShares);
+  std::array<TokenId, 1> id{};
+  const double begin = NowUs();
+  while (children.size() < share * kDropShares) {
+    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+    CAIRN_ASSIGN_OR_RETURN(Branch child, root.ForkAt(kShortTokens, UnnamedAt(Durability::kMemory)));
+    id[0] = TokenAt(children.size());  // So that it has a node of its own.
+    CAIRN_RETURN_IF_ERROR(child.AppendSync(TokenDelta(id), AppendAt(Durability::kMemory)).status());
+    children.push_back(std::move(child));
+    if (children.size() % share == 0) progress.Step();
+  }
+  const double made_us = NowUs() - begin;
+  CAIRN_RETURN_IF_ERROR(store.Compact());  // The index has them all; memory some.
+  const StoreMetrics before = store.Metrics();
+
+  Arm drop{.name = "drop"};
+  std::vector<double> share_us;
+  for (uint64_t at = 0; at < children.size(); at += share) {
+    const double share_begin = NowUs();
+    for (uint64_t i = at; i < at + share; ++i) {
+      if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+      const double start = NowUs();
+      CAIRN_RETURN_IF_ERROR(children[i].Drop(Durability::kMemory));
+      drop.op_us.push_back(NowUs() - start);
+    }
+    CAIRN_RETURN_IF_ERROR(store.Flush());
+    share_us.push_back((NowUs() - share_begin) / static_cast<double>(share));
+    progress.Step();
+  }
+  const StoreMetrics after = store.Metrics();
+  const double compact_begin = NowUs();
+  CAIRN_RETURN_IF_ERROR(store.Compact());
+  const double compact_us = NowUs() - compact_begin;
+  const StoreMetrics end = store.Metrics();
+  if (end.nodes > 1) {
+    return Status(StatusCode::kInvalidState,
+                  std::to_string(end.nodes) + " nodes are left, of one branch");
+  }
+  const auto count = static_cast<double>(children.size());
+  report->Value("branches", count, "children of one node, each with a token of its own");
+  report->Value("make_us", made_us / count, "to fork one and append to it, kMemory");
+  report->Value("nodes", static_cast<double>(before.nodes), "in the tree before");
+  report->Value("first_drop_us", share_us.front(), "of one in the first tenth, flushed at its end");
+  report->Value("last_drop_us", share_us.back(), "of one in the last tenth");
+  report->Value("drop_p50_us", Quantile(drop.op_us, 0.5), "of the call, kMemory");
+  report->Value("drop_p99_us", Quantile(drop.op_us, 0.99), "its slow end");
+  report->Value("longest_drop_us", Quantile(drop.op_us, 1), "the slowest");
+  report->Value("log_bytes_per_drop",
+                static_cast<double>(after.log_bytes_written - before.log_bytes_written) / count,
+                "with frames and padding");
+  report->Value("compact_ms", compact_us / 1e3, "afterwards");
+  report->Value("rss_mib", static_cast<double>(ResidentBytes()) / (1 << 20), "at the end");
+  const auto [least, most] = std::minmax_element(share_us.begin(), share_us.end());
+  report->AddRatio("last_to_first",
+                   {.value = share_us.back() / share_us.front(),
+                    .min = *least / share_us.front(),
+                    .max = *most / share_us.front()},
+                   "of a tenth to the first, 1: those dropped before cost nothing");
   return store.Close();
 }
 

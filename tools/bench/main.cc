@@ -68,6 +68,9 @@ constexpr std::array kBenchmarks = {
     Benchmark{"fork", "forking a branch of --tokens tokens at kMemory",
               "Time and log bytes, beside a fork of a short branch and one durable raw write.",
               RunFork},
+    Benchmark{"drop", "dropping --branches children of one node, in order",
+              "Time of the last tenth beside that of the first, and what is left to compact.",
+              RunDrop},
     Benchmark{"rewind", "append four tokens, rewind by two, --steps times",
               "What speculative decoding does; nodes left in the tree, rewind beside append.",
               RunRewind},
@@ -192,6 +195,10 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     shape->needs(file);
     app.add_option("--tokens", config.kv_tokens, "Without --kv: tokens the own model reads");
   }
+  if (name == "drop") {
+    app.add_option("--branches", config.branches, "Children of the node")
+        ->check(CLI::Range(uint64_t{10}, kNumberMax));
+  }
   if (name == "open-many") {
     app.add_option("--branches", config.branches, "Conversations of four tokens")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
@@ -208,9 +215,9 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
 int RunBenchmark(const Benchmark& benchmark, const Config& config) {
   Report report;
   std::string refusal;
-  // Of a store's own threads open-many wants to see what they do beside others: at a real-time
-  // priority a syncing file system waited two seconds for a reader.
-  const bool asked = config.real_time && benchmark.run != RunOpenMany;
+  // Of a store's own threads open-many and drop want to see what they do beside others: at a
+  // real-time priority a syncing file system waited two seconds for a reader.
+  const bool asked = config.real_time && benchmark.run != RunOpenMany && benchmark.run != RunDrop;
   const bool real_time = asked && TakeRealTimePriority(&refusal);
   if (!refusal.empty()) {
     std::fprintf(stderr, "cairn-bench: no real-time priority, neighbours will show: %s\n",
