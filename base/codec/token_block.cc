@@ -18,6 +18,8 @@ static_assert(std::endian::native == std::endian::little, "planes are written as
 
 constexpr uint8_t kStored = 0;
 constexpr uint8_t kZstd = 1;
+// The least that zstd makes of anything: magic, descriptor, size, and a block of one repeated byte.
+constexpr size_t kZstdBytesMin = 10;
 
 // On disk.
 struct Header {
@@ -50,12 +52,12 @@ Result<std::vector<std::byte>> EncodeTokens(std::span<const uint32_t> tokens, in
   const size_t plane_bytes = planes.size() * sizeof(uint16_t);
   std::vector<std::byte> block(kTokenBlockHeaderBytes + plane_bytes);
   std::byte* payload = block.data() + kTokenBlockHeaderBytes;
-  // It fails when the result would not be smaller; an empty block is stored.
   uint8_t codec = kZstd;
-  size_t size = plane_bytes == 0
-                    ? 0
-                    : ZSTD_compress(payload, plane_bytes - 1, planes.data(), plane_bytes, level);
-  if (plane_bytes == 0 || ZSTD_isError(size)) {
+  size_t size = 0;
+  // A few tokens are not worth its set-up. It fails when the result would not be smaller.
+  const bool tried = plane_bytes > kZstdBytesMin;
+  if (tried) size = ZSTD_compress(payload, plane_bytes - 1, planes.data(), plane_bytes, level);
+  if (!tried || ZSTD_isError(size)) {
     codec = kStored;
     size = plane_bytes;
     if (size > 0) std::memcpy(payload, planes.data(), size);

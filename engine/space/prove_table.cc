@@ -2,6 +2,7 @@
 #include "engine/space/prove_table.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,74 +19,124 @@ namespace cairn::engine {
 
 namespace {
 
-// Neighbouring frames of a fragment that are read at once, and room to unpack them.
+// A stretch of the file that is read at once, the frames in it, and room to unpack them. It holds
+// fragments with their entries, as many as it has room for, or some frames of one that is larger.
 struct Window {
+  struct Frame {
+    size_t fragment;
+    size_t index;  // In the fragment.
+    const FragmentLayout* layout;
+    sstable::FrameEntry entry;
+    uint64_t hash;
+    size_t raw_offset;
+  };
   AlignedBuffer memory;
-  uint64_t begin = 0, bytes = 0;  // In the file; aligned to blocks.
-  size_t first = 0, end = 0;      // Frames.
+  uint64_t begin = 0, end = 0;                  // In the file; aligned to blocks.
+  size_t first_fragment = 0, end_fragment = 0;  // Those that are whole in it.
+  size_t first_frame = 0, end_frame = 0;        // Of the larger one.
+  std::vector<Frame> frames;
   std::vector<std::byte> raw;
-  std::vector<size_t> raw_offsets;
 };
 
 class Prover {
  public:
-  Prover(std::shared_ptr<sstable::SnapshotTable> table, const Allocator& allocator,
-         SealReader* reader, Crew* crew)
-      : table_(std::move(table)), allocator_(allocator), reader_(reader), crew_(crew) {}
+  Prover(std::shared_ptr<sstable::SnapshotTable> table,
+         std::span<const sstable::FragmentEntry> fragments,
+         std::span<const Tree::SealSource> sources, std::span<const uint64_t> hashes,
+         const Allocator& allocator, SealReader* reader, Crew* crew)
+      : table_(std::move(table)),
+        fragments_(fragments),
+        sources_(sources),
+        hashes_(hashes),
+        allocator_(allocator),
+        reader_(reader),
+        crew_(crew) {}
 
-  Status Prove(const Tree::SealSource& source, const sstable::FragmentEntry& fragment,
-               std::span<const uint64_t> hashes) {
-    CAIRN_ASSIGN_OR_RETURN(const auto frames, table_->Frames(fragment));
-    CAIRN_CHECK(frames.size() == hashes.size());
-    const FragmentLayout layout(*source.model, source.lane);
-    Window* reading = &windows_[0];
-    Window* read = &windows_[1];
-    read->first = read->end = 0;
+  Status Run() {
+    Window windows[2];
+    Window* reading = &windows[0];
+    Window* read = &windows[1];
     do {
-      Cut(frames, read->end, reading);
-      CAIRN_RETURN_IF_ERROR(crew_->Run([&] { return Read(reading); }, read->end - read->first,
-                                       [&](size_t i) {
-                                         const size_t frame = read->first + i;
-                                         return Check(source, layout, fragment, frames[frame],
-                                                      frame, *read, hashes[frame]);
-                                       }));
+      CAIRN_RETURN_IF_ERROR(Cut(reading));
+      CAIRN_RETURN_IF_ERROR(crew_->Run([&] { return Read(reading); }, read->frames.size(),
+                                       [&](size_t i) { return Check(read->frames[i], *read); }));
+      CAIRN_RETURN_IF_ERROR(Arrange(reading));
       std::swap(reading, read);
-    } while (read->first < frames.size());
+    } while (!read->frames.empty());
+    CAIRN_CHECK(proved_frames_ == hashes_.size());
     return Status::Ok();
   }
 
  private:
-  // The window from this frame on; empty behind the last.
-  static void Cut(std::span<const sstable::FrameEntry> frames, size_t first, Window* window) {
-    window->first = window->end = first;
-    window->bytes = 0;
-    window->raw_offsets.clear();
-    if (first == frames.size()) return;
-    window->begin = frames[first].offset / io::kBlockBytes * io::kBlockBytes;
-    size_t raw_bytes = 0;
-    uint64_t end = window->begin;
-    for (; window->end < frames.size(); ++window->end) {
-      const sstable::FrameEntry& frame = frames[window->end];
-      const bool fits = frame.offset + frame.stored_bytes - window->begin <= kReadWindowBytes &&
-                        raw_bytes + frame.raw_bytes <= kFrameBatchBytes;
-      if (window->end != first && !fits) break;
-      window->raw_offsets.push_back(raw_bytes);
-      raw_bytes += frame.raw_bytes;
-      end = frame.offset + frame.stored_bytes;
+  // The next window; empty behind the last.
+  Status Cut(Window* window) {
+    window->begin = window->end = 0;
+    window->first_fragment = window->end_fragment = next_fragment_;
+    window->first_frame = window->end_frame = next_frame_;
+    if (next_frame_ == large_.size()) {
+      CutFragments(window);
+      if (window->end != 0 || next_fragment_ == fragments_.size()) return Status::Ok();
+      CAIRN_ASSIGN_OR_RETURN(large_, table_->Frames(fragments_[next_fragment_++]));
+      window->first_frame = next_frame_ = 0;
     }
-    window->bytes = AlignUp(end, io::kBlockBytes) - window->begin;
-    if (window->raw.size() < raw_bytes) window->raw.resize(raw_bytes);
+    CutFrames(window);
+    return Status::Ok();
+  }
+
+  void CutFragments(Window* window) {
+    uint64_t raw_bytes = 0;
+    for (; next_fragment_ < fragments_.size(); ++next_fragment_) {
+      const sstable::FragmentEntry& fragment = fragments_[next_fragment_];
+      raw_bytes += LayoutOf(next_fragment_).position_bytes() * fragment.count;
+      const uint64_t end = fragment.offset + fragment.bytes();
+      if (!Fits(fragment.offset, end, raw_bytes, *window)) break;
+      Extend(fragment.offset, end, window);
+    }
+    window->end_fragment = next_fragment_;
+  }
+
+  void CutFrames(Window* window) {
+    uint64_t raw_bytes = 0;
+    for (; next_frame_ < large_.size(); ++next_frame_) {
+      const sstable::FrameEntry& frame = large_[next_frame_];
+      raw_bytes += frame.raw_bytes;
+      const uint64_t end = frame.offset + frame.stored_bytes;
+      const bool first = next_frame_ == window->first_frame;  // Is taken however large it is.
+      if (!first && !Fits(frame.offset, end, raw_bytes, *window)) break;
+      Extend(frame.offset, end, window);
+    }
+    window->end_frame = next_frame_;
+  }
+
+  // Whether the window may go on over this, with so much to unpack in all.
+  static bool Fits(uint64_t begin, uint64_t end, uint64_t raw_bytes, const Window& window) {
+    if (window.end != 0) begin = window.begin;
+    return end - begin <= kReadWindowBytes - io::kBlockBytes && raw_bytes <= kFrameBatchBytes;
+  }
+
+  static void Extend(uint64_t begin, uint64_t end, Window* window) {
+    if (window->end == 0) window->begin = begin / io::kBlockBytes * io::kBlockBytes;
+    window->end = AlignUp(end, io::kBlockBytes);
+  }
+
+  const FragmentLayout& LayoutOf(size_t fragment) {
+    const Tree::SealSource& source = sources_[fragment];
+    const std::pair key(source.model.get(), source.lane);
+    const auto found = layouts_.find(key);
+    if (found != layouts_.end()) return found->second;
+    return layouts_.emplace(key, FragmentLayout(*source.model, source.lane)).first->second;
   }
 
   // In pieces, one after the other: see kSpacePieceBytes.
   Status Read(Window* window) {
-    if (window->memory.size() < window->bytes) {
-      window->memory = AlignedBuffer::TryAllocate(
-          allocator_, std::max(window->bytes, kReadWindowBytes), io::kBlockBytes);
+    const uint64_t bytes = window->end - window->begin;
+    if (window->memory.size() < bytes) {
+      window->memory = AlignedBuffer::TryAllocate(allocator_, std::max(bytes, kReadWindowBytes),
+                                                  io::kBlockBytes);
       if (window->memory.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
     }
-    for (uint64_t done = 0; done < window->bytes; done += kSpacePieceBytes) {
-      const uint64_t piece = std::min(kSpacePieceBytes, window->bytes - done);
+    for (uint64_t done = 0; done < bytes; done += kSpacePieceBytes) {
+      const uint64_t piece = std::min(kSpacePieceBytes, bytes - done);
       CAIRN_RETURN_IF_ERROR(reader_->Take(piece, 0));
       CAIRN_RETURN_IF_ERROR(
           table_->file().Read(window->begin + done, window->memory.span().subspan(done, piece)));
@@ -93,39 +144,75 @@ class Prover {
     return Status::Ok();
   }
 
-  Status Check(const Tree::SealSource& source, const FragmentLayout& layout,
-               const sstable::FragmentEntry& fragment, const sstable::FrameEntry& entry,
-               size_t frame, Window& window, uint64_t want) {
+  // Finds the frames in what was read.
+  Status Arrange(Window* window) {
+    window->frames.clear();
+    size_t raw_bytes = 0;
+    const auto add = [&](size_t fragment, size_t index, const sstable::FrameEntry& entry) {
+      CAIRN_CHECK(proved_frames_ < hashes_.size());
+      window->frames.push_back(
+          {fragment, index, &LayoutOf(fragment), entry, hashes_[proved_frames_++], raw_bytes});
+      raw_bytes += entry.raw_bytes;
+    };
+    for (size_t i = window->first_fragment; i < window->end_fragment; ++i) {
+      const sstable::FragmentEntry& fragment = fragments_[i];
+      CAIRN_ASSIGN_OR_RETURN(const auto frames,
+                             table_->ParseFrames(fragment, Stored(*window, fragment.entries_offset,
+                                                                  fragment.entries_bytes())));
+      for (size_t frame = 0; frame < frames.size(); ++frame) add(i, frame, frames[frame]);
+    }
+    for (size_t frame = window->first_frame; frame < window->end_frame; ++frame) {
+      add(next_fragment_ - 1, frame, large_[frame]);
+    }
+    if (window->raw.size() < raw_bytes) window->raw.resize(raw_bytes);
+    return Status::Ok();
+  }
+
+  static std::span<const std::byte> Stored(const Window& window, uint64_t offset, uint64_t bytes) {
+    return window.memory.span().subspan(offset - window.begin, bytes);
+  }
+
+  Status Check(const Window::Frame& frame, Window& window) {
+    const sstable::FragmentEntry& fragment = fragments_[frame.fragment];
+    const uint32_t lane = sources_[frame.fragment].lane;
+    const uint32_t rows = fragment.rows(static_cast<uint32_t>(frame.index % fragment.pages));
     const std::span<const std::byte> stored =
-        window.memory.span().subspan(entry.offset - window.begin, entry.stored_bytes);
-    CAIRN_RETURN_IF_ERROR(table_->Verify(entry, stored));
+        Stored(window, frame.entry.offset, frame.entry.stored_bytes);
+    CAIRN_RETURN_IF_ERROR(table_->Verify(frame.entry, stored));
     std::span<const std::byte> raw = stored;  // States are not packed.
     std::vector<TokenId> ids;
-    if (source.lane == kTokenLane) {
-      ids.resize(fragment.rows(static_cast<uint32_t>(frame % fragment.pages)));
+    if (lane == kTokenLane) {
+      ids.resize(rows);
       CAIRN_RETURN_IF_ERROR(DecodeTokens(stored, ids));
       raw = std::as_bytes(std::span(ids));
-    } else if (source.lane != kSamplerLane && source.lane != kMetadataLane) {
+    } else if (lane != kSamplerLane && lane != kMetadataLane) {
       const FrameShape shape =
-          layout.Shape(static_cast<uint32_t>(frame / fragment.pages),
-                       fragment.rows(static_cast<uint32_t>(frame % fragment.pages)));
-      CAIRN_CHECK(shape.raw_bytes() == entry.raw_bytes);
+          frame.layout->Shape(static_cast<uint32_t>(frame.index / fragment.pages), rows);
+      CAIRN_CHECK(shape.raw_bytes() == frame.entry.raw_bytes);
       const std::span<std::byte> room =
-          std::span(window.raw).subspan(window.raw_offsets[frame - window.first], entry.raw_bytes);
+          std::span(window.raw).subspan(frame.raw_offset, frame.entry.raw_bytes);
       CAIRN_RETURN_IF_ERROR(DecodeFrame(shape, stored, room));
       raw = room;
     }
-    if (Hash(raw) == want) return Status::Ok();
+    if (Hash(raw) == frame.hash) return Status::Ok();
     return Status(StatusCode::kCorruption, table_->file().path() + ": offset " +
-                                               std::to_string(entry.offset) +
+                                               std::to_string(frame.entry.offset) +
                                                ": a frame does not decode to what was packed");
   }
 
   const std::shared_ptr<sstable::SnapshotTable> table_;
+  const std::span<const sstable::FragmentEntry> fragments_;
+  const std::span<const Tree::SealSource> sources_;
+  const std::span<const uint64_t> hashes_;
   const Allocator allocator_;
   SealReader* const reader_;
   Crew* const crew_;
-  Window windows_[2];
+
+  std::map<std::pair<const ModelSpec*, uint32_t>, FragmentLayout> layouts_;
+  size_t next_fragment_ = 0;                // Of fragments_, to be read.
+  std::vector<sstable::FrameEntry> large_;  // Of the fragment before it, if that is large.
+  size_t next_frame_ = 0;                   // Of large_, to be read.
+  size_t proved_frames_ = 0;                // Or read: as many hashes were used.
 };
 
 }  // namespace
@@ -136,15 +223,7 @@ Status ProveTable(TableSet* tables, uint64_t number, std::span<const Tree::SealS
   CAIRN_ASSIGN_OR_RETURN(const auto table, tables->Open(number));
   CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
   CAIRN_CHECK(fragments.size() == sources.size());
-  Prover prover(table, allocator, reader, crew);
-  for (size_t i = 0; i < fragments.size(); ++i) {
-    const auto frames = static_cast<size_t>(fragments[i].frames());
-    CAIRN_CHECK(frames <= hashes.size());
-    CAIRN_RETURN_IF_ERROR(prover.Prove(sources[i], fragments[i], hashes.first(frames)));
-    hashes = hashes.subspan(frames);
-  }
-  CAIRN_CHECK(hashes.empty());
-  return Status::Ok();
+  return Prover(table, fragments, sources, hashes, allocator, reader, crew).Run();
 }
 
 }  // namespace cairn::engine

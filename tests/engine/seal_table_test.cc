@@ -71,27 +71,33 @@ class MadeUp final : public SealReader {
   }
   Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
     read += read_bytes;
+    reads += read_bytes != 0;
     written += written_bytes;
     largest = std::max({largest, read_bytes, written_bytes});
     return on_take ? on_take(*this) : Status::Ok();
   }
 
-  uint64_t read = 0, written = 0, largest = 0;
+  uint64_t read = 0, reads = 0, written = 0, largest = 0;
   std::function<Status(const MadeUp&)> on_take;
 };
+
+constexpr uint64_t kSmallNodes = 300;
 
 std::vector<Tree::SealSource> Sources() {
   const auto model = std::make_shared<const ModelSpec>(WideModel());
   std::vector<Tree::SealSource> sources;
+  const auto add = [&](uint64_t node, uint32_t lane, uint64_t begin, uint32_t count) {
+    sources.push_back({.node = node, .lane = lane, .begin = begin, .count = count, .model = model});
+  };
   for (const uint64_t node : {3, 4}) {
-    const auto add = [&](uint32_t lane, uint64_t begin, uint32_t count) {
-      sources.push_back(
-          {.node = node, .lane = lane, .begin = begin, .count = count, .model = model});
-    };
-    add(engine::kTokenLane, 0, 9000);
-    add(1, 0, 1500);  // Twelve MiB: several batches.
-    add(1, 1500, 3);
-    add(engine::kMetadataLane, 1503, 1);
+    add(node, engine::kTokenLane, 0, 9000);
+    add(node, 1, 0, 1500);  // Twelve MiB: several batches.
+    add(node, 1, 1500, 3);
+    add(node, engine::kMetadataLane, 1503, 1);
+  }
+  for (uint64_t node = 5; node < 5 + kSmallNodes; ++node) {
+    add(node, engine::kTokenLane, 0, 2);
+    add(node, 1, 0, 2);
   }
   return sources;
 }
@@ -142,6 +148,9 @@ TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
     EXPECT_LE(sealed.reader.largest, engine::kSpacePieceBytes);
     EXPECT_GT(sealed.reader.written, alone.size() * 9 / 10);
     EXPECT_GT(sealed.reader.read, alone.size() * 9 / 10);
+    // Neighbours are read at once, not a block or two for each.
+    EXPECT_LT(sealed.reader.read, alone.size() * 11 / 10);
+    EXPECT_LT(sealed.reader.reads, alone.size() / engine::kSpacePieceBytes * 2);
   }
 }
 
@@ -149,13 +158,13 @@ TEST(SealTableTest, WhatDoesNotReadBackAsItWasPackedIsNotLeftBehind) {
   const io::World world = io::MakeMemoryWorld();
   Crew crew(*world.scheduler, nullptr, 0);
   const std::string path = sstable::SnapshotTablePath("t", 7);
-  for (const uint64_t at : {uint64_t{0}, uint64_t{1} << 20, uint64_t{3} << 20}) {
+  for (const uint64_t at_mib : {0, 1, 3, 17}) {  // The last among small fragments.
     const auto disk = std::make_shared<io::SimDisk>();
     Sealed sealed(disk);
     sealed.reader.on_take = [&](const MadeUp& reader) {
       // Damaged right before the first byte is read back.
       return reader.read > 0 && reader.read <= engine::kSpacePieceBytes
-                 ? disk->FlipBit(path, at + 100, 3)
+                 ? disk->FlipBit(path, (at_mib << 20) + 100, 3)
                  : Status::Ok();
     };
     EXPECT_FAILS(sealed.Write(&crew), StatusCode::kCorruption, path);

@@ -52,6 +52,7 @@ TEST_F(WaitingForRoomOutlivedAPause, WhenItBeganInThePause) {
 }
 
 TEST_F(WaitingForRoomOutlivedAPause, WhenItBeganBefore) {
+  int told = 0;
   for (int i = 0; i < 20; ++i) {
     ASSERT_OK(store_.ResumeBackground());
     Status appended;
@@ -61,8 +62,11 @@ TEST_F(WaitingForRoomOutlivedAPause, WhenItBeganBefore) {
     machine_.scheduler->Sleep(5'000'000 + 70'000 * i);
     ASSERT_OK(store_.PauseBackground());
     thread.reset();  // Waits for it.
-    EXPECT_FAILS(appended, StatusCode::kNoSpace, "the background is paused");
+    // Else the background found nothing to evict for it right before: it is the only branch.
+    told += Fails(appended, StatusCode::kNoSpace, "the background is paused");
+    EXPECT_FAILS(appended, StatusCode::kNoSpace);
   }
+  EXPECT_GE(told, 5);
 }
 
 }  // namespace

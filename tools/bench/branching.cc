@@ -104,7 +104,9 @@ Status RunDrop(const Config& config, const std::string& scratch, Report* report)
     if (children.size() % share == 0) progress.Step();
   }
   const double made_us = NowUs() - begin;
+  const double seal_begin = NowUs();
   CAIRN_RETURN_IF_ERROR(store.Compact());  // The index has them all; memory some.
+  const double seal_us = NowUs() - seal_begin;
   const StoreMetrics before = store.Metrics();
 
   Arm drop{.name = "drop"};
@@ -133,6 +135,7 @@ Status RunDrop(const Config& config, const std::string& scratch, Report* report)
   const auto count = static_cast<double>(children.size());
   report->Value("branches", count, "children of one node, each with a token of its own");
   report->Value("make_us", made_us / count, "to fork one and append to it, kMemory");
+  report->Value("seal_us", seal_us / count, "to seal it: Compact after the last");
   report->Value("nodes", static_cast<double>(before.nodes), "in the tree before");
   report->Value("first_drop_us", share_us.front(), "of one in the first tenth, flushed at its end");
   report->Value("last_drop_us", share_us.back(), "of one in the last tenth");
