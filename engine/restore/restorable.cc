@@ -10,12 +10,12 @@ namespace cairn::engine {
 
 PresentRuns::PresentRuns(const Tree& tree, const Head& head, uint32_t lane, uint64_t end)
     : tree_(tree),
-      node_(tree.FindNode(head.node)),
+      node_(tree.OnPath(head.node)),
       lane_(lane),
       limit_(std::min(end, head.lengths[lane])) {}
 
 std::optional<PresentRuns::Piece> PresentRuns::NextPiece() {
-  for (; node_ != nullptr; node_ = tree_.FindNode(node_->parent), extent_.reset()) {
+  for (; node_ != nullptr; node_ = tree_.OnPath(node_->parent), extent_.reset()) {
     const Lane& lane = node_->lanes[lane_];
     if (lane.start >= limit_) continue;
     const uint64_t end = limit_;

@@ -194,7 +194,10 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
     std::vector<uint64_t> nodes{};
     void End() {
       std::lock_guard lock(core->mutex_);
-      for (const uint64_t node : nodes) core->tree_.Unuse(node);
+      // Else the tree is another by now, which does not know of it.
+      if (!core->rolled_back_) {
+        for (const uint64_t node : nodes) core->tree_.Unuse(node);
+      }
       nodes.clear();
     }
     ~Used() { End(); }
@@ -215,7 +218,7 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
     used.nodes.reserve(used.nodes.size() + 1);
     {
       Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      CAIRN_RETURN_IF_ERROR(LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       if (tree_.FindNode(node) != nullptr) {
         tree_.Use(node);
         used.nodes.push_back(node);

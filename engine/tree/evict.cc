@@ -106,7 +106,7 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
   op.kind = OpKind::kEvict;
   op.branch = branch;
   Ref own{head->lengths[kTokenLane], Ref::kHead, branch};
-  for (const Node* node = FindNode(head->node); node != nullptr;) {
+  for (const Node* node = OnPath(head->node); node != nullptr;) {
     // Up to where something else needs it.
     uint64_t needed = 0;
     bool is_needed = false;
@@ -146,7 +146,7 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
     if (is_needed) break;
     if (!node->kv_gone) op.sealed.push_back({node->id, 0, kWholeNodeLane, 1, 0});
     own = {node->lanes[kTokenLane].start, Ref::kEdge, node->id};
-    node = FindNode(node->parent);
+    node = OnPath(node->parent);
   }
   return op;
 }

@@ -524,7 +524,7 @@ Status Transaction::ApplyRewind(const Op& op) {
     MoveHead(head, node, std::move(lengths));
     return Status::Ok();
   }
-  const Node* node = tree_->NodeAt(tree_->FindNode(head->node), op.position, &lengths);
+  const Node* node = tree_->NodeAt(tree_->OnPath(head->node), op.position, &lengths);
   if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
   MoveHead(head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
   return Status::Ok();

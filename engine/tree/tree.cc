@@ -54,6 +54,12 @@ const Node* Tree::FindNode(uint64_t node) const {
   return it == nodes_.end() || it->second->gone ? nullptr : it->second.get();
 }
 
+const Node* Tree::OnPath(uint64_t node) const {
+  const Node* const found = FindNode(node);
+  CAIRN_CHECK(node == 0 || found != nullptr);  // A restore would leave out what lies on it.
+  return found;
+}
+
 std::shared_ptr<const ModelSpec> Tree::FindModel(uint64_t model) const {
   const auto it = models_.find(model);
   return it == models_.end() ? nullptr : it->second;
@@ -69,8 +75,8 @@ std::vector<LanePiece> Tree::CollectLane(const Head& head, uint32_t lane, uint64
                                          uint64_t end) const {
   std::vector<LanePiece> pieces;  // Last first.
   uint64_t limit = std::min(end, head.lengths[lane]);
-  for (const Node* node = FindNode(head.node); node != nullptr && begin < limit;
-       node = FindNode(node->parent)) {
+  for (const Node* node = OnPath(head.node); node != nullptr && begin < limit;
+       node = OnPath(node->parent)) {
     const Lane& on_node = node->lanes[lane];
     auto it = std::upper_bound(on_node.extents.begin(), on_node.extents.end(), limit,
                                [](uint64_t p, const Extent& e) { return p <= e.begin; });
@@ -90,7 +96,7 @@ std::vector<LanePiece> Tree::CollectLane(const Head& head, uint32_t lane, uint64
 std::vector<PathStep> Tree::Path(const Head& head) const {
   std::vector<PathStep> steps;
   uint64_t limit = head.lengths[kTokenLane];
-  for (const Node* node = FindNode(head.node); node != nullptr; node = FindNode(node->parent)) {
+  for (const Node* node = OnPath(head.node); node != nullptr; node = OnPath(node->parent)) {
     steps.push_back({.node = NodeId{node->id},
                      .parent = NodeId{node->parent},
                      .begin = node->lanes[kTokenLane].start,
@@ -105,7 +111,7 @@ std::vector<PathStep> Tree::Path(const Head& head) const {
 const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position,
                            uint64_t* on_node) const {
   uint64_t limit = std::min(position, head.lengths[kTokenLane]);
-  for (const Node* node = FindNode(head.node); node != nullptr; node = FindNode(node->parent)) {
+  for (const Node* node = OnPath(head.node); node != nullptr; node = OnPath(node->parent)) {
     const std::vector<Mark>& marks = sampler ? node->samplers : node->metadata;
     auto it = std::upper_bound(marks.begin(), marks.end(), limit,
                                [](uint64_t p, const Mark& m) { return p < m.position; });
@@ -121,8 +127,8 @@ const Mark* Tree::FindMark(const Head& head, bool sampler, uint64_t position,
 std::vector<ContentSpan> Tree::Spans(const Head& head, uint64_t begin, uint64_t end) const {
   std::vector<ContentSpan> found;
   uint64_t node_end = head.lengths[kTokenLane];  // As far as the branch goes on each.
-  for (const Node* node = FindNode(head.node); node != nullptr && begin < node_end;
-       node = FindNode(node->parent)) {
+  for (const Node* node = OnPath(head.node); node != nullptr && begin < node_end;
+       node = OnPath(node->parent)) {
     for (auto it = node->spans.rbegin(); it != node->spans.rend(); ++it) {
       ContentSpan span = *it;
       span.end = std::min(span.end, node_end);
@@ -166,7 +172,7 @@ const Node* Tree::NodeAt(const Node* node, uint64_t position,
     for (size_t lane = 0; lane < lengths->size(); ++lane) {
       (*lengths)[lane] = std::min((*lengths)[lane], node->lanes[lane].start);
     }
-    node = FindNode(node->parent);
+    node = OnPath(node->parent);
   }
   return node;
 }
@@ -240,7 +246,7 @@ Result<Op> Tree::ResolveFork(uint64_t branch, uint64_t position, const std::stri
   op.other = branch;
   op.position = position;
   std::vector<uint64_t> lengths = head->lengths;
-  const Node* node = NodeAt(FindNode(head->node), position, &lengths);
+  const Node* node = NodeAt(OnPath(head->node), position, &lengths);
   op.node = node == nullptr ? 0 : node->id;
   op.name = name;
   op.ns = ns;
@@ -288,7 +294,7 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
   op.position = head->lengths[kTokenLane];
   op.lanes = std::move(lanes);
   op.spans = std::move(spans);
-  const Node* node = FindNode(head->node);
+  const Node* node = OnPath(head->node);
   bool extend = node != nullptr && node->owner == branch;
   for (size_t lane = 0; extend && lane < head->lengths.size(); ++lane) {
     extend = head->lengths[lane] == node->lanes[lane].end;
@@ -311,7 +317,7 @@ Result<Op> Tree::ResolveRewind(uint64_t branch, uint64_t length) const {
   op.kind = OpKind::kRewind;
   op.branch = branch;
   op.position = length;
-  const Node* node = FindNode(head->node);
+  const Node* node = OnPath(head->node);
   if (node != nullptr && node->owner == branch && length >= node->lanes[kTokenLane].start &&
       head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
     // Where memory does not know it is taken for granted that something reaches beyond.

@@ -265,6 +265,8 @@ class Tree {
   const Head* FindHead(uint64_t branch) const;
   const Head* FindHead(std::string_view ns, std::string_view name) const;
   const Node* FindNode(uint64_t node) const;
+  // A node on the path of a branch that is in memory: then it is as well. Null for 0.
+  const Node* OnPath(uint64_t node) const;
   // It is in memory, or known to be gone: the index need not be asked.
   bool KnowsHead(uint64_t branch) const { return heads_.contains(branch); }
   bool KnowsNode(uint64_t node) const { return nodes_.contains(node); }

@@ -246,7 +246,10 @@ void Tree::DecideFirst() {
 // ---------------------------------------------------------------- making room
 
 void Tree::Unuse(uint64_t id) {
-  if (Node* const node = MutableNode(id); node != nullptr) --node->users;
+  Node* const node = MutableNode(id);
+  if (node == nullptr) return;
+  CAIRN_CHECK(node->users > 0);
+  --node->users;
 }
 
 void Tree::TrimRefs(uint64_t id) {
