@@ -23,9 +23,6 @@ inline constexpr size_t kStateGroup = 2;  // Of MixedModel: a recurrent state he
 
 ModelSpec TinyModel();
 ModelSpec MixedModel();
-// What KV holds at a place.
-std::byte KvByte(TokenId token, uint64_t position, uint32_t group, uint32_t layer, uint32_t plane,
-                 uint32_t head, uint32_t byte);
 
 // Contiguous KV memory, [group][layer][plane][position][head][row], as a view. Groups without
 // positions are not part of it.
@@ -47,6 +44,8 @@ class KvMemory {
   const KvView* view() const { return groups_.empty() ? nullptr : &view_; }
 
  private:
+  void Expect(TokenId token, uint64_t position, uint32_t group, uint32_t layer, uint32_t plane,
+              std::span<std::byte> row) const;
   template <typename Visit>
   void ForEachRow(std::span<const TokenId> tokens, Visit&& visit) const;
   const ModelSpec model_;
