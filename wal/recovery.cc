@@ -49,6 +49,7 @@ class Recovery {
   Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
   Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
   Result<bool> FirstGroupIsGood(Segment& segment);
+  Result<bool> EndedEmpty(const Segment& segment);
   Result<std::optional<Segment>> OpenSuccessor(const Segment& segment);
   Status CheckNothingIsMissing(uint64_t missing, Segment* last);
   bool SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequence, std::string* where);
@@ -321,9 +322,18 @@ Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
   const auto group =
       segment.reader->ReadGroup(kFirstGroupOffset, segment.header.epoch,
                                 segment.header.first_sequence, /*verify_payload=*/false);
-  if (group.ok()) return (*group)->header.hash == segment.header.first_group_hash;
-  if (group.status().code() == StatusCode::kCorruption) return false;
-  return group.status();
+  if (group.ok() && (*group)->header.hash == segment.header.first_group_hash) return true;
+  if (!group.ok() && group.status().code() != StatusCode::kCorruption) return group.status();
+  return EndedEmpty(segment);
+}
+
+// Whether the log went on behind this segment without a group of it, whatever stands there: what
+// was torn, in a copy of the log zeros.
+Result<bool> Recovery::EndedEmpty(const Segment& segment) {
+  const auto next = OpenSuccessor(segment);
+  if (next.status().code() == StatusCode::kCorruption) return false;
+  CAIRN_RETURN_IF_ERROR(next.status());
+  return next->has_value() && (*next)->header.predecessor_end_offset == kFirstGroupOffset;
 }
 
 // The segment that continues `segment`, by its header; nothing when its file was never used for
