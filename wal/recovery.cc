@@ -393,23 +393,29 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
 }
 
 // No segment `missing`, or none that was ever used: is that the end of the log? A segment is used
-// only when its directory entry and those of all before it are synced, so a later one that was used
-// proves a loss; one that was merely prepared may have survived a crash alone.
+// only when its directory entry and those of all before it are synced, and these themselves, so a
+// later one that was used proves a loss; one that was merely prepared may have survived a crash
+// alone.
 Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
-  if (HasFile(missing)) return Status::Ok();
   const std::string path = SegmentPath(options_.directory, missing);
+  const bool there = HasFile(missing);
+  // A writer may have gone on since a follower looked there.
+  if (there && (last == nullptr || options_.following)) return Status::Ok();
   for (const uint64_t number : directory_.segments) {
-    if (number < missing) continue;
+    if (number < missing || (there && number == missing)) continue;
     CAIRN_ASSIGN_OR_RETURN(const auto later,
                            SegmentReader::Open(world_, options_.directory, number, options_.store));
     const auto header = later->ReadHeader();
+    if (header.ok() && there && header->epoch < last->header.epoch) continue;
     if (header.ok()) {
       return Status(StatusCode::kCorruption,
-                    path + ": offset 0: the file is missing, but " + later->path() + " was used");
+                    path + ": offset 0: the " +
+                        (there ? "segment header is damaged" : "file is missing") + ", but " +
+                        later->path() + " was used");
     }
     if (header.status().code() != StatusCode::kCorruption) return header.status();
   }
-  if (last == nullptr) return Status::Ok();
+  if (there || last == nullptr) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const auto trailer, last->reader->ReadFooterTrailer(last->header.epoch));
   if (trailer.has_value()) {
     return Status(StatusCode::kCorruption, path + ": offset 0: the file is missing, but " +

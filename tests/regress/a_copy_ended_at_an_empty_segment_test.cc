@@ -3,7 +3,8 @@
 // The bug: a segment whose only group a crash had torn, in its payload alone, and behind which the
 // log had gone on, was part of the log as long as the headers of that dead group could be read. A
 // copy has none of it: there the log ended before that segment, and the checkpoint did not open.
-// Rot in those dead bytes cut the log itself, where no checkpoint of it told of the rest.
+// Rot in those dead bytes, or in the header before them, cut the log itself, where no checkpoint of
+// it told of the rest.
 #include "tests/support/log_fixture.h"
 
 #include <gtest/gtest.h>
@@ -91,6 +92,15 @@ TEST_F(ACopyEndedAtAnEmptySegment, AndSoDoesALogWhoseDeadBytesRot) {
     EXPECT_EQ(fixture_.appended.back(), found.records.back());
     ASSERT_TRUE(machine_.disk->FlipBit(path, kFirstGroupOffset + offset, 1).ok());
   }
+}
+
+TEST_F(ACopyEndedAtAnEmptySegment, WithoutItsHeaderALossIsTold) {
+  const std::string path = SegmentPath("log", 2);
+  ASSERT_TRUE(machine_.disk->FlipBit(path, 40, 1).ok());
+  const Recovered found = fixture_.RecoverAll();
+  EXPECT_EQ(StatusCode::kCorruption, found.status.code()) << found.status.ToString();
+  EXPECT_NE(std::string::npos, found.status.message().find(path + ": offset 0"))
+      << found.status.ToString();
 }
 
 }  // namespace
