@@ -6,9 +6,11 @@
 //
 // Progress goes to stderr. The last line of stdout is a JSON object: what was counted, and the
 // first promise that was broken, with the seed that shows it again. Exit status: 1 if one was.
+// SIGINT and SIGTERM end it after the seed under way, with what was counted so far.
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -25,6 +27,8 @@
 
 namespace cairn {
 namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
 
 using Counts = std::map<std::string, uint64_t>;
 
@@ -107,7 +111,9 @@ int Soak(const std::string& part, const Run& run, double seconds, uint64_t first
   std::string violation;
   double told = 0;
   uint64_t seed = first_seed;
-  for (; violation.empty() && elapsed() < seconds; ++seed) {
+  std::signal(SIGINT, [](int) { interrupted = 1; });
+  std::signal(SIGTERM, [](int) { interrupted = 1; });
+  for (; violation.empty() && elapsed() < seconds && interrupted == 0; ++seed) {
     violation = run(seed, &counts);
     if (!violation.empty()) violation = "seed " + std::to_string(seed) + ": " + violation;
     if (elapsed() - told < 10) continue;
