@@ -52,7 +52,7 @@ bool StoreCore::RoomIsShort() {
 Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   engine::TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // What was accepted is applied first; when that cannot be done now, the branch is left alone.
-  static_cast<void>(TryFlushJoined(BranchId{branch}));
+  static_cast<void>(TryFlushJoined(BranchId{branch}, /*stays_if_full=*/true));
   while (true) {
     Tree::Missing missing;
     uint64_t bytes = 0, died_before = 0;
@@ -242,7 +242,8 @@ Status StoreCore::DropExpired() {
           const std::vector<uint64_t> expired,
           TreeRecords::ReadExpired(*index_, now_ns, engine::kEvictAhead, &next_ns));
       for (const uint64_t branch : expired) {
-        static_cast<void>(TryFlushJoined(BranchId{branch}));  // It is used, then.
+        // It is used, then.
+        static_cast<void>(TryFlushJoined(BranchId{branch}, /*stays_if_full=*/true));
         const auto op = Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
             [&](const Tree& tree) -> Result<Op> {

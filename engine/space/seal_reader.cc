@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
+#include "base/io/file_util.h"
 #include "engine/restore/pipeline.h"
 
 namespace cairn {
@@ -79,7 +80,10 @@ Status StoreSealReader::ReadKv(const Tree::SealSource& source, const GroupView& 
 
 Result<std::vector<std::byte>> StoreSealReader::ReadState(const Tree::SealSource& source) {
   CAIRN_RETURN_IF_ERROR(LookAhead(source));
-  return core_->ReadState(source.node, source.lane == engine::kSamplerLane, source.mark, &stage_);
+  auto state =
+      core_->ReadState(source.node, source.lane == engine::kSamplerLane, source.mark, &stage_);
+  if (!state.ok()) return io::GoneIsDamage(state.status());
+  return state;
 }
 
 Status StoreSealReader::Take(uint64_t read_bytes, uint64_t written_bytes) {
@@ -99,10 +103,11 @@ Status StoreSealReader::Read(const Tree::SealSource& source, const RestoreReques
                       &plan);
   }
   StoreCore::Hits hits;
-  return core_
-      ->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace, &stage_, nullptr, nullptr,
-                &hits)
-      .status();
+  // Nobody else takes a file away.
+  return io::GoneIsDamage(core_
+                              ->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace,
+                                        &stage_, nullptr, nullptr, &hits)
+                              .status());
 }
 
 // Fills the stage from this source on, when it was not looked at yet.

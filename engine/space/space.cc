@@ -372,8 +372,9 @@ Status StoreCore::RewriteEmptiestWhole(uint64_t* table, bool* rewritten) {
   *table = emptiest;
   std::vector<uint64_t> nodes;
   {
-    CAIRN_ASSIGN_OR_RETURN(const auto opened, tables_.Open(emptiest));
-    CAIRN_ASSIGN_OR_RETURN(const auto fragments, opened->Fragments());
+    const auto opened = tables_.Open(emptiest);
+    if (!opened.ok()) return io::GoneIsDamage(opened.status());
+    CAIRN_ASSIGN_OR_RETURN(const auto fragments, (*opened)->Fragments());
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
     }

@@ -251,5 +251,67 @@ TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
   EXPECT_TRUE(waits.done());
 }
 
+// A store that is full of one branch, of which nothing may go while it asks: four appends that wait
+// to be joined, and one behind them that waits for room with them.
+class JoinedInAFullStore : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Options options = TinyOptions();
+    options.max_bytes = 4 << 20;
+    options.evict = Evict::kKv;
+    options.delta_batch_tokens = 16;
+    options.delta_batch_wait_ns = 3'600'000'000'000;
+    options.world = std::make_shared<io::World>(machine_.world());
+    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model_));
+    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id));
+    Status full;
+    while (full.ok()) full = Turn(/*timeout_ns=*/UINT64_MAX);
+    ASSERT_FAILS(full, StatusCode::kNoSpace);
+  }
+  // What became of the one behind.
+  Status Turn(uint64_t timeout_ns) {
+    const uint64_t begin = *chat_.length();
+    KvSet kv(model_, Layout::kContiguous, begin, 8);
+    kv.Write(kSeed, begin, begin + 8);
+    const std::vector<TokenId> tokens = Tokens(8, begin + 1);
+    const std::span<const TokenId> all = tokens;
+    joined_.clear();
+    for (uint64_t i = 0; i < 4; ++i) {
+      auto ticket = chat_.Append(MakeDelta(all.subspan(i, 1), kv.View(begin + i, 1)));
+      if (!ticket.ok()) return ticket.status();
+      joined_.push_back(*ticket);
+    }
+    return chat_
+        .AppendSync(MakeDelta(all.subspan(4), kv.View(begin + 4, 4)), {.timeout_ns = timeout_ns})
+        .status();
+  }
+
+  const io::SimWorld machine_ = io::MakeSimWorld(1);
+  const ModelSpec model_ = WideModel();
+  Store store_;
+  Branch chat_;
+  std::vector<Ticket> joined_;
+};
+
+TEST_F(JoinedInAFullStore, AreRefusedWithTheOneBehindThem) {
+  const uint64_t length = *chat_.length();
+  EXPECT_FAILS(Turn(/*timeout_ns=*/UINT64_MAX), StatusCode::kNoSpace);
+  ASSERT_EQ(4U, joined_.size());
+  for (const Ticket& ticket : joined_) {
+    ASSERT_TRUE(ticket.done());
+    EXPECT_TRUE(Fails(ticket.status(), StatusCode::kNoSpace) ||
+                Fails(ticket.status(), StatusCode::kBusy, "room is being made"))
+        << ticket.status().ToString();
+  }
+  EXPECT_EQ(length, *chat_.length());
+}
+
+TEST_F(JoinedInAFullStore, GoOnWaitingWhenItsTimeIsOver) {
+  EXPECT_FAILS(Turn(/*timeout_ns=*/1), StatusCode::kDeadlineExceeded);
+  ASSERT_EQ(4U, joined_.size());
+  for (const Ticket& ticket : joined_) EXPECT_FALSE(ticket.done());
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -224,5 +224,49 @@ TEST_P(FatalDeathTest, OnFatalAbortEndsTheProcess) {
       "on_fatal");
 }
 
+// In steps, each a record: also the one that meets a log which failed since it was looked at.
+TEST(PoisonOfAFill, WhicheverStepMeetsIt) {
+  constexpr uint64_t kTokens = 400;
+  const ModelSpec model = WideModel();
+  int failed = 0;
+  for (uint64_t nth = 1; nth <= 40; ++nth) {
+    const io::SimWorld machine = io::MakeSimWorld(nth);
+    Options options = TinyOptions();
+    options.world = std::make_shared<io::World>(machine.world());
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id));
+    ASSERT_OK(chat.AppendSync({.tokens = Tokens(kTokens)}));
+    uint64_t writes = 0;
+    machine.disk->set_on_operation([&](const io::SimOperation& operation) {
+      const bool write =
+          operation.op == io::SimOp::kWrite || operation.op == io::SimOp::kDurableWrite;
+      if (!write || !OnSegment(operation) || ++writes != nth) return;
+      io::SimFault fault;
+      fault.when = OnSegment;
+      fault.error = EIO;
+      fault.persistent = true;
+      machine.disk->AddFault(std::move(fault));
+    });
+    KvSet kv(model, Layout::kContiguous, 0, kTokens);
+    kv.Write(kSeed, 0, kTokens);
+    const Status filled = chat.Fill(*kv.View(0, kTokens), {.durability = Durability::kMemory});
+    const Status flushed = filled.ok() ? store.Flush() : filled;
+    if (!flushed.ok()) {
+      ++failed;
+      // Where no other segment can be made nothing of what was written is in doubt.
+      if (store.poisoned().ok()) {
+        EXPECT_FAILS(flushed, StatusCode::kIoError, "another log segment");
+      } else {
+        EXPECT_TRUE(flushed.code() == StatusCode::kPoisoned ||
+                    flushed.code() == StatusCode::kUnknownOutcome)
+            << flushed.ToString();
+      }
+    }
+    machine.disk->set_on_operation({});
+  }
+  EXPECT_GT(failed, 3);
+}
+
 }  // namespace
 }  // namespace cairn::testing

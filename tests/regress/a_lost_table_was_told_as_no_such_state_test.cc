@@ -70,5 +70,32 @@ TEST(ALostTable, OfTheIndexIsDamageToAnOpening) {
   EXPECT_FAILS(Store::Open("/store", options), StatusCode::kCorruption, ".index");
 }
 
+TEST(ALostTable, IsDamageToGivingBack) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  const ModelSpec model = WideModel();
+  {
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    for (const char* name : {"one", "two", "three"}) {
+      ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = name}));
+      ASSERT_OK(AppendSome(chat, model, 0, 8));
+    }
+    ASSERT_OK(store.Compact());
+    ASSERT_OK(store.Close());
+  }
+  for (const std::string& file : machine.disk->Files()) {
+    if (!file.ends_with(".snapshot")) continue;
+    ASSERT_OK(machine.disk->Remove("/" + file));
+  }
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  for (const char* name : {"one", "two"}) {
+    ASSERT_OK_ASSIGN(Branch chat, store.FindBranch(name));
+    ASSERT_OK(chat.Drop());
+  }
+  EXPECT_FAILS(store.Compact(), StatusCode::kCorruption, ".snapshot");
+}
+
 }  // namespace
 }  // namespace cairn::testing
