@@ -3,6 +3,7 @@
 // Property: joining one-token appends changes latency, never meaning: each has its own length,
 // ticket and state, everything that looks at the branch sees them, and a full or old batch goes.
 // Method: delta_batch_tokens 4, with every call that touches a branch in between.
+#include <atomic>
 #include <cerrno>
 
 #include "tests/engine/engine_test.h"
@@ -263,8 +264,8 @@ class JoinedInAFullStore : public ::testing::Test {
     options.delta_batch_wait_ns = 3'600'000'000'000;
     options.world = std::make_shared<io::World>(machine_.world());
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
-    ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model_));
-    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id));
+    ASSERT_OK_ASSIGN(id_, store_.RegisterModel(model_));
+    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id_));
     Status full;
     while (full.ok()) full = Turn(/*timeout_ns=*/UINT64_MAX);
     ASSERT_FAILS(full, StatusCode::kNoSpace);
@@ -290,6 +291,7 @@ class JoinedInAFullStore : public ::testing::Test {
   const io::SimWorld machine_ = io::MakeSimWorld(1);
   const ModelSpec model_ = WideModel();
   Store store_;
+  ModelId id_{};
   Branch chat_;
   std::vector<Ticket> joined_;
 };
@@ -305,6 +307,39 @@ TEST_F(JoinedInAFullStore, AreRefusedWithTheOneBehindThem) {
         << ticket.status().ToString();
   }
   EXPECT_EQ(length, *chat_.length());
+}
+
+// Others join while it waits for room, and come before it.
+TEST_F(JoinedInAFullStore, MayComeWhileTheOneBehindWaits) {
+  ASSERT_OK_ASSIGN(Branch talk, store_.CreateBranch(id_));
+  std::atomic<bool> over{false};
+  auto joins = machine_.scheduler->StartThread("joins", [&] {
+    const std::vector<TokenId> one = {7};
+    while (!over) {
+      (void)talk.Append({.tokens = one});
+      machine_.scheduler->Sleep(20'000);
+    }
+  });
+  auto fills = machine_.scheduler->StartThread("fills", [&] {
+    while (!over) {
+      auto branch = store_.CreateBranch(id_);
+      for (uint64_t at = 0; at < 64 && branch.ok() && !over; at += 8) {
+        (void)AppendSome(*branch, model_, at, 8);
+      }
+    }
+  });
+  const std::vector<TokenId> some = Tokens(1000);
+  uint64_t before = 0;
+  for (int i = 0; i < 300; ++i) {
+    const auto length = talk.AppendSync({.tokens = some});
+    if (!length.ok()) continue;
+    EXPECT_GE(*length, before + some.size());
+    before = *length;
+  }
+  over = true;
+  joins.reset();
+  fills.reset();
+  EXPECT_GT(before, some.size());
 }
 
 TEST_F(JoinedInAFullStore, GoOnWaitingWhenItsTimeIsOver) {
