@@ -103,11 +103,9 @@ Status StoreSealReader::Read(const Tree::SealSource& source, const RestoreReques
                       &plan);
   }
   StoreCore::Hits hits;
-  // Nobody else takes a file away.
-  return io::GoneIsDamage(core_
-                              ->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace,
-                                        &stage_, nullptr, nullptr, &hits)
-                              .status());
+  const auto read = core_->RunPlan(std::move(plan), request, StoreCore::Reader::kSpace, &stage_,
+                                   nullptr, nullptr, &hits);
+  return io::GoneIsDamage(read.status());  // Nobody else takes a file away.
 }
 
 // Fills the stage from this source on, when it was not looked at yet.

@@ -224,7 +224,7 @@ TEST_P(FatalDeathTest, OnFatalAbortEndsTheProcess) {
       "on_fatal");
 }
 
-// In steps, each a record: also the one that meets a log which failed since it was looked at.
+// It goes in steps, each a record of its own.
 TEST(PoisonOfAFill, WhicheverStepMeetsIt) {
   constexpr uint64_t kTokens = 400;
   const ModelSpec model = WideModel();

@@ -8,6 +8,16 @@
 namespace cairn::testing {
 namespace {
 
+void RemoveAll(const io::SimWorld& machine, const char* suffix) {
+  int removed = 0;
+  for (const std::string& file : machine.disk->Files()) {
+    if (!file.ends_with(suffix)) continue;
+    ASSERT_OK(machine.disk->Remove("/" + file));
+    ++removed;
+  }
+  ASSERT_GT(removed, 0);
+}
+
 TEST(ALostTable, IsDamage) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
@@ -27,13 +37,7 @@ TEST(ALostTable, IsDamage) {
     ASSERT_OK(store.Compact());
     ASSERT_OK(store.Close());
   }
-  int removed = 0;
-  for (const std::string& file : machine.disk->Files()) {
-    if (!file.ends_with(".snapshot")) continue;
-    ASSERT_OK(machine.disk->Remove("/" + file));
-    ++removed;
-  }
-  ASSERT_GT(removed, 0);
+  RemoveAll(machine, ".snapshot");
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   ASSERT_OK_ASSIGN(const Branch chat, store.FindBranch("chat"));
   KvSet kv(model, Layout::kContiguous, 0, 8);
@@ -57,13 +61,7 @@ TEST(ALostTable, OfTheIndexIsDamageToAnOpening) {
     ASSERT_OK(store.Compact());
     ASSERT_OK(store.Close());
   }
-  int removed = 0;
-  for (const std::string& file : machine.disk->Files()) {
-    if (!file.ends_with(".index")) continue;
-    ASSERT_OK(machine.disk->Remove("/" + file));
-    ++removed;
-  }
-  ASSERT_GT(removed, 0);
+  RemoveAll(machine, ".index");
   EXPECT_FAILS(Store::Open("/store", options), StatusCode::kCorruption, ".index");
   options.create_if_missing = false;
   options.read_only = true;
@@ -85,10 +83,7 @@ TEST(ALostTable, IsDamageToGivingBack) {
     ASSERT_OK(store.Compact());
     ASSERT_OK(store.Close());
   }
-  for (const std::string& file : machine.disk->Files()) {
-    if (!file.ends_with(".snapshot")) continue;
-    ASSERT_OK(machine.disk->Remove("/" + file));
-  }
+  RemoveAll(machine, ".snapshot");
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   for (const char* name : {"one", "two"}) {
     ASSERT_OK_ASSIGN(Branch chat, store.FindBranch(name));
