@@ -43,19 +43,23 @@ class Input {
 inline void Damage(io::SimDisk& disk, Input& input) {
   constexpr size_t kStepsMax = 64;
   constexpr uint64_t kSectorBytes = 512;
+  const std::vector<std::string> files = disk.Files();
+  if (files.empty()) return;
   for (size_t step = 0; step < kStepsMax && !input.empty(); ++step) {
-    const std::vector<std::string> files = disk.Files();
-    if (files.empty()) return;
     const uint8_t kind = input.Take<uint8_t>();
     const std::string& path = files[input.Take<uint8_t>() % files.size()];
     const uint16_t value = input.Take<uint16_t>();
-    const auto content = disk.ReadRaw(path);
-    if (!content.ok() || content->empty()) continue;
-    const uint64_t offset = input.Below(content->size());
+    const auto info = disk.Info(path);
+    if (!info.ok() || info->bytes == 0) continue;  // Removed, or cut to nothing.
+    const uint64_t offset = input.Below(info->bytes);
     const uint64_t sector = offset / kSectorBytes * kSectorBytes;
-    const uint64_t in_sector = std::min<uint64_t>(kSectorBytes, content->size() - sector);
+    const uint64_t in_sector = std::min<uint64_t>(kSectorBytes, info->bytes - sector);
     const auto write = [&](uint64_t at, std::span<const std::byte> bytes) {
       static_cast<void>(disk.WriteRaw(path, at, bytes));
+    };
+    const auto copy_from = [&](const std::string& other, uint64_t from) {
+      const auto bytes = disk.ReadRaw(other, from, in_sector);
+      if (bytes.ok()) write(sector, *bytes);
     };
     switch (kind % 6) {
       case 0: static_cast<void>(disk.FlipBit(path, offset, value % 8)); break;
@@ -65,20 +69,10 @@ inline void Damage(io::SimDisk& disk, Input& input) {
         break;
       }
       case 2: write(sector, std::vector<std::byte>(in_sector)); break;
-      case 3: {  // A sector of the same file...
-        const uint64_t sectors = (content->size() + kSectorBytes - 1) / kSectorBytes;
-        const uint64_t from = value % sectors * kSectorBytes;
-        write(sector, std::span(*content).subspan(
-                          from, std::min<uint64_t>(in_sector, content->size() - from)));
+      case 3:  // A sector of the same file...
+        copy_from(path, value % ((info->bytes + kSectorBytes - 1) / kSectorBytes) * kSectorBytes);
         break;
-      }
-      case 4: {  // ...or of another.
-        const auto other = disk.ReadRaw(files[value % files.size()]);
-        if (!other.ok() || sector >= other->size()) break;
-        write(sector, std::span(*other).subspan(
-                          sector, std::min<uint64_t>(in_sector, other->size() - sector)));
-        break;
-      }
+      case 4: copy_from(files[value % files.size()], sector); break;  // ...or of another.
       default:
         if (value % 4 == 0) {
           static_cast<void>(disk.Remove(path));

@@ -12,9 +12,11 @@ using namespace cairn;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   fuzz::Input input(data, bytes);
-  const bool pack = input.Take<uint8_t>() % 2 == 0;
-  FrameShape shape{.rows = 1 + input.Take<uint8_t>() % 96u,
-                   .channels = 1 + input.Take<uint8_t>() % 200u,
+  const uint8_t how = input.Take<uint8_t>();
+  const bool pack = how % 2 == 0;
+  const bool large = how >= 240;  // Most are small, so that many are tried.
+  FrameShape shape{.rows = 1 + input.Take<uint8_t>() % (large ? 96u : 20u),
+                   .channels = 1 + input.Take<uint8_t>() % (large ? 200u : 70u),
                    .dtype = static_cast<Dtype>(input.Take<uint8_t>() % 8)};
   std::vector<std::byte> raw(shape.raw_bytes());
   const bool both = CodecPathSupported(CodecPath::kAvx512);
@@ -32,11 +34,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   }
   const auto given = input.rest();
   for (size_t i = 0; i < raw.size() && !given.empty(); ++i) raw[i] = given[i % given.size()];
+  // What was quantised comes back as that.
+  FrameScales scales = static_cast<FrameScales>(how / 2 % 3);
+  const bool quantises = scales != FrameScales::kNone &&
+                         (shape.dtype == Dtype::kBf16 || shape.dtype == Dtype::kF16) &&
+                         QuantiseFrame(shape, scales, raw);
+  if (!quantises) scales = FrameScales::kNone;
   std::vector<std::byte> frame(MaxFrameBytes(shape));
-  frame.resize(EncodeFrame(shape, raw, frame, {.path = CodecPath::kScalar}));
+  frame.resize(EncodeFrame(shape, raw, frame, {.scales = scales, .path = CodecPath::kScalar}));
   if (both) {
     std::vector<std::byte> same(MaxFrameBytes(shape));
-    same.resize(EncodeFrame(shape, raw, same, {.path = CodecPath::kAvx512}));
+    same.resize(EncodeFrame(shape, raw, same, {.scales = scales, .path = CodecPath::kAvx512}));
     CAIRN_CHECK(same == frame);
   }
   std::vector<std::byte> back(raw.size());

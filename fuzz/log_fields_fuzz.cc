@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   fuzz::Input input(data, bytes);
   const uint8_t kind = input.Take<uint8_t>();
   const std::vector<std::byte> rest(input.rest().begin(), input.rest().end());
-  switch (kind % 5) {
+  switch (kind % 6) {
     case 0: {
       const auto encode = [](const engine::Op& op) {
         FieldWriter writer;
@@ -48,6 +48,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     }
     case 2: RoundTrip(rest, engine::DecodeSampler, engine::EncodeSampler); break;
     case 3: RoundTrip(rest, engine::DecodeMetadata, engine::EncodeMetadata); break;
+    case 4: {  // A record as it comes from the log, a batch too.
+      wal::RecordView record;
+      record.kind = kind / 6;
+      record.fields = rest;
+      static_cast<void>(engine::DecodeRecord(record));
+      break;
+    }
     default: {
       const auto fields = FieldReader::Parse(rest);
       if (!fields.ok()) break;

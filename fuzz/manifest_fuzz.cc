@@ -1,21 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checkpoint: any bytes are read or refused, with a hash that fits, so that what lies behind it
-// is reached.
+// The checkpoint, and HINT: any bytes are read or refused, with a hash that fits, so that what lies
+// behind it is reached.
 #include <cstring>
 #include <vector>
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
+#include "base/io/memory_file_system.h"
 #include "engine/commit/manifest.h"
+#include "engine/follow/hint.h"
 #include "fuzz/input.h"
 
 using namespace cairn;
 
+namespace {
+
+// HINT that says anything: what is believed was said, and what says nothing is not.
+void TryHint(fuzz::Input& input) {
+  constexpr StoreId kStore{{1, 2, 3}};
+  constexpr uint64_t kHashAt = 48;
+  io::MemoryFileSystem files;
+  engine::HintWriter writer(files, "");
+  const engine::Hint hint{.epoch = 3, .durable = 0x1234, .checkpoint = 7};
+  CAIRN_CHECK(writer.Write(hint, kStore).ok());
+  const auto file = files.Open(engine::kHintFile, {.write = true});
+  CAIRN_CHECK(file.ok());
+  std::vector<std::byte> block(*(*file)->Size());
+  CAIRN_CHECK((*file)->Read(0, block).ok());
+  bool changed = false;
+  while (!input.empty()) {
+    std::byte& at = block[input.Take<uint8_t>() % kHashAt];
+    const auto with = input.Take<std::byte>();
+    changed |= with != std::byte{0};
+    at ^= with;
+  }
+  const uint64_t hash = Hash(std::span(block).first(kHashAt));
+  std::memcpy(block.data() + kHashAt, &hash, sizeof(hash));
+  CAIRN_CHECK((*file)->Write(0, block, /*durable=*/false).ok());
+  const auto read = engine::ReadHint(files, "", kStore);
+  CAIRN_CHECK(changed || read == hint);
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   fuzz::Input input(data, bytes);
   std::vector<std::byte> file;
-  if (input.Take<uint8_t>() % 2 == 0) {
+  const uint8_t how = input.Take<uint8_t>();
+  if (how == 255) {
+    TryHint(input);
+    return 0;
+  }
+  if (how % 2 == 0) {
     file.assign(input.rest().begin(), input.rest().end());
   } else {
     engine::Manifest whole;
@@ -25,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     for (uint64_t table = 1; table < 4; ++table) {
       whole.index.push_back({.number = table, .level = 1, .bytes = table << 12});
     }
+    whole.written.Add(uint64_t{500'000} * 3'600'000'000'000, 12345);
     file = engine::EncodeManifest(whole);
     while (!input.empty()) {
       const uint64_t at = input.Take<uint16_t>() % file.size();

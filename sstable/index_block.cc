@@ -175,4 +175,16 @@ void BlockIterator::Seek(std::string_view target) {
   while (valid_ && key_ < target) Decode(/*first=*/false);
 }
 
+bool BlockIterator::RestartsFit(const BlockView& block) {
+  BlockIterator walk(block);
+  BlockIterator jump(block);
+  uint32_t restart = 0;
+  for (walk.SeekToFirst(); walk.valid() && restart < block.restart_count_; walk.Next()) {
+    if (walk.offset() != walk.RestartOffset(restart)) continue;
+    jump.GoToRestart(restart++);
+    if (!jump.valid() || jump.key() != walk.key()) return false;
+  }
+  return restart == block.restart_count_;
+}
+
 }  // namespace cairn::sstable

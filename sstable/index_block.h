@@ -88,6 +88,10 @@ class BlockIterator {
   // Null for a tombstone. Points into the block.
   const MaybeValue& value() const { return value_; }
 
+  // Whether each restart is an entry of the walk, so that Seek finds what a walk shows. For
+  // verification: decodes the whole block.
+  static bool RestartsFit(const BlockView& block);
+
  private:
   uint32_t RestartOffset(uint32_t index) const;
   void GoToRestart(uint32_t index);

@@ -2,6 +2,7 @@
 #include "sstable/index_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/core/check.h"
 #include "sstable/bloom.h"
@@ -197,6 +198,18 @@ void IndexTable::VerifyEach(const std::function<void(const Status&)>& damaged) c
     CAIRN_RETURN_IF_ERROR(Read(handle.offset, block));
     return Check(block, handle, kind);
   };
+  const auto check_restarts = [&](const BlockView& block, const BlockHandle& handle) {
+    if (!BlockIterator::RestartsFit(block)) {
+      bad(Bad(handle.offset, "block: a restart is none of its entries"));
+    }
+  };
+  // What lookups go by: the keys of a block are behind the entry before its own, and up to that.
+  struct Cover {
+    std::optional<std::string> behind, last;
+    bool Holds(std::string_view key) const { return (!behind || key > *behind) && key <= *last; }
+    void Next(const std::string& entry) { behind = std::exchange(last, entry); }
+  };
+  Cover in_root, in_partition;
   const auto verify_data = [&](const BlockHandle& handle, const BlockView& partition) -> Status {
     CAIRN_ASSIGN_OR_RETURN(const BlockView data, load(handle, BlockKind::kData, &data_block));
     ++counted.data_blocks;
@@ -209,16 +222,22 @@ void IndexTable::VerifyEach(const std::function<void(const Status&)>& damaged) c
       if (!FilterMayContain(partition.filter(), filter_probes_, FilterHash(record.key()))) {
         return Bad(handle.offset, "block: a key that the filter does not know");
       }
+      if (!in_root.Holds(record.key()) || !in_partition.Holds(record.key())) {
+        return Bad(handle.offset, "block: a key that its entry in the index does not cover");
+      }
       counted.largest = record.key();
       ++counted.records;
       counted.tombstones += record.value() ? 0 : 1;
       counted.key_bytes += record.key().size();
       counted.value_bytes += record.value() ? record.value()->size() : 0;
     }
-    return record.damaged() ? DamagedEntry(record, handle.offset) : Status::Ok();
+    if (record.damaged()) return DamagedEntry(record, handle.offset);
+    check_restarts(data, handle);
+    return Status::Ok();
   };
   BlockIterator root(root_);
   for (root.SeekToFirst(); root.valid(); root.Next()) {
+    in_root.Next(root.key());
     BlockHandle partition_handle;
     if (const Status status = HandleOf(root, root_handle_.offset, &partition_handle);
         !status.ok()) {
@@ -233,14 +252,23 @@ void IndexTable::VerifyEach(const std::function<void(const Status&)>& damaged) c
     ++counted.partitions;
     BlockIterator entry(*partition);
     for (entry.SeekToFirst(); entry.valid(); entry.Next()) {
+      in_partition.Next(entry.key());
       BlockHandle handle;
       Status status = HandleOf(entry, partition_handle.offset, &handle);
       if (status.ok()) status = verify_data(handle, *partition);
       if (!status.ok()) bad(status);
     }
-    if (entry.damaged()) bad(DamagedEntry(entry, partition_handle.offset));
+    if (entry.damaged()) {
+      bad(DamagedEntry(entry, partition_handle.offset));
+    } else {
+      check_restarts(*partition, partition_handle);
+    }
   }
-  if (root.damaged()) bad(DamagedEntry(root, root_handle_.offset));
+  if (root.damaged()) {
+    bad(DamagedEntry(root, root_handle_.offset));
+  } else {
+    check_restarts(root_, root_handle_);
+  }
   if (whole && counted != info_) {
     damaged(Bad(info_.bytes - kTableAlignment, "the footer does not count what the table holds"));
   }

@@ -377,12 +377,14 @@ Status SimDisk::TruncateRaw(const std::string& path, uint64_t bytes) {
   return {};
 }
 
-Result<std::vector<std::byte>> SimDisk::ReadRaw(const std::string& path) const {
+Result<std::vector<std::byte>> SimDisk::ReadRaw(const std::string& path, uint64_t offset,
+                                                uint64_t bytes) const {
   const auto inode = Find(path);
   if (inode == nullptr) return OsError(ENOENT, "read", path);
-  std::vector<std::byte> bytes(inode->content.size());
-  CAIRN_CHECK(inode->content.Read(0, bytes) == bytes.size());
-  return bytes;
+  const uint64_t size = inode->content.size();
+  std::vector<std::byte> found(offset < size ? std::min(bytes, size - offset) : 0);
+  CAIRN_CHECK(inode->content.Read(offset, found) == found.size());
+  return found;
 }
 
 std::vector<std::string> SimDisk::Files() const {

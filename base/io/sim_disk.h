@@ -182,7 +182,9 @@ class SimDisk final : public FileSystem {
   Status FlipBit(const std::string& path, uint64_t offset, unsigned bit);
   Status TruncateRaw(const std::string& path, uint64_t bytes);
   Status WriteRaw(const std::string& path, uint64_t offset, std::span<const std::byte> bytes);
-  Result<std::vector<std::byte>> ReadRaw(const std::string& path) const;
+  // What the file has of [offset, offset + bytes).
+  Result<std::vector<std::byte>> ReadRaw(const std::string& path, uint64_t offset = 0,
+                                         uint64_t bytes = UINT64_MAX) const;
   std::vector<std::string> Files() const;  // Paths of all files, sorted, without a leading "/".
   uint64_t used_bytes() const { return *used_bytes_; }
 

@@ -17,6 +17,7 @@
 #include "tests/crash/lossy_mount.h"
 #include "tests/crash/real_writer.h"
 #include "tests/support/status.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::crash {
 namespace {
@@ -63,7 +64,7 @@ class FileSystemSlow : public ::testing::TestWithParam<Case> {
 TEST_P(FileSystemSlow, APowerLossLosesNothingAcknowledged) {
   ASSERT_NO_FATAL_FAILURE(MakeMount(kBytes));
   if (IsSkipped()) return;
-  std::mt19937_64 random(41);
+  std::mt19937_64 random(testing::TestSeed() + 41);
   for (int round = 0; round < 12 && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     Reports acknowledged;
@@ -158,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Every, FileSystemSlow,
 std::string CrashWhatIsNotSynced(const WriterOptions& writer, int rounds, uint64_t* reported) {
   auto mount = LossyMount::Make();
   if (!mount.ok()) return "not mounted: " + mount.status().ToString();
-  std::mt19937_64 random(43);
+  std::mt19937_64 random(testing::TestSeed() + 43);
   const std::string path = mount->path() + "/store";
   for (int round = 0; round < rounds; ++round) {
     const CrashedWriter child = CrashAWriter(path, writer, random(), [&] {

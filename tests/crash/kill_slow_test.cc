@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property and method of kill_test.cc, 200 kills on each real backend, from a seed that follows
-// from the commit.
+// Property and method of kill_test.cc, 200 kills on each real backend, on one of them with another
+// process that follows, from a seed that follows from the commit.
 #include <gtest/gtest.h>
 
 #include "base/io/world.h"
@@ -20,8 +20,8 @@ TEST(KillSlow, TwoHundredKillsOnThreads) {
 
 TEST(KillSlow, TwoHundredKillsOnUring) {
   if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
-  const KillResult result =
-      RunKillLoop({.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 200});
+  const KillResult result = RunKillLoop(
+      {.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 200, .follow = true});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 200u);
 }

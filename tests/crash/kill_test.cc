@@ -11,12 +11,14 @@
 #include <gtest/gtest.h>
 
 #include "base/io/world.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::crash {
 namespace {
 
 TEST(Kill, ThreadsLoseNothingAcknowledged) {
-  const KillResult result = RunKillLoop({.backend = Backend::kThreads, .seed = 11, .kills = 15});
+  const KillResult result = RunKillLoop(
+      {.backend = Backend::kThreads, .seed = testing::QuickTestSeed() + 11, .kills = 15});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 15u);
   EXPECT_GT(result.acknowledged, 15u);
@@ -24,14 +26,17 @@ TEST(Kill, ThreadsLoseNothingAcknowledged) {
 
 TEST(Kill, UringLosesNothingAcknowledged) {
   if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
-  const KillResult result = RunKillLoop({.backend = Backend::kUring, .seed = 12, .kills = 15});
+  const KillResult result =
+      RunKillLoop({.backend = Backend::kUring, .seed = testing::QuickTestSeed() + 12, .kills = 15});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 15u);
 }
 
 TEST(Kill, WhoFollowsInAnotherProcessReadsRightAndSeesAllThatWasAcknowledged) {
-  const KillResult result =
-      RunKillLoop({.backend = Backend::kAuto, .seed = 13, .kills = 12, .follow = true});
+  const KillResult result = RunKillLoop({.backend = Backend::kAuto,
+                                         .seed = testing::QuickTestSeed() + 13,
+                                         .kills = 12,
+                                         .follow = true});
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.kills, 12u);
   EXPECT_GT(result.followed, 0u);

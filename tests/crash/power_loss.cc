@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/crash/power_loss.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -14,20 +12,13 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "tests/crash/history.h"
+#include "tests/crash/scripts.h"
 
 namespace cairn::crash {
 
 namespace {
 
 constexpr uint32_t kDepthMax = 3;
-
-// A store is opened a thousand times a second. Buffers that go back to the kernel each time, to be
-// zeroed by it when they come again, would take more than half of that second.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
-}
 
 // A disk found after a crash, and what it may hold.
 struct Found {
@@ -104,7 +95,8 @@ class PowerLoss {
     io::SimDisk& disk = *life.machine.disk;
     disk.set_drop_syncs(options_.drop_syncs);
     disk.set_on_operation([&](const io::SimOperation& operation) {
-      if (operation.index % options_.point_stride == 0) Cut(&life, operation.ToString());
+      if ((operation.index + seed) % options_.point_stride != 0) return;
+      Cut(&life, operation.ToString());
     });
     Live(&life);
     disk.set_on_operation(nullptr);

@@ -34,7 +34,8 @@ struct PowerLossOptions {
   uint32_t exhaustive_writes_max = 12;
   uint64_t samples = 64;      // Disks drawn at other points...
   uint64_t torn_samples = 4;  // ...and with torn sectors at every point.
-  uint64_t point_stride = 1;  // Every how many disk operations the power is cut.
+  // Every how many disk operations the power is cut; the seed says with which it begins.
+  uint64_t point_stride = 1;
   // Crashes in a row: after recovery the run goes on, beginning with the recovery, and is cut
   // again.
   uint32_t depth = 1;

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "tests/crash/power_loss.h"
+#include "tests/crash/script_cuts.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::crash {
@@ -30,6 +31,13 @@ TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
               .samples = 8,
               .depth = 3},
              40'000);
+}
+
+TEST(PowerLossSlow, EveryOperationOfEveryScript) {
+  const PowerLossResult all = RunScriptCuts({.seed = testing::TestSeed()});
+  std::printf("%s\n", all.Counts().c_str());
+  ::testing::Test::RecordProperty("states", std::to_string(all.states));
+  EXPECT_EQ(all.violation, "");
 }
 
 }  // namespace

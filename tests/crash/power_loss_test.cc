@@ -5,17 +5,21 @@
 // right, what is read only writes nothing, and opening twice finds the same, the second time with
 // nothing left to do. A copy that was finished is whole, one that was not opens as the store was or
 // not at all.
-// Method: random runs on the simulated machine, from its making to its closing; before every disk
-// operation the power is cut, and of the unsynced writes every subset survives, or drawn ones when
-// there are many, or torn ones. Recovery is cut again, up to three crashes deep. Each disk that is
-// counted is another one. The same check must fail on a disk that acknowledges syncs without doing
-// them, and where weaker acknowledgements are taken for kPower.
+// Method: random and scripted runs on the simulated machine, from its making to its closing; before
+// every disk operation the power is cut, and of the unsynced writes every subset survives, or drawn
+// ones when there are many, or torn ones. Recovery is cut again, up to three crashes deep. Each
+// disk that is counted is another one. The same check must fail on a disk that acknowledges syncs
+// without doing them, and where weaker acknowledgements are taken for kPower.
 #include "tests/crash/power_loss.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
+
+#include "tests/crash/io_faults.h"
+#include "tests/crash/script_cuts.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::crash {
 namespace {
@@ -51,15 +55,34 @@ TEST(PowerLoss, EveryDiskFoundHoldsAPrefixWithAllThatWasAcknowledged) {
 }
 
 TEST(PowerLoss, FurtherCrashesDuringRecoveryCostNothingMore) {
-  const PowerLossResult all = RunAndTell(
-      {.seed = 100, .steps = 12, .exhaustive_writes_max = 3, .samples = 4, .depth = 3}, 12'000);
+  const PowerLossResult all = RunAndTell({.seed = testing::QuickTestSeed() + 100,
+                                          .steps = 12,
+                                          .exhaustive_writes_max = 3,
+                                          .samples = 4,
+                                          .depth = 3},
+                                         12'000);
   EXPECT_EQ(all.violation, "");
   EXPECT_GT(all.depths[1], 0U);
   EXPECT_GT(all.depths[2], 0U);
 }
 
+TEST(PowerLoss, EveryScriptLosesNothingAtSomeOfItsOperations) {
+  const PowerLossResult all = RunScriptCuts({.seed = testing::QuickTestSeed(),
+                                             .point_stride = 11,
+                                             .exhaustive_writes_max = 6,
+                                             .samples = 8});
+  std::printf("%s\n", all.Counts().c_str());
+  EXPECT_EQ(all.violation, "");
+  EXPECT_GT(all.exhaustive, IoFaultScripts().size());
+  EXPECT_GT(all.copies, 0U);
+  EXPECT_GT(all.second_recoveries, 0U);
+}
+
 TEST(PowerLoss, ADiskThatDropsSyncsIsFoundOut) {
   EXPECT_NE(WhatIsFoundOut({.drop_syncs = true}), "");
+  for (const std::string& script : IoFaultScripts()) {
+    EXPECT_NE(RunScriptCuts({.scripts = {script}, .drop_syncs = true}).violation, "") << script;
+  }
 }
 
 TEST(PowerLoss, AnAcknowledgementThatPowerLossMayTakeIsFoundOut) {

@@ -19,7 +19,7 @@ namespace cairn::sim {
 namespace {
 
 TEST(Swarm, EverySeedKeepsItsPromisesAndRepeatsItself) {
-  const SwarmResult all = RunSeedsTwice(testing::TestSeed(), 20);
+  const SwarmResult all = RunSeedsTwice(testing::QuickTestSeed(), 20);
   EXPECT_GT(all.reads, 0U);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/io/sim_world.h"
 #include "tests/sstable/lsm_fixture.h"
+#include "tests/support/test_seed.h"
 
 namespace cairn::sstable {
 namespace {
@@ -198,6 +199,15 @@ TEST(LsmCrash, PowerCutBeforeEveryOperationOfGeneratedRuns) {
   EXPECT_GE(orphans, 200u);
   EXPECT_GE(merges, 20u);
   EXPECT_GE(deepest, 2u);
+}
+
+TEST(LsmCrash, PowerCutsInRunsThatFollowFromTheCommit) {
+  for (uint64_t seed = testing::TestSeed(); seed < testing::TestSeed() + 8; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Scenario run({.seed = seed});
+    for (int step = 0; step < 120 && run.Step(); ++step) continue;
+    for (const std::string& violation : run.violations) ADD_FAILURE() << violation;
+  }
 }
 
 TEST(LsmCrash, LongRunsAgainstAMap) {

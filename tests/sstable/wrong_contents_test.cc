@@ -21,7 +21,7 @@ namespace {
 class RawTable {
  public:
   BlockHandle Add(BlockKind kind, const RecordList& entries,
-                  const std::vector<std::string>& filtered = {}) {
+                  const std::vector<std::string>& filtered = {}, uint32_t restart_moved = 0) {
     BlockBuilder builder;
     for (const auto& [key, value] : entries) {
       builder.Add(key, value ? MaybeValue(*value) : std::nullopt);
@@ -29,6 +29,11 @@ class RawTable {
     std::vector<uint64_t> hashes;
     for (const std::string& key : filtered) hashes.push_back(FilterHash(key));
     std::string block = builder.Finish(kind, hashes.empty() ? "" : BuildFilter(hashes));
+    if (restart_moved != 0) {  // The last one, of a block without a filter.
+      char* const last = block.data() + LoadAs<BlockHeader>(block.data()).bytes - sizeof(uint32_t);
+      const uint32_t restart = LoadAs<uint32_t>(last) + restart_moved;
+      std::memcpy(last, &restart, sizeof(restart));
+    }
     const BlockHandle handle{bytes_.size(), static_cast<uint32_t>(block.size())};
     SealBlock(block, kTestStore, kNumber, handle.offset);
     bytes_ += block;
@@ -161,6 +166,47 @@ TEST_F(WrongContentsTest, AFilterOfOtherKeys) {
   raw_.Write(tables_, {{"d", EncodeHandle(partition)}}, FourRecords());
   EXPECT_FAILS(Open()->Verify(), StatusCode::kCorruption,
                At(first.offset) + "block: a key that the filter does not know");
+}
+
+// A walk shows all records, and a lookup behind the restart misses some.
+TEST_F(WrongContentsTest, ARestartThatIsNoneOfTheEntries) {
+  RecordList records;
+  std::vector<std::string> keys;
+  for (char c = 'a'; c < 'a' + 20; ++c) {
+    keys.push_back({c});
+    records.emplace_back(std::string(1, c), "");
+  }
+  const BlockHandle data = raw_.Add(BlockKind::kData, records, {}, /*restart_moved=*/2);
+  const BlockHandle partition = raw_.Add(BlockKind::kPartition, {{"t", EncodeHandle(data)}}, keys);
+  raw_.Write(tables_, {{"t", EncodeHandle(partition)}},
+             {.records = 20,
+              .data_blocks = 1,
+              .partitions = 1,
+              .key_bytes = 20,
+              .smallest = "a",
+              .largest = "t"});
+  EXPECT_FAILS(Open()->Verify(), StatusCode::kCorruption,
+               At(data.offset) + "block: a restart is none of its entries");
+}
+
+TEST_F(WrongContentsTest, AKeyThatItsEntryDoesNotCover) {
+  // Of the entries of the partition and of the root one is wrong.
+  struct Case {
+    std::string first, second, root;
+  };
+  for (const Case& wrong : {Case{"a", "d", "d"}, Case{"bb", "cc", "d"}, Case{"b", "d", "cc"}}) {
+    raw_ = {};
+    tables_ = TestTables::InMemory();
+    const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+    const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+    const BlockHandle partition =
+        raw_.Add(BlockKind::kPartition,
+                 {{wrong.first, EncodeHandle(first)}, {wrong.second, EncodeHandle(second)}}, kKeys);
+    raw_.Write(tables_, {{wrong.root, EncodeHandle(partition)}}, FourRecords());
+    const BlockHandle& bad = wrong.first == "a" ? first : second;
+    EXPECT_FAILS(Open()->Verify(), StatusCode::kCorruption,
+                 At(bad.offset) + "block: a key that its entry in the index does not cover");
+  }
 }
 
 TEST_F(WrongContentsTest, AFooterThatCountsOtherwise) {

@@ -29,6 +29,13 @@ void TellAndDie(int signal_number) {
   raise(signal_number);
 }
 
+uint64_t Choose(uint64_t distance) {
+  const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
+  const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT == 0 ? 1 : drawn) + distance);
+  std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+  return chosen;
+}
+
 }  // namespace
 
 std::optional<uint64_t> GivenSeed() {
@@ -38,12 +45,12 @@ std::optional<uint64_t> GivenSeed() {
 }
 
 uint64_t TestSeed() {
-  static const uint64_t seed = [] {
-    const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
-    const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT) == 0 ? 1 : drawn);
-    std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
-    return chosen;
-  }();
+  static const uint64_t seed = Choose(0);
+  return seed;
+}
+
+uint64_t QuickTestSeed() {
+  static const uint64_t seed = Choose(500'000);
   return seed;
 }
 

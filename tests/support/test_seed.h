@@ -12,6 +12,8 @@ namespace cairn::testing {
 
 std::optional<uint64_t> GivenSeed();  // CAIRN_TEST_SEED.
 uint64_t TestSeed();                  // Printed when it is first asked for.
+// For the quick form of a test, far from where the slow one begins.
+uint64_t QuickTestSeed();
 
 // As long as this lives: a failed check, or a crash, tells how to run the same again.
 class Repeatable {

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An index table whose footer, root, partition and data blocks say anything under hashes that fit:
+// it is refused, or what it gives comes in order, and a table with which Verify finds no fault
+// holds what its footer counts.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/io/memory_file_system.h"
+#include "fuzz/input.h"
+#include "sstable/index_table.h"
+#include "sstable/index_writer.h"
+
+using namespace cairn;
+using namespace cairn::sstable;
+
+namespace {
+
+constexpr StoreId kStore{{1, 2, 3, 4}};
+constexpr uint64_t kNumber = 7;
+constexpr int kKeys = 120;
+
+class Host final : public TableHost {
+ public:
+  Result<uint64_t> NewTableNumber() override { return kNumber; }
+  Status TakeSpace(uint64_t) override { return Status::Ok(); }
+  void ReturnSpace(uint64_t) override {}
+};
+
+struct Machine {
+  Machine() {
+    context.files = &files;
+    context.directory = "tables";
+    context.store = kStore;
+    context.host = &host;
+    context.counters = &counters;
+    CAIRN_CHECK(files.CreateDirectory("tables").ok());
+  }
+  std::unique_ptr<io::File> Open(bool create) {
+    auto file = files.Open(IndexTablePath("tables", kNumber), {.write = true, .create = create});
+    CAIRN_CHECK(file.ok());
+    return std::move(*file);
+  }
+  io::MemoryFileSystem files;
+  Host host;
+  TableCounters counters;
+  TableContext context;
+};
+
+std::string KeyAt(int i) { return "key" + std::to_string(1000 + i * 3); }
+
+// Several data blocks, one partition.
+std::vector<std::byte> WholeTable() {
+  Machine machine;
+  auto writer = IndexWriter::Create(machine.context, kNumber);
+  CAIRN_CHECK(writer.ok());
+  for (int i = 0; i < kKeys; ++i) {
+    std::string value(static_cast<size_t>(200 + i % 200), '\0');
+    for (size_t at = 0; at < value.size(); ++at) value[at] = static_cast<char>(i * 7 + at);
+    CAIRN_CHECK((*writer)->Add(KeyAt(i), i % 9 == 0 ? MaybeValue() : MaybeValue(value)).ok());
+  }
+  CAIRN_CHECK((*writer)->Finish().ok());
+  const auto file = machine.Open(false);
+  std::vector<std::byte> bytes(*file->Size());
+  CAIRN_CHECK(file->Read(0, bytes).ok());
+  return bytes;
+}
+
+// Where the blocks lie of the table that nothing was changed in; the footer is the last.
+std::vector<BlockHandle> Blocks(const std::vector<std::byte>& whole) {
+  const uint64_t footer_at = whole.size() - kTableAlignment;
+  const auto footer =
+      ParseFooter(std::span(whole).subspan(footer_at), kStore, kNumber, whole.size());
+  CAIRN_CHECK(footer.ok());
+  std::vector<BlockHandle> blocks = {footer->root};
+  const auto add_entries = [&](const BlockHandle& block, BlockKind kind) {
+    const auto view = BlockView::Parse(std::span(whole).subspan(block.offset, block.bytes), kind);
+    CAIRN_CHECK(view.ok());
+    BlockIterator entry(*view);
+    for (entry.SeekToFirst(); entry.valid(); entry.Next()) {
+      BlockHandle handle;
+      CAIRN_CHECK(DecodeHandle(*entry.value(), &handle));
+      blocks.push_back(handle);
+    }
+  };
+  add_entries(blocks[0], BlockKind::kRoot);
+  CAIRN_CHECK(blocks.size() == 2);
+  const BlockHandle partition = blocks[1];
+  add_entries(partition, BlockKind::kPartition);
+  CAIRN_CHECK(blocks.size() > 3);
+  blocks.push_back({footer_at, kTableAlignment});
+  return blocks;
+}
+
+// A table on a machine, changed again and again.
+class Changed {
+ public:
+  Changed() : whole_(WholeTable()), blocks_(Blocks(whole_)), changed_(blocks_.size()) {
+    file_ = machine_.Open(true);
+    CAIRN_CHECK(file_->Write(0, whole_, /*durable=*/false).ok());
+  }
+
+  // Each four bytes of the input change one of a block's, which then gets its hash.
+  TableContext Change(fuzz::Input& input) {
+    constexpr size_t kStepsMax = 32;
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (std::exchange(changed_[i], char{0}) != 0) Write(i);
+    }
+    for (size_t step = 0; step < kStepsMax && !input.empty(); ++step) {
+      const size_t block = input.Take<uint8_t>() % blocks_.size();
+      changed_[block] = 1;
+      const uint64_t at = input.Take<uint16_t>() % blocks_[block].bytes;
+      bytes_[blocks_[block].offset + at] ^= input.Take<std::byte>();
+    }
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (changed_[i] == 0) continue;
+      auto* begin = reinterpret_cast<char*>(bytes_.data()) + blocks_[i].offset;
+      SealBlock({begin, blocks_[i].bytes}, kStore, kNumber, blocks_[i].offset);
+      Write(i);
+      std::memcpy(begin, whole_.data() + blocks_[i].offset, blocks_[i].bytes);
+    }
+    return machine_.context;
+  }
+
+ private:
+  void Write(size_t block) {
+    const auto& [offset, length] = blocks_[block];
+    CAIRN_CHECK(file_->Write(offset, std::span(bytes_).subspan(offset, length), false).ok());
+  }
+
+  Machine machine_;
+  std::unique_ptr<io::File> file_;
+  const std::vector<std::byte> whole_;
+  const std::vector<BlockHandle> blocks_;
+  std::vector<std::byte> bytes_ = whole_;
+  std::vector<char> changed_;  // By block, since the last input.
+};
+
+void CheckStatus(const Status& status) {
+  CAIRN_CHECK(status.ok() || status.code() == StatusCode::kCorruption);
+}
+
+struct Walked {
+  uint64_t records = 0;
+  bool to_the_end = false, in_order = true;
+  bool operator==(const Walked&) const = default;
+};
+
+Walked Walk(RecordIterator& records) {
+  Walked walked;
+  std::string last;
+  for (records.Seek(""); records.valid(); records.Next()) {
+    if (walked.records > 0 && records.key() <= last) walked.in_order = false;
+    last = records.key();
+    ++walked.records;
+  }
+  CheckStatus(records.status());
+  walked.to_the_end = records.status().ok();
+  return walked;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static Changed changed;
+  fuzz::Input input(data, size);
+  TableContext context = changed.Change(input);
+  BlockCache cache(1 << 20);
+  context.cache = &cache;
+  const auto opened = IndexTable::Open(context, kNumber);
+  if (!opened.ok()) {
+    CAIRN_CHECK(opened.status().code() == StatusCode::kCorruption ||
+                opened.status().code() == StatusCode::kUnsupportedFormat);
+    return 0;
+  }
+  const IndexTable& table = **opened;
+  for (int i = -1; i <= kKeys; i += 37) {
+    const auto found = table.Get(KeyAt(i), {});
+    CheckStatus(found.status());
+  }
+  const Walked walked = Walk(*table.NewIterator({}));
+  CAIRN_CHECK(walked == Walk(*table.NewMergeIterator()));
+  bool whole_still = true;
+  table.VerifyEach([&](const Status& damage) {
+    CAIRN_CHECK(damage.code() == StatusCode::kCorruption);
+    whole_still = false;
+  });
+  if (!whole_still) return 0;
+  CAIRN_CHECK(walked.to_the_end && walked.in_order && walked.records == table.info().records);
+  const auto record = table.NewIterator({});
+  constexpr uint64_t kLookupStep = 11;  // Lookups are most of the time.
+  uint64_t at = size;
+  for (record->Seek(""); record->valid(); record->Next()) {
+    if (++at % kLookupStep != 0) continue;
+    const auto found = table.Get(record->key(), {});
+    CAIRN_CHECK(found.ok() && found->has_value());
+    CAIRN_CHECK((*found)->tombstone == !record->value().has_value());
+  }
+  return 0;
+}
