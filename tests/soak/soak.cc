@@ -17,10 +17,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/io/world.h"
+#include "tests/crash/io_faults.h"
 #include "tests/crash/kill_loop.h"
 #include "tests/crash/power_loss.h"
+#include "tests/crash/script_cuts.h"
 #include "tests/model/histories.h"
 #include "tests/sim/swarm.h"
 #include "tests/wal/crash_enumeration.h"
@@ -38,15 +41,31 @@ using Run = std::function<std::string(uint64_t seed, Counts* counts)>;
 // Every disk that a power cut may leave, of a whole store: short runs with every subset of up to
 // twelve writes, and long ones with crashes in a row.
 std::string Crashes(uint64_t seed, Counts* counts) {
-  crash::PowerLossOptions options{.seed = seed, .steps = 40, .point_stride = 7};
+  // With strides, so that a run gets to its end in some 20,000 disks.
+  crash::PowerLossOptions options{.seed = seed, .steps = 40, .point_stride = 13};
   if (seed % 2 == 0) {
-    options = {.seed = seed, .steps = 100, .exhaustive_writes_max = 5, .samples = 8, .depth = 3};
+    options = {.seed = seed,
+               .steps = 100,
+               .exhaustive_writes_max = 5,
+               .samples = 8,
+               .point_stride = 3,
+               .depth = 3};
   }
-  options.states_max = 20'000;
   const crash::PowerLossResult result = crash::RunPowerLoss(options);
   (*counts)["crash_states"] += result.states;
   (*counts)["crash_states_after_two_or_three"] += result.depths[1] + result.depths[2];
   (*counts)["crash_seeds"] += 1;
+  return result.violation;
+}
+
+// Every disk that a power cut may leave in one of the scripts, at every operation; the next seed
+// takes the next script. The same disks come again, so they are counted by themselves.
+std::string ScriptCrashes(uint64_t seed, Counts* counts) {
+  const std::vector<std::string> scripts = crash::IoFaultScripts();
+  const crash::PowerLossResult result =
+      crash::RunScriptCuts({.scripts = {scripts[seed % scripts.size()]}, .seed = seed});
+  (*counts)["script_crash_states"] += result.states;
+  (*counts)["scripts_cut_everywhere"] += 1;
   return result.violation;
 }
 
@@ -97,6 +116,7 @@ std::string Simulation(uint64_t seed, Counts* counts) {
 }
 
 const std::map<std::string, Run> kParts = {{"crashes", Crashes},
+                                           {"script-crashes", ScriptCrashes},
                                            {"log-crashes", LogCrashes},
                                            {"simulation", Simulation},
                                            {"model", Model},
