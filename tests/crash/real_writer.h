@@ -24,7 +24,7 @@ struct WriterOptions {
 };
 Options StoreOptionsOf(const WriterOptions& options);
 
-// Acknowledged: the branch has so many tokens.
+// Acknowledged: the branch has so many tokens. Before it is rewound: it has no fewer from now on.
 struct Report {
   uint64_t branch = 0;
   uint64_t length = 0;
