@@ -14,6 +14,13 @@ Status Unfit(const Op& op, const std::string& what) {
                                              " does not fit the tree: " + what);
 }
 
+namespace {
+
+// Ids are counted from 1, and nobody counts so far. 0 says that there is none.
+bool IsId(uint64_t id) { return id != 0 && id < uint64_t{1} << 62; }
+
+}  // namespace
+
 Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
   // a change and the note of how to undo it.
@@ -158,6 +165,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
 
 Status Transaction::ApplyModel(const Op& op) {
   CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
+  if (!IsId(op.other)) return Unfit(op, "an impossible model id");
   if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
   tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   undo_.push_back([tree = tree_, id = op.other] { tree->models_.erase(id); });
@@ -169,6 +177,7 @@ Status Transaction::ApplyModel(const Op& op) {
 Status Transaction::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
   if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
+  if (!IsId(op.branch)) return Unfit(op, "an impossible id");
   if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
   tree_->Remember(/*head=*/true, op.branch);
   Head head;
@@ -281,7 +290,9 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
   }
   Node* node = nullptr;
   if ((op.flags & kOpNewNode) != 0) {
-    if (op.other != head->node || tree_->KnowsNode(op.node)) return Unfit(op, "bad new node");
+    if (op.other != head->node || !IsId(op.node) || tree_->KnowsNode(op.node)) {
+      return Unfit(op, "bad new node");
+    }
     if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return Unfit(op, "no parent");
     node = MakeNode(op, *head);
   } else {

@@ -115,6 +115,10 @@ class Loader {
       }
       next = node->parent;
       path.push_back(std::move(node));
+      if (path.size() > tree_->counts().nodes) {
+        return Status(StatusCode::kCorruption, "the index: node " + std::to_string(id) +
+                                                   ": more nodes are above it than there are");
+      }
     }
     while (!path.empty()) {
       CAIRN_RETURN_IF_ERROR(tree_->Insert(std::move(path.back())));
