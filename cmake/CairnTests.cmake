@@ -44,6 +44,14 @@ if(FUSE3_FOUND)  # Else tests/crash/lossy_mount.cc says so and mounts nothing.
   target_link_libraries(cairn_test_support PRIVATE PkgConfig::FUSE3)
 endif()
 
+set(sanitizer_environment "")
+if(CAIRN_SANITIZE MATCHES "thread")
+  set(sanitizer_environment ENVIRONMENT
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/house/tsan.supp")
+elseif(CAIRN_SANITIZE)
+  set(sanitizer_environment ENVIRONMENT "UBSAN_OPTIONS=print_stacktrace=1")
+endif()
+
 # cairn_add_test_program(<area> <suffix> <label> <timeout_s> <file>...)
 function(cairn_add_test_program area suffix label timeout_s)
   set(target cairn_${area}_${suffix})
@@ -62,7 +70,8 @@ function(cairn_add_test_program area suffix label timeout_s)
     endif()
   endif()
   gtest_discover_tests(${target} TEST_PREFIX ${area}. DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${label} TIMEOUT ${timeout_s} RUN_SERIAL $<STREQUAL:${label},quick-serial>)
+    PROPERTIES LABELS ${label} TIMEOUT ${timeout_s} RUN_SERIAL $<STREQUAL:${label},quick-serial>
+               ${sanitizer_environment})
 endfunction()
 
 file(GLOB test_areas CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR}/tests tests/*)
