@@ -110,11 +110,12 @@ class IoFaults {
                    const std::function<void(io::SimDisk&)>& prepare) {
     Options options = SmallOptions();
     script.configure(options);
-    const io::SimWorld machine = MachineFor(script, *made_store_);
+    const io::SimWorld machine = starts_.MachineFor(script);
     prepare(*machine.disk);
     uint64_t struck = 0;
     {
-      ScriptRun run(machine, options, !script.makes_store, options_.claim_memory);
+      ScriptRun run(machine, options, starts_.StatesFor(script), script.start != Start::kNothing,
+                    options_.claim_memory);
       run.Live(script.body);
       struck = machine.disk->faults_struck();
       run.Judge();
@@ -132,7 +133,7 @@ class IoFaults {
   }
 
   const IoFaultsOptions options_;
-  const std::unique_ptr<io::SimDisk> made_store_ = MakeStoreForScripts();
+  const Starts starts_;
   IoFaultsResult result_;
 };
 

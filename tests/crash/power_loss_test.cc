@@ -81,6 +81,7 @@ TEST(PowerLoss, EveryScriptLosesNothingAtSomeOfItsOperations) {
 TEST(PowerLoss, ADiskThatDropsSyncsIsFoundOut) {
   EXPECT_NE(WhatIsFoundOut({.drop_syncs = true}), "");
   for (const std::string& script : IoFaultScripts()) {
+    if (script == "read after a crash") continue;  // Which writes nothing.
     EXPECT_NE(RunScriptCuts({.scripts = {script}, .drop_syncs = true}).violation, "") << script;
   }
 }

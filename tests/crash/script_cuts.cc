@@ -55,14 +55,15 @@ class ScriptCuts {
   bool RunOnce(const Script& script, uint64_t begin) {
     Options options = SmallOptions();
     script.configure(options);
-    const io::SimWorld machine = MachineFor(script, *made_store_);
+    const io::SimWorld machine = starts_.MachineFor(script);
     io::SimDisk& disk = *machine.disk;
     disk.set_drop_syncs(options_.drop_syncs);
     std::vector<Found> found;
     std::vector<StoreState> states;
     uint64_t operations = 0;
     {
-      ScriptRun run(machine, options, !script.makes_store, /*claim_memory=*/false);
+      ScriptRun run(machine, options, starts_.StatesFor(script), script.start != Start::kNothing,
+                    /*claim_memory=*/false);
       disk.set_on_operation([&](const io::SimOperation& operation) {
         if (operation.index < begin || operation.index >= begin + kOperationsOfARun) return;
         if ((operation.index + options_.seed) % options_.point_stride != 0) return;
@@ -120,7 +121,7 @@ class ScriptCuts {
     options.world = std::make_shared<const io::World>(
         io::World{.files = found.disk, .scheduler = recovery_scheduler_});
     const auto state = Read("store", options);
-    if (state.status().code() == StatusCode::kNotFound && script.makes_store &&
+    if (state.status().code() == StatusCode::kNotFound && script.start == Start::kNothing &&
         found.first_state == 0) {
       return "";
     }
@@ -162,7 +163,7 @@ class ScriptCuts {
   const ScriptCutsOptions options_;
   std::mt19937_64 random_;
   const std::shared_ptr<io::SimScheduler> recovery_scheduler_;
-  const std::unique_ptr<io::SimDisk> made_store_ = MakeStoreForScripts();
+  const Starts starts_;
   std::set<std::pair<uint64_t, size_t>> seen_;  // Keys of disks, with what they must hold.
   PowerLossResult result_;
 };

@@ -28,15 +28,20 @@ void ScriptRun::Change(const Name& key, StoreState next, Body&& body) {
 }
 
 bool ScriptRun::Open() {
+  rolled_back_ = false;
   auto opened = Store::Open("store", options_);
   if (!Told(opened.status())) return false;
   store_ = std::move(*opened);
   const auto state = ReadStore(store_);
-  if (Told(state.status())) {
-    if (!IsPossible(*state)) Fail("opened, it holds something else");
-    now_ = *state;
+  if (!Told(state.status())) {  // Then nobody knows what it shows.
+    static_cast<void>(store_.Close());
+    store_ = Store();
+    return false;
   }
-  return state.ok();
+  if (!IsPossible(*state)) Fail("opened, it holds something else");
+  now_ = *state;
+  if (!options_.read_only) Certain();  // What was found was made durable.
+  return true;
 }
 
 void ScriptRun::Close() {
@@ -48,8 +53,14 @@ void ScriptRun::Close() {
 
 void ScriptRun::Sleep() { machine_.scheduler->Sleep(kSecond / 2); }
 
+void ScriptRun::WaitForRollBack() {
+  constexpr uint64_t kStepNs = 1'000'000;
+  while (IsPoisoned() && !rolled_back_) machine_.scheduler->Sleep(kStepNs);
+}
+
 void ScriptRun::Look() {
   if (store_.core() == nullptr) return;
+  WaitForRollBack();
   const auto state = ReadStore(store_);
   if (!state.ok()) {
     if (IsWrongContent(state.status())) Fail(state.status().ToString());
@@ -337,6 +348,7 @@ void ScriptRun::Settle(StoreState next, Durability durability, bool writable,
 void ScriptRun::Look(bool must) {
   if (store_.core() == nullptr || options_.read_only) return;
   if (store_.poisoned().code() == StatusCode::kInvalidState) return;  // Closed.
+  WaitForRollBack();
   const auto state = ReadStore(store_);
   if (!state.ok() && must) return Fail("the disk is well, but: " + state.status().ToString());
   Look();

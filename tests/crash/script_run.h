@@ -19,13 +19,19 @@ namespace cairn::crash {
 
 class ScriptRun {
  public:
-  // `made`: the store is there, without branches.
-  ScriptRun(io::SimWorld machine, Options options, bool made, bool claim_memory)
+  // `possible`: what the store may hold; `made`: it is there.
+  ScriptRun(io::SimWorld machine, Options options, std::vector<StoreState> possible, bool made,
+            bool claim_memory)
       : machine_(std::move(machine)),
         options_(std::move(options)),
         made_before_(made),
-        claim_memory_(claim_memory) {
+        claim_memory_(claim_memory),
+        before_(possible.begin(), possible.end() - 1),
+        now_(possible.back()),
+        possible_(std::move(possible)) {
     options_.world = std::make_shared<const io::World>(machine_.world());
+    options_.listener = std::make_shared<EventListener>();
+    options_.listener->on_poisoned = [this](const Status&) { rolled_back_ = true; };
   }
 
   // --- What scripts do
@@ -96,6 +102,8 @@ class ScriptRun {
   // A change ended so. `writable`: it was not poisoned when the call began.
   void Settle(StoreState next, Durability durability, bool writable, const Status& status);
   void Look(bool must);
+  // Beside it the first half of what is read is of before and the other of after.
+  void WaitForRollBack();
   void JudgeCrash(const io::CrashChoice& choice, const std::string& when);
   void Fail(const std::string& what);
 
@@ -106,11 +114,12 @@ class ScriptRun {
   std::vector<StoreState> before_;
   StoreState now_;  // After all that was said yes to.
   // What may be found when it is opened again: all since the last acknowledgement at kPower.
-  std::vector<StoreState> possible_{{}};
+  std::vector<StoreState> possible_;
   std::string copy_;
   StoreState copied_;
   uint64_t next_token_ = 0;
   bool met_poison_ = false, met_refusal_ = false;
+  bool rolled_back_ = false;  // After the log failed: what is read does not change any more.
   std::string violation_;
 };
 

@@ -37,7 +37,8 @@ std::vector<Script> Scripts() {
   std::vector<Script> scripts;
   const auto add = [&](const char* name, std::function<void(Options&)> configure,
                        std::function<void(ScriptRun&)> body) {
-    scripts.push_back({name, std::move(configure), std::move(body), scripts.empty()});
+    const Start start = scripts.empty() ? Start::kNothing : Start::kMade;
+    scripts.push_back({name, std::move(configure), std::move(body), start});
   };
   add("create", Nothing, [](ScriptRun& run) {
     if (!run.Open()) return;
@@ -244,27 +245,67 @@ std::vector<Script> Scripts() {
     run.Append("m", 3, kPower);
     run.Look();
   });
+  add("after a crash", Nothing, [](ScriptRun& run) {
+    for (int attempt = 0; attempt < 3 && !run.Open(); ++attempt) run.Sleep();
+    run.Append("a", 4, kPower);
+    run.Look();
+    run.Close();
+    if (!run.Open()) return;
+    run.Append("b", 2, kPower);
+    run.Look();
+  });
+  scripts.back().start = Start::kCrashed;
+  add(
+      "read after a crash", [](Options& options) { options.read_only = true; },
+      [](ScriptRun& run) {
+        if (!run.Open()) return;
+        run.Look();
+        run.Call(run.store().Refresh().status());
+        run.Close();
+      });
+  scripts.back().start = Start::kCrashed;
   return scripts;
 }
 
-std::unique_ptr<io::SimDisk> MakeStoreForScripts() {
-  const io::SimWorld machine = io::MakeSimWorld(1);
-  Options options = SmallOptions();
-  options.world = std::make_shared<const io::World>(machine.world());
+Starts::Starts() {
   {
+    const io::SimWorld machine = io::MakeSimWorld(1);
+    Options options = SmallOptions();
+    options.world = std::make_shared<const io::World>(machine.world());
     auto store = Store::Open("store", options);
     CAIRN_CHECK(store.ok());
     for (const ModelSpec& model : {TinyModel(), MixedModel()}) {
       CAIRN_CHECK(store->RegisterModel(model).ok());
     }
     CAIRN_CHECK(store->Close().ok());
+    made_ = machine.disk->CrashClone(io::CrashChoice::KeepAll());
   }
-  return machine.disk->CrashClone(io::CrashChoice::KeepAll());
+  const io::SimWorld machine = io::CrashWorld(*made_, io::CrashChoice::KeepAll(), true);
+  ScriptRun run(machine, SmallOptions(), {StoreState()}, true, false);
+  run.Live([](ScriptRun& live) {
+    if (!Begin(live)) return;
+    live.Append("a", 20, kPower);
+    live.Call(live.store().Compact());
+    live.Append("b", 6, kPower);
+    for (int i = 0; i < 4; ++i) live.Append(i % 2 == 0 ? "a" : "b", 3, kProcess);
+  });
+  CAIRN_CHECK(!run.met_refusal() && run.first_possible() + 1 < run.states());
+  for (size_t i = run.first_possible(); i < run.states(); ++i) {
+    crashed_states_.push_back(run.state(i));
+  }
+  constexpr uint64_t kTornSeed = 5;
+  crashed_ =
+      machine.disk->CrashClone({.seed = kTornSeed, .lost = 0.2, .torn = 0.6, .kept_mask = {}});
 }
 
-io::SimWorld MachineFor(const Script& script, const io::SimDisk& made) {
-  return script.makes_store ? io::MakeSimWorld(1)
-                            : io::CrashWorld(made, io::CrashChoice::KeepAll(), true);
+io::SimWorld Starts::MachineFor(const Script& script) const {
+  if (script.start == Start::kNothing) return io::MakeSimWorld(1);
+  return io::CrashWorld(script.start == Start::kMade ? *made_ : *crashed_,
+                        io::CrashChoice::KeepAll(), true);
+}
+
+std::vector<StoreState> Starts::StatesFor(const Script& script) const {
+  return script.start == Start::kCrashed ? crashed_states_ : std::vector<StoreState>(1);
 }
 
 void KeepFreedMemory() {

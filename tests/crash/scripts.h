@@ -7,26 +7,40 @@
 #include <memory>
 #include <vector>
 
-#include "base/io/sim_disk.h"
+#include "base/io/sim_world.h"
 #include "cairn/options.h"
 #include "tests/crash/script_run.h"
 
 namespace cairn::crash {
 
+// What there is when a script begins: no store; one that has the models of all scripts and no
+// branch; or one that lost its power while it was written to.
+enum class Start { kNothing, kMade, kCrashed };
+
 struct Script {
   const char* name;
   std::function<void(Options&)> configure;
   std::function<void(ScriptRun&)> body;
-  bool makes_store = false;
+  Start start = Start::kMade;
 };
 
 std::vector<Script> Scripts();
 // Of the stores of all scripts, before Script::configure.
 Options SmallOptions();
-// A disk with a store that has the models of all scripts and no branch.
-std::unique_ptr<io::SimDisk> MakeStoreForScripts();
-// The machine on which a script runs; `made` is of MakeStoreForScripts.
-io::SimWorld MachineFor(const Script& script, const io::SimDisk& made);
+
+class Starts {
+ public:
+  Starts();
+  // The machine on which the script runs, the same each time.
+  io::SimWorld MachineFor(const Script& script) const;
+  // What its store may hold.
+  std::vector<StoreState> StatesFor(const Script& script) const;
+
+ private:
+  std::unique_ptr<io::SimDisk> made_, crashed_;
+  std::vector<StoreState> crashed_states_;
+};
+
 // Buffers that come back from the kernel would be most of the time of thousands of short runs.
 void KeepFreedMemory();
 
