@@ -3,8 +3,6 @@
 // The public classes: they guard against empty handles and exceptions, and pass on to StoreCore.
 #include "cairn/store.h"
 
-#include <new>
-
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
@@ -13,15 +11,10 @@ namespace cairn {
 
 namespace {
 
-// bad_alloc is the one exception that can arise here; it never crosses the API.
 template <typename Body>
-auto Guarded(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(body(*core)) {
+auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(body(*core)) {
   if (core == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
-  try {
-    return body(*core);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
+  return Guarded([&]() -> decltype(body(*core)) { return body(*core); });
 }
 
 }  // namespace
@@ -29,14 +22,12 @@ auto Guarded(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(bo
 const char* Version() { return "0.1.0"; }
 
 Result<Store> Store::Open(const std::string& path, const Options& options) {
-  try {
+  return Guarded([&]() -> Result<Store> {
     CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<StoreCore> core, StoreCore::Open(path, options));
     Store store;
     store.core_ = std::move(core);
     return store;
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
+  });
 }
 
 Store::~Store() { static_cast<void>(Close()); }
@@ -51,66 +42,66 @@ Store& Store::operator=(Store&& other) noexcept {
 
 Status Store::Close() {
   if (core_ == nullptr) return Status::Ok();
-  return Guarded(core_, [](StoreCore& core) { return core.Close(); });
+  return OnCore(core_, [](StoreCore& core) { return core.Close(); });
 }
 
 Result<ModelId> Store::RegisterModel(const ModelSpec& spec, Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.RegisterModel(spec, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.RegisterModel(spec, durability); });
 }
 Result<ModelInfo> Store::GetModel(ModelId id) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.GetModel(id); });
+  return OnCore(core_, [&](StoreCore& core) { return core.GetModel(id); });
 }
 std::vector<ModelInfo> Store::Models() const {
   return core_ == nullptr ? std::vector<ModelInfo>() : core_->Models();
 }
 Result<Branch> Store::CreateBranch(ModelId model, const BranchOptions& options) {
-  return Guarded(core_, [&](StoreCore& core) { return core.CreateBranch(model, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.CreateBranch(model, options); });
 }
 Result<Branch> Store::FindBranch(std::string_view name, std::string_view ns) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.FindBranch(name, ns); });
+  return OnCore(core_, [&](StoreCore& core) { return core.FindBranch(name, ns); });
 }
 Result<Branch> Store::GetBranch(BranchId id) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.GetBranch(id); });
+  return OnCore(core_, [&](StoreCore& core) { return core.GetBranch(id); });
 }
 Result<BranchPage> Store::ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                        const std::string& cursor) const {
-  return Guarded(core_,
-                 [&](StoreCore& core) { return core.ListBranches(ns, prefix, limit, cursor); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.ListBranches(ns, prefix, limit, cursor); });
 }
 Result<std::vector<NamespaceInfo>> Store::Namespaces() const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Namespaces(); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Namespaces(); });
 }
 Status Store::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
                            Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.SetNamespace(ns, policy, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.SetNamespace(ns, policy, durability); });
 }
 Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOptions& options) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Write(batch, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Write(batch, options); });
 }
 Status Store::Flush() {
-  return Guarded(core_, [](StoreCore& core) { return core.Flush(); });
+  return OnCore(core_, [](StoreCore& core) { return core.Flush(); });
 }
 Status Store::Compact() {
-  return Guarded(core_, [](StoreCore& core) { return core.Compact(); });
+  return OnCore(core_, [](StoreCore& core) { return core.Compact(); });
 }
 Result<RefreshResult> Store::Refresh() {
-  return Guarded(core_, [](StoreCore& core) { return core.Refresh(); });
+  return OnCore(core_, [](StoreCore& core) { return core.Refresh(); });
 }
 Result<CheckpointInfo> Store::Checkpoint(const std::string& path,
                                          const CheckpointProgress& progress) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });
 }
 Status Store::PauseBackground() {
-  return Guarded(core_, [](StoreCore& core) { return core.PauseBackground(); });
+  return OnCore(core_, [](StoreCore& core) { return core.PauseBackground(); });
 }
 Status Store::ResumeBackground() {
-  return Guarded(core_, [](StoreCore& core) { return core.ResumeBackground(); });
+  return OnCore(core_, [](StoreCore& core) { return core.ResumeBackground(); });
 }
 Result<CompletionQueue> Store::NewCompletionQueue() {
-  return Guarded(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
+  return OnCore(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }
 Result<VerifyReport> Store::Verify(VerifyLevel level) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Verify(level); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Verify(level); });
 }
 StoreMetrics Store::Metrics() const { return core_ == nullptr ? StoreMetrics() : core_->Metrics(); }
 std::string Store::PrometheusText(std::string_view label) const {
@@ -118,79 +109,79 @@ std::string Store::PrometheusText(std::string_view label) const {
 }
 cairn::Health Store::Health() const { return CheckHealth(Metrics()); }
 Status Store::poisoned() const {
-  return Guarded(core_, [](StoreCore& core) { return core.poisoned(); });
+  return OnCore(core_, [](StoreCore& core) { return core.poisoned(); });
 }
 std::string Store::io_name() const { return core_ == nullptr ? "" : core_->io_name(); }
 std::string Store::sync_method() const { return core_ == nullptr ? "" : core_->sync_method(); }
 std::string Store::recovery_note() const { return core_ == nullptr ? "" : core_->recovery_note(); }
 
 Result<BranchInfo> Branch::Info() const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Info(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Info(id_); });
 }
 Result<uint64_t> Branch::length() const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Length(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Length(id_); });
 }
 Result<uint64_t> Branch::durable_length() const {
-  return Guarded(core_, [&](StoreCore& core) { return core.DurableLength(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.DurableLength(id_); });
 }
 Result<std::vector<PathStep>> Branch::Path() const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Path(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Path(id_); });
 }
 Result<Ticket> Branch::Append(const Delta& delta, const AppendOptions& options) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Append(id_, delta, options, nullptr); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Append(id_, delta, options, nullptr); });
 }
 Result<uint64_t> Branch::AppendSync(const Delta& delta, const AppendOptions& options) {
-  return Guarded(core_, [&](StoreCore& core) { return core.AppendSync(id_, delta, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.AppendSync(id_, delta, options); });
 }
 Result<Draft> Branch::BeginAppend(uint64_t positions) {
-  return Guarded(core_, [&](StoreCore& core) { return core.BeginAppend(id_, positions); });
+  return OnCore(core_, [&](StoreCore& core) { return core.BeginAppend(id_, positions); });
 }
 Status Branch::Fill(const KvView& kv, const AppendOptions& options) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Fill(id_, kv, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Fill(id_, kv, options); });
 }
 Result<std::vector<KvHole>> Branch::EvictedKv(uint64_t begin, uint64_t end) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.EvictedKv(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.EvictedKv(id_, begin, end); });
 }
 Result<uint64_t> Branch::RestorableLength(uint64_t at_most) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.RestorableLength(id_, at_most); });
+  return OnCore(core_, [&](StoreCore& core) { return core.RestorableLength(id_, at_most); });
 }
 Status Branch::SetKeep(const Keep& keep, Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.SetKeep(id_, keep, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.SetKeep(id_, keep, durability); });
 }
 Result<Branch> Branch::ForkAt(uint64_t position, const BranchOptions& options) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.ForkAt(id_, position, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.ForkAt(id_, position, options); });
 }
 Status Branch::Rewind(uint64_t length, Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Rewind(id_, length, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Rewind(id_, length, durability); });
 }
 Status Branch::Rename(const std::string& name, Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Rename(id_, name, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Rename(id_, name, durability); });
 }
 Status Branch::Drop(Durability durability) {
-  return Guarded(core_, [&](StoreCore& core) { return core.Drop(id_, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Drop(id_, durability); });
 }
 Result<RestoreResult> Branch::Restore(const RestoreRequest& request,
                                       LayerProgress* progress) const {
-  return Guarded(core_,
-                 [&](StoreCore& core) { return core.Restore(id_, request, progress, nullptr); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.Restore(id_, request, progress, nullptr); });
 }
 Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress* progress) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });
+  return OnCore(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });
 }
 Status Branch::Prefetch(uint64_t begin, uint64_t end) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Prefetch(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Prefetch(id_, begin, end); });
 }
 Result<std::vector<TokenId>> Branch::ReadTokens(uint64_t begin, uint64_t end) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.ReadTokens(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.ReadTokens(id_, begin, end); });
 }
 Result<Branch::StateAt> Branch::SamplerAt(uint64_t position) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.StateAt(id_, position, true); });
+  return OnCore(core_, [&](StoreCore& core) { return core.StateAt(id_, position, true); });
 }
 Result<Branch::StateAt> Branch::MetadataAt(uint64_t position) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.StateAt(id_, position, false); });
+  return OnCore(core_, [&](StoreCore& core) { return core.StateAt(id_, position, false); });
 }
 Result<std::vector<ContentSpan>> Branch::Spans(uint64_t begin, uint64_t end) const {
-  return Guarded(core_, [&](StoreCore& core) { return core.Spans(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Spans(id_, begin, end); });
 }
 
 }  // namespace cairn

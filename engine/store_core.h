@@ -257,6 +257,10 @@ class StoreCore final : public wal::LogObserver,
   Result<Ticket> AppendBorrowed(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, std::shared_ptr<const ModelSpec> model,
                                 std::shared_ptr<void> keep, bool kv_shed);
+  Result<Ticket> PostGathered(BranchId id, const Delta& delta, const AppendOptions& options,
+                              const Expected& expected, uint64_t length,
+                              std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep,
+                              bool kv_shed);
   Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
   void EndGathering(BranchId id);
@@ -440,6 +444,9 @@ class StoreCore final : public wal::LogObserver,
 
   // --- commit/progress.cc
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
+  // The same of what is applied, so that somebody may wait for it: without memory it waits itself.
+  void RegisterApplied(uint64_t sequence, Durability durability,
+                       const std::shared_ptr<TicketState>& ticket);
   void ReloadTree(uint64_t acknowledged);
   void RecordSave(uint64_t started_ns);
 

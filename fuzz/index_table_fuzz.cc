@@ -189,6 +189,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CAIRN_CHECK(damage.code() == StatusCode::kCorruption);
     whole_still = false;
   });
+  CAIRN_CHECK(whole_still || size != 0);
   if (!whole_still) return 0;
   CAIRN_CHECK(walked.to_the_end && walked.in_order && walked.records == table.info().records);
   const auto record = table.NewIterator({});

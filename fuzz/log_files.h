@@ -5,13 +5,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/codec/hash.h"
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "fuzz/input.h"

@@ -3,6 +3,7 @@
 // Recovery of a log whose files are damaged: it ends, with a Status or with records that are those
 // that were written, in their order; a second one finds the same. Where headers were changed under
 // hashes that fit, the records need only follow each other.
+#include <cstring>
 #include <memory>
 #include <vector>
 

@@ -35,7 +35,7 @@ sstable::LsmOptions IndexOptions(io::FileSystem& files, sstable::BlockCache& cac
   return options;
 }
 
-// Every letter there is: forks, states, spans, policies, times to live, rewinds, joins, seals.
+// Records of most kinds: forks, states, spans, policies, times to live, rewinds, seals.
 void Live(Store& store) {
   const auto model = store.RegisterModel(fuzz::Model());
   CAIRN_CHECK(model.ok());

@@ -89,7 +89,7 @@ class BlockIterator {
   const MaybeValue& value() const { return value_; }
 
   // Whether each restart is an entry of the walk, so that Seek finds what a walk shows. For
-  // verification: decodes the whole block.
+  // verification: decodes up to the last of them.
   static bool RestartsFit(const BlockView& block);
 
  private:

@@ -4,7 +4,6 @@
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
 // complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
 #include <algorithm>
-#include <new>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
@@ -199,12 +198,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     if (durability == Durability::kMemory) {
       if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
     } else {
-      try {
-        Register(applied.sequence, durability, ticket);
-      } catch (const std::bad_alloc&) {  // It was accepted, so somebody may wait for it.
-        ticket->Finish(
-            log_->Wait(applied.sequence, durability == Durability::kPower, io::kNoDeadline));
-      }
+      RegisterApplied(applied.sequence, durability, ticket);
     }
   }
   if (written) log_->Request(applied.sequence, durable);

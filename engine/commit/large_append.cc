@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/commit/ingest_table.h"
 #include "engine/store_core.h"
 
@@ -340,6 +341,18 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
+  Result<Ticket> posted = Guarded([&] {
+    return PostGathered(id, delta, options, expected, length, std::move(model), std::move(keep),
+                        kv_shed);
+  });
+  if (!posted.ok()) EndGathering(id);
+  return posted;
+}
+
+Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
+                                       const AppendOptions& options, const Expected& expected,
+                                       uint64_t length, std::shared_ptr<const ModelSpec> model,
+                                       std::shared_ptr<void> keep, bool kv_shed) {
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
@@ -355,13 +368,16 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
   executor_->Post([self = shared_from_this(), id, delta, own, expected, model = std::move(model),
                    length, deadline_ns, state, keep = std::move(keep)] {
     if (!state->BeginJob()) return;
-    auto applied =
-        self->AppendGathered(id, delta, expected, *model, length, deadline_ns, state.get());
+    const auto applied = Guarded([&] {
+      return self->AppendGathered(id, delta, expected, *model, length, deadline_ns, state.get());
+    });
     if (!applied.ok()) {
       if (applied.status().code() == StatusCode::kCancelled) {
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);
       }
-      state->Finish(self->WhileRoomIsMade(id, self->PayloadBytes(*model, delta), applied.status()));
+      state->Finish(Guarded([&] {
+        return self->WhileRoomIsMade(id, self->PayloadBytes(*model, delta), applied.status());
+      }));
       return;
     }
     state->Release();
@@ -369,12 +385,15 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
       state->Finish(Status::Ok());
       return;
     }
-    self->Register(applied->sequence, own.durability, state);
+    self->RegisterApplied(applied->sequence, own.durability, state);
     self->log_->Request(applied->sequence, own.durability == Durability::kPower);
     if (state->cancel_requested()) {
       state->Finish(Status(StatusCode::kUnknownOutcome, "cancelled after it was given to the log"));
     }
-    self->CutAtDeadline(state, deadline_ns);
+    static_cast<void>(Guarded([&] {  // Without memory it ends when the log has it.
+      self->CutAtDeadline(state, deadline_ns);
+      return Status::Ok();
+    }));
   });
   return Ticket(state);
 }

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -27,6 +28,16 @@ void StoreCore::Register(uint64_t sequence, Durability durability,
   // The log may have got there between the reservation and now; then nobody else would tell.
   OnProgress(log_->written_sequence(), log_->durable_sequence());
   if (Status status = log_->poisoned(); !status.ok()) OnPoison(status, log_->written_sequence());
+}
+
+void StoreCore::RegisterApplied(uint64_t sequence, Durability durability,
+                                const std::shared_ptr<TicketState>& ticket) {
+  const Status registered = Guarded([&] {
+    Register(sequence, durability, ticket);
+    return Status::Ok();
+  });
+  if (registered.ok()) return;
+  ticket->Finish(log_->Wait(sequence, durability == Durability::kPower, io::kNoDeadline));
 }
 
 void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/commit/constants.h"
 
 namespace cairn::engine {
@@ -28,7 +29,6 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
     files_.clear();
     jobs_ = std::move(jobs);
     windows_ = PlanWindows(jobs_);
-    finished_ = false;
   }
   uint64_t bytes = 0;
   for (const ReadWindow& window : windows_) bytes += window.bytes;
@@ -60,6 +60,7 @@ Status ReadPipeline::TakeBuffers() {
   return Status::Ok();
 }
 
+// From the first read on nothing may throw: reads and helpers would outlive what they work on.
 Status ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
   std::unique_ptr<io::Queue> queue = pool_->TakeQueue();
@@ -67,6 +68,11 @@ Status ReadPipeline::ReadAll() {
   for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
+  {
+    std::lock_guard lock(mutex_);
+    ready_.reserve(buffers_.size());
+    finished_ = false;
+  }
   size_t next = 0;
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
@@ -75,7 +81,8 @@ Status ReadPipeline::ReadAll() {
       const ReadWindow& window = windows_[next];
       if (!Wanted(window.first_job, window.job_count)) continue;
       if (!TakeFree(&buffer)) break;
-      if (Status status = Submit(queue.get(), next, buffer); !status.ok()) {
+      const Status status = Guarded([&] { return Submit(queue.get(), next, buffer); });
+      if (!status.ok()) {
         Fail(status, FirstPosition(window.first_job, window.job_count));
         GiveBack(buffer);
       }
@@ -170,7 +177,13 @@ void ReadPipeline::Collect(io::Request* request) {
     if (help) ++posted_;
   }
   if (help) {
-    executor_->Post([self = shared_from_this()] { self->Help(); });
+    const Status posted = Guarded([&] {
+      executor_->Post([self = shared_from_this()] { self->Help(); });
+      return Status::Ok();
+    });
+    if (posted.ok()) return;
+    std::lock_guard lock(mutex_);
+    --posted_;  // One less helps.
   }
 }
 
@@ -198,9 +211,10 @@ size_t ReadPipeline::ready_count() {
 
 bool ReadPipeline::Stopped() {
   if (ticket_ != nullptr && ticket_->cancel_requested()) {
-    Stop(Status(StatusCode::kCancelled, "the restore was cancelled"));
+    Stop(Guarded([] { return Status(StatusCode::kCancelled, "the restore was cancelled"); }));
   } else if (deadline_ns_ != io::kNoDeadline && world_.scheduler->MonotonicNs() >= deadline_ns_) {
-    Stop(Status(StatusCode::kDeadlineExceeded, "the restore took too long"));
+    Stop(
+        Guarded([] { return Status(StatusCode::kDeadlineExceeded, "the restore took too long"); }));
   }
   std::lock_guard lock(mutex_);
   return stopped_;
@@ -226,8 +240,12 @@ void ReadPipeline::Fail(const Status& status, uint64_t restorable) {
   std::lock_guard lock(mutex_);
   if (stopped_ || restorable >= restorable_.load(std::memory_order_relaxed)) return;
   restorable_.store(restorable, std::memory_order_relaxed);
-  status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
-                                      std::to_string(restorable));
+  status_ = status;
+  static_cast<void>(Guarded([&] {  // Without memory that is all that is told.
+    status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
+                                        std::to_string(restorable));
+    return Status::Ok();
+  }));
 }
 
 bool ReadPipeline::Wanted(size_t first_job, size_t job_count) const {
@@ -241,7 +259,7 @@ bool ReadPipeline::WorkOnOne() {
     std::lock_guard lock(mutex_);
     if (ready_.empty()) return false;
     loaded = ready_.front();
-    ready_.pop_front();
+    ready_.erase(ready_.begin());
   }
   const ReadWindow& window = windows_[loaded.window];
   for (size_t i = 0; i < window.job_count && !Stopped(); ++i) {
@@ -250,7 +268,7 @@ bool ReadPipeline::WorkOnOne() {
     const std::span<const std::byte> bytes =
         buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes);
     uint64_t first_position = job.first_position;
-    const Status status = host_->Work(job, bytes, &first_position);
+    const Status status = Guarded([&] { return host_->Work(job, bytes, &first_position); });
     if (!status.ok()) Fail(status, first_position);
   }
   GiveBack(loaded.buffer);

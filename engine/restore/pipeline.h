@@ -7,7 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -100,7 +99,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   const ReadJob* file_job_ = nullptr;             // Whose file that is.
 
   std::mutex mutex_;
-  std::deque<Loaded> ready_;
+  std::vector<Loaded> ready_;  // In the order of their reads. Has room for all.
   std::vector<size_t> free_;
   uint32_t posted_ = 0;    // Helpers that were asked for and have not started.
   bool finished_ = false;  // None may start any more.

@@ -3,7 +3,6 @@
 // The read path: plan under the lock; what the hot tail holds is scattered at once; the rest comes
 // through the pipeline.
 #include <algorithm>
-#include <new>
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
@@ -396,7 +395,8 @@ Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& reques
   state->restored = std::make_shared<RestoreResult>();
   executor_->Post([self = shared_from_this(), id, request, progress, state] {
     if (!state->BeginJob()) return;
-    Result<RestoreResult> restored = self->Restore(id, request, progress, state.get());
+    Result<RestoreResult> restored =
+        Guarded([&] { return self->Restore(id, request, progress, state.get()); });
     if (restored.ok()) *state->restored = std::move(*restored);
     state->Finish(restored.status());
   });
@@ -414,18 +414,18 @@ Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
     prefetches_waiting_.fetch_sub(1);
     return Status(StatusCode::kBusy, std::to_string(engine::kPrefetchesMax) + " hints are waiting");
   }
-  prefetch_executor_->Post([self = shared_from_this(), id, begin, end] {
-    Status status;
-    try {
-      status = self->PrefetchNow(id, begin, end);
-    } catch (const std::bad_alloc&) {
-      status = OutOfMemory();
-    }
+  const auto job = [self = shared_from_this(), id, begin, end] {
+    const Status status = Guarded([&] { return self->PrefetchNow(id, begin, end); });
     self->counters_.prefetches.fetch_add(1, std::memory_order_relaxed);
     if (!status.ok()) self->counters_.prefetches_failed.fetch_add(1, std::memory_order_relaxed);
     self->prefetches_waiting_.fetch_sub(1);
+  };
+  Status posted = Guarded([&] {
+    prefetch_executor_->Post(job);
+    return Status::Ok();
   });
-  return Status::Ok();
+  if (!posted.ok()) prefetches_waiting_.fetch_sub(1);
+  return posted;
 }
 
 Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {

@@ -11,19 +11,6 @@
 
 namespace cairn::engine {
 
-namespace {
-
-template <typename Call>
-Status Guarded(const Call& call) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
-}
-
-}  // namespace
-
 // One Run. Shared with helpers, which may come late, when it is over.
 class Crew::Shift {
  public:

@@ -182,9 +182,11 @@ Status Transaction::ApplyJoin(const Op& op) {
   sides->tokens = parent->unsealed_tokens;
 
   // Live it is not; in a replay, which knows fewer refs, it may be.
-  const bool undecided = std::erase(tree_->undecided_, parent->id) != 0;
-  undo_.push_back([tree = tree_, sides, node, parent, undecided] {
-    if (undecided) tree->undecided_.push_back(parent->id);
+  std::vector<uint64_t>& undecided = tree_->undecided_;
+  const bool was_undecided =
+      std::find(undecided.begin(), undecided.end(), parent->id) != undecided.end();
+  undo_.push_back([tree = tree_, sides, node, parent, was_undecided] {
+    if (was_undecided) tree->undecided_.push_back(parent->id);
     tree->Count(*node, -1);
     parent->gone = false;
     node->parent = parent->id;
@@ -202,6 +204,7 @@ Status Transaction::ApplyJoin(const Op& op) {
     tree->Charge(node);
     tree->Charge(parent);
   });
+  std::erase(undecided, parent->id);
   tree_->Count(*node, -1);
   tree_->Count(*parent, -1);
   --tree_->counts_.nodes;

@@ -444,77 +444,87 @@ Status Transaction::AddRange(Node* node, Head* head, const LaneRange& range, con
 // there: what is appended later is not its content.
 void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
   const uint64_t length = lengths[kTokenLane];
-  // Only what is cut is copied.
-  struct Cut {
-    uint64_t end;
+  // Only what is cut is copied; all of it, and the note of how to undo it, before the first change.
+  struct LaneCut {
+    uint64_t end = 0, length = 0;
     std::vector<Extent> extents;  // Those changed or removed, in order.
+    bool splits() const { return !extents.empty() && extents.front().begin < length; }
   };
-  std::vector<Cut> cuts(node->lanes.size());
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    Lane& lane = node->lanes[i];
-    cuts[i].end = lane.end;
-    auto first = std::partition_point(
+  struct Cut {
+    std::vector<LaneCut> lanes;
+    std::vector<Mark> samplers, metadata;
+    std::vector<ContentSpan> spans;  // Those changed or removed.
+    bool splits_span = false;
+  };
+  const auto cut = std::make_shared<Cut>();
+  cut->lanes.resize(node->lanes.size());
+  for (size_t i = 0; i < cut->lanes.size(); ++i) {
+    const Lane& lane = node->lanes[i];
+    const auto first = std::partition_point(
         lane.extents.begin(), lane.extents.end(),
         [&](const Extent& extent) { return extent.begin + extent.count <= lengths[i]; });
-    cuts[i].extents.assign(first, lane.extents.end());
-    node->dumped.LaneChanged(i, static_cast<size_t>(first - lane.extents.begin()));
+    cut->lanes[i] = {lane.end, lengths[i], {first, lane.extents.end()}};
   }
   const auto cut_marks = [&](const std::vector<Mark>& marks) {
     const auto first = std::partition_point(
         marks.begin(), marks.end(), [&](const Mark& mark) { return mark.position <= length; });
     return std::vector<Mark>(first, marks.end());
   };
-  std::vector<Mark> samplers = cut_marks(node->samplers);
-  std::vector<Mark> metadata = cut_marks(node->metadata);
+  cut->samplers = cut_marks(node->samplers);
+  cut->metadata = cut_marks(node->metadata);
   const auto first_span =
       std::partition_point(node->spans.begin(), node->spans.end(),
                            [&](const ContentSpan& span) { return span.end <= length; });
-  std::vector<ContentSpan> spans(first_span, node->spans.end());  // Those changed or removed.
-  const bool span_cut = !spans.empty() && spans.front().begin < length;
+  cut->spans.assign(first_span, node->spans.end());
+  cut->splits_span = !cut->spans.empty() && cut->spans.front().begin < length;
+  std::function<void()> undo = [tree = tree_, node, cut] {
+    const Tree::Recount undone(tree, *node);
+    for (size_t i = 0; i < cut->lanes.size(); ++i) {
+      Lane& lane = node->lanes[i];
+      const LaneCut& was = cut->lanes[i];
+      if (was.splits()) {
+        tree->UseExtent(node, i, lane.extents.back(), -1);
+        lane.extents.pop_back();
+      }
+      for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, 1);
+      lane.extents.insert(lane.extents.end(), was.extents.begin(), was.extents.end());
+      lane.end = was.end;
+    }
+    for (const Mark& mark : cut->samplers) tree->UseTable(mark.place, 1, 1);
+    for (const Mark& mark : cut->metadata) tree->UseTable(mark.place, 1, 1);
+    node->samplers.insert(node->samplers.end(), cut->samplers.begin(), cut->samplers.end());
+    node->metadata.insert(node->metadata.end(), cut->metadata.begin(), cut->metadata.end());
+    if (cut->splits_span) node->spans.pop_back();
+    node->spans.insert(node->spans.end(), cut->spans.begin(), cut->spans.end());
+  };
+  undo_.reserve(undo_.size() + 1);
 
   tree_->Touch(node);
-  node->dumped.samplers.Changed(node->samplers.size() - samplers.size());
-  node->dumped.metadata.Changed(node->metadata.size() - metadata.size());
-  node->dumped.spans.Changed(node->spans.size() - spans.size());
-  for (const Mark& mark : samplers) tree_->UseTable(mark.place, 1, -1);
-  for (const Mark& mark : metadata) tree_->UseTable(mark.place, 1, -1);
   const Tree::Recount recount(tree_, *node);
-  node->samplers.resize(node->samplers.size() - samplers.size());
-  node->metadata.resize(node->metadata.size() - metadata.size());
-  node->spans.resize(node->spans.size() - spans.size() + (span_cut ? 1 : 0));
-  if (span_cut) node->spans.back().end = length;
-  for (size_t i = 0; i < cuts.size(); ++i) {
+  for (const Mark& mark : cut->samplers) tree_->UseTable(mark.place, 1, -1);
+  for (const Mark& mark : cut->metadata) tree_->UseTable(mark.place, 1, -1);
+  node->samplers.resize(node->samplers.size() - cut->samplers.size());
+  node->metadata.resize(node->metadata.size() - cut->metadata.size());
+  node->spans.resize(node->spans.size() - cut->spans.size() + (cut->splits_span ? 1 : 0));
+  if (cut->splits_span) node->spans.back().end = length;
+  node->dumped.samplers.Changed(node->samplers.size());
+  node->dumped.metadata.Changed(node->metadata.size());
+  node->dumped.spans.Changed(node->spans.size() - (cut->splits_span ? 1 : 0));
+  for (size_t i = 0; i < cut->lanes.size(); ++i) {
     Lane& lane = node->lanes[i];
-    lane.extents.resize(lane.extents.size() - cuts[i].extents.size());
-    lane.end = std::max(lane.start, std::min(lane.end, lengths[i]));
-    for (const Extent& extent : cuts[i].extents) tree_->UseExtent(node, i, extent, -1);
-    if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < lengths[i]) {
-      Extent head_part = cuts[i].extents.front();
-      head_part.count = static_cast<uint32_t>(lengths[i] - head_part.begin);
+    const LaneCut& was = cut->lanes[i];
+    lane.extents.resize(lane.extents.size() - was.extents.size());
+    node->dumped.LaneChanged(i, lane.extents.size());
+    lane.end = std::max(lane.start, std::min(lane.end, was.length));
+    for (const Extent& extent : was.extents) tree_->UseExtent(node, i, extent, -1);
+    if (was.splits()) {
+      Extent head_part = was.extents.front();
+      head_part.count = static_cast<uint32_t>(was.length - head_part.begin);
       lane.extents.push_back(head_part);
       tree_->UseExtent(node, i, head_part, 1);
     }
   }
-  undo_.push_back([this, tree = tree_, node, cuts = std::move(cuts), samplers = std::move(samplers),
-                   metadata = std::move(metadata), spans = std::move(spans), span_cut, lengths] {
-    const Tree::Recount undone(tree, *node);
-    for (size_t i = 0; i < cuts.size(); ++i) {
-      Lane& lane = node->lanes[i];
-      if (!cuts[i].extents.empty() && cuts[i].extents.front().begin < lengths[i]) {
-        tree_->UseExtent(node, i, lane.extents.back(), -1);
-        lane.extents.pop_back();
-      }
-      for (const Extent& extent : cuts[i].extents) tree_->UseExtent(node, i, extent, 1);
-      lane.extents.insert(lane.extents.end(), cuts[i].extents.begin(), cuts[i].extents.end());
-      lane.end = cuts[i].end;
-    }
-    for (const Mark& mark : samplers) tree_->UseTable(mark.place, 1, 1);
-    for (const Mark& mark : metadata) tree_->UseTable(mark.place, 1, 1);
-    node->samplers.insert(node->samplers.end(), samplers.begin(), samplers.end());
-    node->metadata.insert(node->metadata.end(), metadata.begin(), metadata.end());
-    if (span_cut) node->spans.pop_back();
-    node->spans.insert(node->spans.end(), spans.begin(), spans.end());
-  });
+  undo_.push_back(std::move(undo));
 }
 
 Status Transaction::ApplyRewind(const Op& op) {
@@ -621,11 +631,14 @@ Status Transaction::ApplySeal(const Op& op) {
 
 // From now on the tree knows the table; `stored_bytes` more of it were put to use.
 void Transaction::NameTable(const OpTable& table, uint64_t stored_bytes) {
-  const auto [use, is_new] = tree_->tables_.try_emplace(table.number, TableUse{table.bytes, 0, 0});
+  const bool is_new = !tree_->tables_.contains(table.number);
   undo_.push_back([tree = tree_, is_new, number = table.number, stored_bytes] {
-    tree->tables_.at(number).sealed_bytes -= stored_bytes;
-    if (is_new) tree->tables_.erase(number);
+    const auto named = tree->tables_.find(number);
+    if (named == tree->tables_.end()) return;
+    named->second.sealed_bytes -= stored_bytes;
+    if (is_new) tree->tables_.erase(named);
   });
+  const auto use = tree_->tables_.try_emplace(table.number, TableUse{table.bytes, 0, 0}).first;
   use->second.sealed_bytes += stored_bytes;
   use->second.dirty = true;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <functional>
-#include <memory>
 
 #include "base/io/sim_world.h"
 #include "tests/crash/scripts.h"

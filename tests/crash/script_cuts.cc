@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -91,7 +92,9 @@ class ScriptCuts {
     const bool all = unsynced <= options_.exhaustive_writes_max;
     ++(all ? result_.exhaustive : result_.sampled);
     const auto find = [&](const io::CrashChoice& choice) {
-      if (!seen_.emplace(disk.CrashKey(choice), run.first_possible()).second) return;
+      const bool is_new =
+          seen_.emplace(disk.CrashKey(choice), run.first_possible(), run.copy().empty()).second;
+      if (!is_new) return;
       found->push_back({.disk = disk.CrashClone(choice),
                         .first_state = run.first_possible(),
                         .copy = run.copy(),
@@ -131,6 +134,7 @@ class ScriptCuts {
       return std::find(states.begin(), first, *state) != first ? "acknowledged operations are lost"
                                                                : "the state was never there";
     }
+    if (options.read_only && found.disk->operations() != 0) return "reading wrote";
     if (!options.read_only) {  // Found again, it is the same, and nothing is written for it.
       const uint64_t operations = found.disk->operations();
       options.read_only = true;
@@ -164,7 +168,7 @@ class ScriptCuts {
   std::mt19937_64 random_;
   const std::shared_ptr<io::SimScheduler> recovery_scheduler_;
   const Starts starts_;
-  std::set<std::pair<uint64_t, size_t>> seen_;  // Keys of disks, with what they must hold.
+  std::set<std::tuple<uint64_t, size_t, bool>> seen_;  // Keys of disks, with what they must hold.
   PowerLossResult result_;
 };
 

@@ -55,7 +55,11 @@ void ScriptRun::Sleep() { machine_.scheduler->Sleep(kSecond / 2); }
 
 void ScriptRun::WaitForRollBack() {
   constexpr uint64_t kStepNs = 1'000'000;
-  while (IsPoisoned() && !rolled_back_) machine_.scheduler->Sleep(kStepNs);
+  const uint64_t deadline_ns = machine_.scheduler->MonotonicNs() + kHangNs;
+  while (IsPoisoned() && !rolled_back_) {
+    machine_.scheduler->Sleep(kStepNs);
+    if (machine_.scheduler->MonotonicNs() > deadline_ns) return Fail("it is never rolled back");
+  }
 }
 
 void ScriptRun::Look() {
@@ -238,6 +242,7 @@ void ScriptRun::Copy(const std::string& path) {
 
 void ScriptRun::Follow() {
   Options options = options_;
+  options.listener = nullptr;
   options.create_if_missing = false;
   options.read_only = true;
   auto follower = Store::Open("store", options);
@@ -357,6 +362,7 @@ void ScriptRun::Look(bool must) {
 void ScriptRun::JudgeCrash(const io::CrashChoice& choice, const std::string& when) {
   const io::SimWorld found = io::CrashWorld(*machine_.disk, choice);
   Options options = options_;
+  options.listener = nullptr;
   options.world = std::make_shared<const io::World>(found.world());
   // Before a store was made there is none; else reading it is the quicker way to see what it has.
   options.create_if_missing = false;

@@ -102,7 +102,7 @@ class ScriptRun {
   // A change ended so. `writable`: it was not poisoned when the call began.
   void Settle(StoreState next, Durability durability, bool writable, const Status& status);
   void Look(bool must);
-  // Beside it the first half of what is read is of before and the other of after.
+  // Until then one half of what is read may be of before and the other of after.
   void WaitForRollBack();
   void JudgeCrash(const io::CrashChoice& choice, const std::string& when);
   void Fail(const std::string& what);

@@ -102,6 +102,8 @@ class Session {
   const io::World& world() const { return world_; }
   const ModelSpec& model() const { return model_; }
   const Contents& contents() const { return contents_; }
+  // Must succeed when there is memory again.
+  void After(Call call) { after_ = std::move(call); }
   // From here on KV may be missing, and room.
   void Evicts() { evicts_ = true; }
   ModelId model_id() const { return model_id_; }
@@ -119,6 +121,12 @@ class Session {
         "AppendSync",
         [&] { return branch.AppendSync(m.delta, {.durability = durability}).status(); },
         m.Change());
+  }
+  // The same, with memory for all of it.
+  void Grow(const std::string& name, uint64_t count) {
+    const Material m(*this, name, count);
+    CAIRN_CHECK(Find(name).AppendSync(m.delta).ok());
+    m.Change()(contents_);
   }
   struct Material {
     Material(Session& session, const std::string& in_name, uint64_t count)
@@ -164,6 +172,9 @@ class Session {
     outcome_.allocations = AllocationsCounted();
     outcome_.failed = AllocationsFailed();
     SetFailPlan({});
+    if (after_) {
+      if (const Status status = after_(); !status.ok()) Violation("after: " + status.ToString());
+    }
     if (!escaped_.empty()) Violation(escaped_);
     if (outcome_.violation.empty()) CheckAfter();
     return outcome_;
@@ -272,6 +283,7 @@ class Session {
   ModelId model_id_{};
   Contents contents_;
   Outcome outcome_;
+  Call after_;
   bool poisoned_ = false, evicts_ = false;
   Store store_;  // Goes before its world.
 };
@@ -321,6 +333,32 @@ std::vector<Script> Scripts() {
     s.Append("chat", 300, Durability::kPower);   // In parts.
     s.Append("other", 700, Durability::kPower);  // Ingested.
   });
+  add("large appends in the background", [](Session& s) {
+    for (const uint64_t count : {300, 700}) {  // In parts; ingested.
+      const Session::Material m(s, "chat", count);
+      Branch branch = s.Find("chat");
+      s.Do(
+          "a large append",
+          [&]() -> Status {
+            CAIRN_ASSIGN_OR_RETURN(Ticket ticket,
+                                   branch.Append(m.delta, {.durability = Durability::kPower}));
+            return ticket.Wait();
+          },
+          m.Change());
+    }
+  });
+  add(
+      "large restore",
+      [](Session& s) {
+        s.Grow("chat", 12'000);  // So much that others help.
+        Branch branch = s.Find("chat");
+        const uint64_t length = s.Length("chat");
+        KvSet got(s.model(), Layout::kContiguous, 0, length);
+        RestoreRequest request;
+        request.into = got.View(0, length);
+        s.Do("Restore", [&] { return branch.Restore(request).status(); });
+      },
+      true, [](Options* options) { options->executor_threads = 3; });
   add("restore", [](Session& s) {
     Branch branch = s.Find("chat");
     const uint64_t length = s.Length("chat");
@@ -335,6 +373,22 @@ std::vector<Script> Scripts() {
     s.Do("Path", [&] { return branch.Path().status(); });
     s.Do("Info", [&] { return branch.Info().status(); });
     s.Do("Verify", [&] { return s.store().Verify(VerifyLevel::kAll).status(); });
+  });
+  add("restore in the background", [](Session& s) {
+    Branch branch = s.Find("chat");
+    const uint64_t length = s.Length("chat");
+    KvSet got(s.model(), Layout::kContiguous, 0, length);
+    KvSet want(s.model(), Layout::kContiguous, 0, length);
+    want.Write(kSeed, 0, length);
+    RestoreRequest request;
+    request.into = got.View(0, length);
+    s.Do("Prefetch", [&] { return branch.Prefetch(); });
+    s.Do("RestoreAsync", [&]() -> Status {
+      CAIRN_ASSIGN_OR_RETURN(Ticket ticket, branch.RestoreAsync(request));
+      CAIRN_RETURN_IF_ERROR(ticket.Wait());
+      if (!(got == want)) s.Violation("RestoreAsync brought something else");
+      return Status::Ok();
+    });
   });
   add("changes", [](Session& s) {
     Branch chat = s.Find("chat"), other = s.Find("other");
@@ -455,6 +509,49 @@ std::vector<Script> Scripts() {
     const KvView& whole = *all.View(0, length);
     s.Do("Fill", [&] { return branch.Fill(whole); });
   });
+  add("policies", [](Session& s) {
+    Branch branch = s.Find("chat");
+    const uint64_t day_ns = uint64_t{86'400} * 1'000'000'000;
+    s.Do("SetKeep", [&] { return branch.SetKeep({.priority = 2, .ttl_ns = day_ns}); });
+    s.Do("SetNamespace of another",
+         [&] { return s.store().SetNamespace("tenant", {.ttl_ns = day_ns}); });
+    s.Do("Namespaces", [&] { return s.store().Namespaces().status(); });
+    s.Do("ListBranches", [&] { return s.store().ListBranches("", "", 10).status(); });
+    s.Do("SetKeep", [&] { return branch.SetKeep({.pinned = true}); });
+  });
+  add("rewriting tables", [](Session& s) {
+    s.Append("other", 60, Durability::kPower);
+    s.Do("Compact", [&] { return s.store().Compact(); });
+    Branch chat = s.Find("chat");
+    s.Do("Rewind", [&] { return chat.Rewind(3); }, [](Contents& c) { c["chat"].resize(3); });
+    s.Do("Compact", [&] { return s.store().Compact(); });
+  });
+  add("another store", [](Session& s) {
+    Options options = OomOptions(s.world());
+    options.create_if_missing = true;
+    const auto make = [options, &s]() -> Status {
+      CAIRN_ASSIGN_OR_RETURN(Store made, Store::Open("/another", options));
+      CAIRN_ASSIGN_OR_RETURN(const ModelId model, made.RegisterModel(s.model()));
+      const auto branch = made.CreateBranch(model, {.name = "a"});
+      if (branch.status().code() != StatusCode::kAlreadyExists) {
+        CAIRN_RETURN_IF_ERROR(branch.status());
+      }
+      return made.Close();
+    };
+    s.Do("the making of a store", make);
+    s.After(make);  // Whatever was left of it can be gone on with.
+  });
+  add(
+      "listener",
+      [](Session& s) {
+        s.Append("chat", 5, Durability::kPower);
+        s.Do("Compact", [&] { return s.store().Compact(); });
+      },
+      true,
+      [](Options* options) {
+        options->listener = std::make_shared<EventListener>();
+        options->listener->on_event = [](const std::string& line) { CAIRN_CHECK(!line.empty()); };
+      });
   add("compact", [](Session& s) { s.Do("Compact", [&] { return s.store().Compact(); }); });
   add("checkpoint", [](Session& s) {
     s.Do("Checkpoint", [&] { return s.store().Checkpoint("/copy").status(); });

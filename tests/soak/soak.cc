@@ -38,8 +38,8 @@ using Counts = std::map<std::string, uint64_t>;
 // One run from a seed: adds to the counts; what was wrong.
 using Run = std::function<std::string(uint64_t seed, Counts* counts)>;
 
-// Every disk that a power cut may leave, of a whole store: short runs with every subset of up to
-// twelve writes, and long ones with crashes in a row.
+// Disks that a power cut may leave, of a whole store: short runs with every subset of up to twelve
+// writes, and long ones with crashes in a row.
 std::string Crashes(uint64_t seed, Counts* counts) {
   // With strides, so that a run gets to its end in some 20,000 disks.
   crash::PowerLossOptions options{.seed = seed, .steps = 40, .point_stride = 13};
