@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/memory_file_system.h"
 #include "fuzz/input.h"
+#include "fuzz/one_table.h"
 #include "sstable/index_table.h"
 #include "sstable/index_writer.h"
 
@@ -20,42 +20,15 @@ using namespace cairn::sstable;
 
 namespace {
 
-constexpr StoreId kStore{{1, 2, 3, 4}};
-constexpr uint64_t kNumber = 7;
+constexpr StoreId kStore = fuzz::kTableStore;
+constexpr uint64_t kNumber = fuzz::kTableNumber;
 constexpr int kKeys = 120;
-
-class Host final : public TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return kNumber; }
-  Status TakeSpace(uint64_t) override { return Status::Ok(); }
-  void ReturnSpace(uint64_t) override {}
-};
-
-struct Machine {
-  Machine() {
-    context.files = &files;
-    context.directory = "tables";
-    context.store = kStore;
-    context.host = &host;
-    context.counters = &counters;
-    CAIRN_CHECK(files.CreateDirectory("tables").ok());
-  }
-  std::unique_ptr<io::File> Open(bool create) {
-    auto file = files.Open(IndexTablePath("tables", kNumber), {.write = true, .create = create});
-    CAIRN_CHECK(file.ok());
-    return std::move(*file);
-  }
-  io::MemoryFileSystem files;
-  Host host;
-  TableCounters counters;
-  TableContext context;
-};
 
 std::string KeyAt(int i) { return "key" + std::to_string(1000 + i * 3); }
 
 // Several data blocks, one partition.
 std::vector<std::byte> WholeTable() {
-  Machine machine;
+  fuzz::OneTable machine(IndexTablePath);
   auto writer = IndexWriter::Create(machine.context, kNumber);
   CAIRN_CHECK(writer.ok());
   for (int i = 0; i < kKeys; ++i) {
@@ -64,10 +37,7 @@ std::vector<std::byte> WholeTable() {
     CAIRN_CHECK((*writer)->Add(KeyAt(i), i % 9 == 0 ? MaybeValue() : MaybeValue(value)).ok());
   }
   CAIRN_CHECK((*writer)->Finish().ok());
-  const auto file = machine.Open(false);
-  std::vector<std::byte> bytes(*file->Size());
-  CAIRN_CHECK(file->Read(0, bytes).ok());
-  return bytes;
+  return machine.Content();
 }
 
 // Where the blocks lie of the table that nothing was changed in; the footer is the last.
@@ -132,7 +102,7 @@ class Changed {
     CAIRN_CHECK(file_->Write(offset, std::span(bytes_).subspan(offset, length), false).ok());
   }
 
-  Machine machine_;
+  fuzz::OneTable machine_{IndexTablePath};
   std::unique_ptr<io::File> file_;
   const std::vector<std::byte> whole_;
   const std::vector<BlockHandle> blocks_;

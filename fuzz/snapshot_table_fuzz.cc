@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/memory_file_system.h"
 #include "fuzz/input.h"
+#include "fuzz/one_table.h"
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
 
@@ -19,38 +19,11 @@ using namespace cairn::sstable;
 
 namespace {
 
-constexpr StoreId kStore{{1, 2, 3, 4}};
-constexpr uint64_t kNumber = 7;
-
-class Host final : public TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return kNumber; }
-  Status TakeSpace(uint64_t) override { return Status::Ok(); }
-  void ReturnSpace(uint64_t) override {}
-};
-
-struct Machine {
-  Machine() {
-    context.files = &files;
-    context.directory = "tables";
-    context.store = kStore;
-    context.host = &host;
-    context.counters = &counters;
-    CAIRN_CHECK(files.CreateDirectory("tables").ok());
-  }
-  std::unique_ptr<io::File> Open(bool create) {
-    auto file = files.Open(SnapshotTablePath("tables", kNumber), {.write = true, .create = create});
-    CAIRN_CHECK(file.ok());
-    return std::move(*file);
-  }
-  io::MemoryFileSystem files;
-  Host host;
-  TableCounters counters;
-  TableContext context;
-};
+constexpr StoreId kStore = fuzz::kTableStore;
+constexpr uint64_t kNumber = fuzz::kTableNumber;
 
 std::vector<std::byte> WholeTable() {
-  Machine machine;
+  fuzz::OneTable machine(SnapshotTablePath);
   auto writer = SnapshotWriter::Create(machine.context, SnapshotKind::kPages, kNumber);
   CAIRN_CHECK(writer.ok());
   for (const FragmentSpec& spec : {
@@ -66,10 +39,7 @@ std::vector<std::byte> WholeTable() {
     }
   }
   CAIRN_CHECK((*writer)->Finish().ok());
-  const auto file = machine.Open(false);
-  std::vector<std::byte> bytes(*file->Size());
-  CAIRN_CHECK(file->Read(0, bytes).ok());
-  return bytes;
+  return machine.Content();
 }
 
 void Put(std::vector<std::byte>& bytes, uint64_t offset, uint64_t hash) {
@@ -132,7 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Change(bytes, input);
   if (sealed) Seal(bytes);
 
-  Machine machine;
+  fuzz::OneTable machine(SnapshotTablePath);
   CAIRN_CHECK(machine.Open(true)->Write(0, bytes, /*durable=*/false).ok());
   const auto table = SnapshotTable::Open(machine.context, kNumber);
   if (!table.ok()) {

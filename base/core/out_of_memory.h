@@ -5,6 +5,7 @@
 #pragma once
 
 #include <new>
+#include <type_traits>
 
 #include "cairn/status.h"
 
@@ -12,14 +13,21 @@ namespace cairn {
 
 Status OutOfMemory();  // kOutOfMemory. Allocates nothing.
 
-// What the call returns, or kOutOfMemory where it throws bad_alloc: the one exception that can
-// arise in the library. It crosses neither the API nor the end of a thread's job.
+// What the call returns, Ok if that is nothing, or kOutOfMemory where it throws bad_alloc: the one
+// exception that can arise in the library. It crosses neither the API nor the end of a thread's
+// job.
 template <typename Call>
-auto Guarded(Call&& call) -> decltype(call()) {
+auto Guarded(Call&& call) {
+  using Returned = std::conditional_t<std::is_void_v<decltype(call())>, Status, decltype(call())>;
   try {
-    return call();
+    if constexpr (std::is_void_v<decltype(call())>) {
+      call();
+      return Returned();
+    } else {
+      return call();
+    }
   } catch (const std::bad_alloc&) {
-    return OutOfMemory();
+    return Returned(OutOfMemory());
   }
 }
 

@@ -150,11 +150,7 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  try {
-    return state_->Put(layer, view);
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory();
-  }
+  return Guarded([&] { return state_->Put(layer, view); });
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {

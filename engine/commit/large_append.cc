@@ -387,12 +387,12 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
     }
     self->RegisterApplied(applied->sequence, own.durability, state);
     self->log_->Request(applied->sequence, own.durability == Durability::kPower);
-    if (state->cancel_requested()) {
-      state->Finish(Status(StatusCode::kUnknownOutcome, "cancelled after it was given to the log"));
-    }
     static_cast<void>(Guarded([&] {  // Without memory it ends when the log has it.
+      if (state->cancel_requested()) {
+        state->Finish(
+            Status(StatusCode::kUnknownOutcome, "cancelled after it was given to the log"));
+      }
       self->CutAtDeadline(state, deadline_ns);
-      return Status::Ok();
     }));
   });
   return Ticket(state);

@@ -32,10 +32,7 @@ void StoreCore::Register(uint64_t sequence, Durability durability,
 
 void StoreCore::RegisterApplied(uint64_t sequence, Durability durability,
                                 const std::shared_ptr<TicketState>& ticket) {
-  const Status registered = Guarded([&] {
-    Register(sequence, durability, ticket);
-    return Status::Ok();
-  });
+  const Status registered = Guarded([&] { Register(sequence, durability, ticket); });
   if (registered.ok()) return;
   ticket->Finish(log_->Wait(sequence, durability == Durability::kPower, io::kNoDeadline));
 }

@@ -177,10 +177,8 @@ void ReadPipeline::Collect(io::Request* request) {
     if (help) ++posted_;
   }
   if (help) {
-    const Status posted = Guarded([&] {
-      executor_->Post([self = shared_from_this()] { self->Help(); });
-      return Status::Ok();
-    });
+    const Status posted =
+        Guarded([&] { executor_->Post([self = shared_from_this()] { self->Help(); }); });
     if (posted.ok()) return;
     std::lock_guard lock(mutex_);
     --posted_;  // One less helps.
@@ -244,7 +242,6 @@ void ReadPipeline::Fail(const Status& status, uint64_t restorable) {
   static_cast<void>(Guarded([&] {  // Without memory that is all that is told.
     status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
                                         std::to_string(restorable));
-    return Status::Ok();
   }));
 }
 

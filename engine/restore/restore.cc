@@ -420,10 +420,7 @@ Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
     if (!status.ok()) self->counters_.prefetches_failed.fetch_add(1, std::memory_order_relaxed);
     self->prefetches_waiting_.fetch_sub(1);
   };
-  Status posted = Guarded([&] {
-    prefetch_executor_->Post(job);
-    return Status::Ok();
-  });
+  Status posted = Guarded([&] { prefetch_executor_->Post(job); });
   if (!posted.ok()) prefetches_waiting_.fetch_sub(1);
   return posted;
 }

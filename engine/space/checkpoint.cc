@@ -271,12 +271,10 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
       job = checkpoints_.front();
       checkpoints_.pop_front();
     }
-    Result<CheckpointInfo> result{CheckpointInfo()};
-    try {
-      result = why_not.ok() ? MakeCheckpoint(*job) : why_not;
-    } catch (const std::bad_alloc&) {
-      result = OutOfMemory();
-    }
+    Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
+      CAIRN_RETURN_IF_ERROR(why_not);
+      return MakeCheckpoint(*job);
+    });
     {
       std::lock_guard lock(space_mutex_);
       job->result = std::move(result);

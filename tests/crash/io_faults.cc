@@ -138,12 +138,6 @@ class IoFaults {
 
 }  // namespace
 
-std::vector<std::string> IoFaultScripts() {
-  std::vector<std::string> names;
-  for (const Script& script : Scripts()) names.push_back(script.name);
-  return names;
-}
-
 IoFaultsResult RunIoFaults(const IoFaultsOptions& options) { return IoFaults(options).Sweep(); }
 
 std::string Counts(const IoFaultsResult& result) {

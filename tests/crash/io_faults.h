@@ -25,7 +25,6 @@ struct IoFaultsResult {
   std::string violation;                              // The first; empty if none.
 };
 
-std::vector<std::string> IoFaultScripts();
 IoFaultsResult RunIoFaults(const IoFaultsOptions& options);
 std::string Counts(const IoFaultsResult& result);  // One line.
 

@@ -17,8 +17,8 @@
 
 #include <cstdio>
 
-#include "tests/crash/io_faults.h"
 #include "tests/crash/script_cuts.h"
+#include "tests/crash/scripts.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::crash {
@@ -73,14 +73,14 @@ TEST(PowerLoss, EveryScriptLosesNothingAtSomeOfItsOperations) {
                                              .samples = 8});
   std::printf("%s\n", all.Counts().c_str());
   EXPECT_EQ(all.violation, "");
-  EXPECT_GT(all.exhaustive, IoFaultScripts().size());
+  EXPECT_GT(all.exhaustive, ScriptNames().size());
   EXPECT_GT(all.copies, 0U);
   EXPECT_GT(all.second_recoveries, 0U);
 }
 
 TEST(PowerLoss, ADiskThatDropsSyncsIsFoundOut) {
   EXPECT_NE(WhatIsFoundOut({.drop_syncs = true}), "");
-  for (const std::string& script : IoFaultScripts()) {
+  for (const std::string& script : ScriptNames()) {
     if (script == "read after a crash") continue;  // Which writes nothing.
     EXPECT_NE(RunScriptCuts({.scripts = {script}, .drop_syncs = true}).violation, "") << script;
   }

@@ -308,6 +308,12 @@ std::vector<StoreState> Starts::StatesFor(const Script& script) const {
   return script.start == Start::kCrashed ? crashed_states_ : std::vector<StoreState>(1);
 }
 
+std::vector<std::string> ScriptNames() {
+  std::vector<std::string> names;
+  for (const Script& script : Scripts()) names.push_back(script.name);
+  return names;
+}
+
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/io/sim_world.h"
@@ -25,6 +26,7 @@ struct Script {
 };
 
 std::vector<Script> Scripts();
+std::vector<std::string> ScriptNames();
 // Of the stores of all scripts, before Script::configure.
 Options SmallOptions();
 

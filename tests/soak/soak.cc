@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "base/io/world.h"
-#include "tests/crash/io_faults.h"
 #include "tests/crash/kill_loop.h"
 #include "tests/crash/power_loss.h"
 #include "tests/crash/script_cuts.h"
+#include "tests/crash/scripts.h"
 #include "tests/model/histories.h"
 #include "tests/sim/swarm.h"
 #include "tests/wal/crash_enumeration.h"
@@ -61,7 +61,7 @@ std::string Crashes(uint64_t seed, Counts* counts) {
 // Every disk that a power cut may leave in one of the scripts, at every operation; the next seed
 // takes the next script. The same disks come again, so they are counted by themselves.
 std::string ScriptCrashes(uint64_t seed, Counts* counts) {
-  const std::vector<std::string> scripts = crash::IoFaultScripts();
+  const std::vector<std::string> scripts = crash::ScriptNames();
   const crash::PowerLossResult result =
       crash::RunScriptCuts({.scripts = {scripts[seed % scripts.size()]}, .seed = seed});
   (*counts)["script_crash_states"] += result.states;
