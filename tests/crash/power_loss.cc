@@ -2,7 +2,6 @@
 #include "tests/crash/power_loss.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -12,6 +11,7 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "tests/crash/history.h"
+#include "tests/crash/recover_twice.h"
 #include "tests/crash/scripts.h"
 
 namespace cairn::crash {
@@ -204,26 +204,15 @@ class PowerLoss {
       options = WithWorld(options, found.disk->CrashClone(io::CrashChoice::KeepAll()),
                           recovery_scheduler_);
     }
-    const auto& disk = static_cast<const io::SimDisk&>(*options.world->files);
-    auto state = Read("store", options);
+    auto state = RecoverTwice("store", options, &result_.second_recoveries);
     if (!state.ok()) return fail(state.status().ToString());
     if (!history.Has(*state, found.acknowledged, found.started)) {
       return fail(history.Has(*state, 0, found.acknowledged) ? "acknowledged operations are lost"
                                                              : "the state was never there");
     }
-    const uint64_t operations = disk.operations();
-    if (options.read_only && operations != 0) return fail("reading wrote");
-    if (!options.read_only) {  // Found again, it is the same, and nothing is written for it.
+    if (found.copy.has_value()) {
       options.create_if_missing = false;
       options.read_only = true;
-      const auto again = Read("store", options);
-      if (!again.ok()) return fail("second recovery: " + again.status().ToString());
-      if (*again != *state) return fail("the second recovery differs");
-      if (disk.operations() != operations) return fail("the second recovery wrote");
-      const std::string change = ChangeBySecondRecovery(options);
-      if (!change.empty()) return fail("the second recovery, for writing, did: " + change);
-    }
-    if (found.copy.has_value()) {
       if (const Status copied = CheckCopy(found, history, options); !copied.ok()) {
         return fail(found.copy->path + ": " + copied.ToString());
       }
@@ -231,56 +220,12 @@ class PowerLoss {
     return std::move(*state);
   }
 
-  // A store that was recovered and closed has nothing left to do when it is opened and closed
-  // again, but to count the closing, and to make segments ready.
-  std::string ChangeBySecondRecovery(Options options) {
-    options.read_only = false;
-    // Nothing is due in the background.
-    options.max_delta_chain = 0;
-    options.snapshot_interval_tokens = 0;
-    ++result_.second_recoveries;
-    auto& disk = *std::const_pointer_cast<io::SimDisk>(
-        std::static_pointer_cast<const io::SimDisk>(options.world->files));
-    std::string change;
-    std::map<std::string, std::vector<std::byte>> before;  // Of what is written to.
-    disk.set_on_operation([&](const io::SimOperation& operation) {
-      const auto is = [&](const char* what) {
-        return operation.path.find(what) != std::string::npos;
-      };
-      if (is("/HINT") || is("/MANIFEST-") || is("/spare-")) return;
-      if (operation.op == io::SimOp::kSync || operation.op == io::SimOp::kSyncDirectory) return;
-      const bool writes =
-          operation.op == io::SimOp::kWrite || operation.op == io::SimOp::kDurableWrite;
-      if (writes && !before.contains(operation.path)) {
-        before[operation.path] = *disk.ReadRaw(operation.path);
-      }
-      if (!writes && change.empty()) change = operation.ToString();
-    });
-    {
-      auto store = Store::Open("store", options);
-      Status status = store.status();
-      if (store.ok()) status = store->Close();
-      if (!status.ok()) change = status.ToString();
-    }
-    disk.set_on_operation(nullptr);
-    for (const auto& [path, bytes] : before) {
-      const auto after = disk.ReadRaw(path);
-      if (!after.ok() || *after != bytes) change = "other bytes in " + path;
-    }
-    return change;
-  }
-
-  static Result<StoreState> Read(const std::string& path, const Options& options) {
-    CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
-    return ReadStore(store);
-  }
-
   // A copy that was finished is there and right; of another one nothing wrong is.
   Status CheckCopy(const Found& found, const History& history, const Options& options) {
     const History::Copy& copy = *found.copy;
     if (copy.done && random_() % 8 != 0) return Status::Ok();  // Nothing touches it any more.
     ++result_.copies;
-    const auto state = Read(copy.path, options);
+    const auto state = OpenAndRead(copy.path, options);
     const StatusCode code = state.status().code();
     if (!copy.done && (code == StatusCode::kNotFound || code == StatusCode::kInvalidState ||
                        code == StatusCode::kCorruption)) {

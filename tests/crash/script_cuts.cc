@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/check.h"
 #include "base/io/sim_world.h"
+#include "tests/crash/recover_twice.h"
 #include "tests/crash/scripts.h"
 
 namespace cairn::crash {
@@ -123,7 +123,7 @@ class ScriptCuts {
     options.read_only = random_() % 2 == 0;
     options.world = std::make_shared<const io::World>(
         io::World{.files = found.disk, .scheduler = recovery_scheduler_});
-    const auto state = Read("store", options);
+    const auto state = RecoverTwice("store", options, &result_.second_recoveries);
     if (state.status().code() == StatusCode::kNotFound && script.start == Start::kNothing &&
         found.first_state == 0) {
       return "";
@@ -134,26 +134,12 @@ class ScriptCuts {
       return std::find(states.begin(), first, *state) != first ? "acknowledged operations are lost"
                                                                : "the state was never there";
     }
-    if (options.read_only && found.disk->operations() != 0) return "reading wrote";
-    if (!options.read_only) {  // Found again, it is the same, and nothing is written for it.
-      const uint64_t operations = found.disk->operations();
-      options.read_only = true;
-      ++result_.second_recoveries;
-      const auto again = Read("store", options);
-      if (!again.ok()) return "second recovery: " + again.status().ToString();
-      if (*again != *state) return "the second recovery differs";
-      if (found.disk->operations() != operations) return "the second recovery wrote";
-    }
     if (found.copy.empty()) return "";
     ++result_.copies;
-    const auto copied = Read(found.copy, options);
+    options.read_only = true;
+    const auto copied = OpenAndRead(found.copy, options);
     if (!copied.ok()) return "the copy: " + copied.status().ToString();
     return *copied == found.copied ? "" : "the copy holds something else";
-  }
-
-  static Result<StoreState> Read(const std::string& path, const Options& options) {
-    CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path, options));
-    return ReadStore(store);
   }
 
   bool Goes() const { return result_.violation.empty() && result_.states < options_.states_max; }
