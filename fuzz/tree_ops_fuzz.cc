@@ -63,8 +63,7 @@ bool Apply(engine::Tree& tree, const engine::Op& op) {
   return true;
 }
 
-// What that store did not come to do: an eviction, and a Fill of what went. Not a join: whether
-// others need the parent is decided before one is logged, and not looked at again.
+// What that store did not come to do: an eviction, a Fill of what went, and a join.
 void AddOps(std::vector<Encoded>* ops) {
   engine::Tree tree;
   for (const Encoded& op : *ops) CAIRN_CHECK(Apply(tree, *engine::DecodeOp(op)));
@@ -82,6 +81,16 @@ void AddOps(std::vector<Encoded>* ops) {
   }
   CAIRN_CHECK(!lanes.empty());
   add(tree.ResolveFill(head->id, lanes));
+  const engine::Head* const fork = tree.FindHead("", "fork");
+  CAIRN_CHECK(fork != nullptr);
+  const uint64_t above = tree.FindNode(fork->node)->parent;
+  uint64_t other = 0;  // What else ends on the node that the fork left.
+  tree.VisitNames({}, [&](const engine::Tree::NameKey& name) {
+    if (tree.FindHead(std::get<2>(name))->node == above) other = std::get<2>(name);
+    return true;
+  });
+  add(tree.ResolveDrop(other));
+  add(tree.ResolveJoin(fork->node));
 }
 
 std::vector<Encoded> MakeOps() {
@@ -130,9 +139,10 @@ std::vector<Encoded> MakeOps() {
   std::map<engine::OpKind, int> kinds;
   for (const Encoded& op : ops) ++kinds[engine::DecodeOp(op)->kind];
   using engine::OpKind;
-  for (const OpKind kind : {OpKind::kModel, OpKind::kCreate, OpKind::kFork, OpKind::kAppend,
-                            OpKind::kRewind, OpKind::kRename, OpKind::kDrop, OpKind::kSeal,
-                            OpKind::kEvict, OpKind::kFill, OpKind::kKeep, OpKind::kNamespace}) {
+  for (const OpKind kind :
+       {OpKind::kModel, OpKind::kCreate, OpKind::kFork, OpKind::kAppend, OpKind::kRewind,
+        OpKind::kRename, OpKind::kDrop, OpKind::kSeal, OpKind::kEvict, OpKind::kFill, OpKind::kKeep,
+        OpKind::kNamespace, OpKind::kJoin}) {
     CAIRN_CHECK(kinds[kind] > 0);
   }
   return ops;
@@ -151,7 +161,7 @@ class Replay {
       bytes[at] ^= input.Take<std::byte>();
     }
     const auto op = engine::DecodeOp(bytes);
-    if (!op.ok() || op->kind == engine::OpKind::kJoin) return;  // As in AddOps.
+    if (!op.ok()) return;
     ++location_.offset;
     if (op->kind == engine::OpKind::kPart) {
       engine::Part part{location_, op->lanes, {}};

@@ -43,13 +43,12 @@ Result<Op> Tree::ResolveCut(uint64_t id) const {
   return op;
 }
 
-// In a replay a child that is dead may still stand beyond the position: memory does not know all of
-// its refs. So what is known of refs is no reason to refuse it.
 Status Transaction::ApplyCut(const Op& op) {
   Node* const node = tree_->MutableNode(op.node);
   if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
   if (op.position < tokens.start || op.position >= tokens.end) return Unfit(op, "not within it");
+  if (tree_->IsNeeded(*node, op.position + 1, 0)) return Unfit(op, "others need what it cuts off");
   const uint64_t held = node->use->bytes;
   CutNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;

@@ -127,6 +127,13 @@ Status Transaction::ApplyJoin(const Op& op) {
   if (node == nullptr || parent == nullptr || node->parent != op.other) {
     return Unfit(op, "no such node, or not its parent");
   }
+  if (tree_->IsNeeded(*parent, 0, node->id)) return Unfit(op, "others need its parent");
+  for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
+    const uint64_t start = node->lanes[lane].start;
+    if (start < parent->lanes[lane].start || start > parent->lanes[lane].end) {
+      return Unfit(op, "a lane does not begin on its parent");
+    }
+  }
   const std::string difference = Difference(*parent, *node);
   if (!difference.empty()) return Unfit(op, difference);
 

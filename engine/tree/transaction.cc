@@ -540,6 +540,9 @@ Status Transaction::ApplyRewind(const Op& op) {
     Node* const node = tree_->MutableNode(op.node);
     if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
     if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
+    if (tree_->IsNeeded(*node, op.position + 1, head->id)) {
+      return Unfit(op, "others need what it cuts off");
+    }
     CutNode(node, std::vector<uint64_t>(lengths.size(), op.position));
     for (uint64_t& length : lengths) length = std::min(length, op.position);
     MoveHead(head, node, std::move(lengths));

@@ -451,6 +451,9 @@ class Tree {
   Head* MutableHead(uint64_t id);
   bool IsStale(uint64_t node, const Ref& ref) const;  // What the index says is no longer so.
   Status CheckFits(const Node& node) const;
+  // Something else than the branch or child `but` needs the node from the token position on, as far
+  // as memory knows.
+  bool IsNeeded(const Node& node, uint64_t from, uint64_t but) const;
   void CollectDead(uint64_t node);
   void NoteLoose(Node* node);  // REQUIRES: room in loose_.
   // REQUIRES: room in seal_due_.

@@ -191,6 +191,21 @@ Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t id)
   }
 }
 
+namespace {
+
+// A node that is needed still, while a join in the log took its parent away: that lied.
+Status CheckPath(const Tree& tree, uint64_t id) {
+  const Node* node = tree.FindNode(id);
+  if (node == nullptr || node->unneeded()) return Status::Ok();
+  while (node != nullptr && node->parent != 0) node = tree.FindNode(node->parent);
+  return node != nullptr
+             ? Status::Ok()
+             : Status(StatusCode::kCorruption, "the log: node " + std::to_string(id) +
+                                                   " is needed, but what is above it was joined");
+}
+
+}  // namespace
+
 Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
   while (!tree->undecided().empty()) {
     const uint64_t id = tree->undecided().front();
@@ -198,6 +213,7 @@ Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
     CAIRN_CHECK(node != nullptr);  // Kept in memory until it is decided.
     if (node->unneeded() && !node->knows_all_refs()) {
       CAIRN_RETURN_IF_ERROR(LoadFarthest(tree, lock, id));
+      CAIRN_RETURN_IF_ERROR(CheckPath(*tree, id));
       continue;  // Another may be the first by now.
     }
     tree->DecideFirst();

@@ -200,6 +200,25 @@ void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
       factor * (extent.place.Share(extent.count) - extent.count * PositionBytes(*node, lane));
 }
 
+// In a replay what died may hang on still, undecided, as memory does not know all refs. But then no
+// branch is below it, and nothing that memory does not have: whatever died since the index was
+// written was loaded for that.
+bool Tree::IsNeeded(const Node& node, uint64_t from, uint64_t but) const {
+  std::vector<const Node*> below = {&node};
+  while (!below.empty()) {
+    const Node& next = *below.back();
+    below.pop_back();
+    const Ref first{.position = &next == &node ? from : 0};
+    for (auto ref = next.refs.lower_bound(first); ref != next.refs.end(); ++ref) {
+      if (ref->id == but) continue;
+      const Node* const child = ref->kind == Ref::kEdge ? FindNode(ref->id) : nullptr;
+      if (child == nullptr || child->parent != next.id) return true;
+      below.push_back(child);
+    }
+  }
+  return false;
+}
+
 // Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
 void Tree::CollectDead(uint64_t id) {
   while (Node* const node = MutableNode(id)) {

@@ -407,6 +407,9 @@ TEST_F(CutOpTest, WhatDoesNotFitIsRefused) {
   EXPECT_FAILS(apply(999, 12), StatusCode::kCorruption, "no node 999");
   EXPECT_FAILS(apply(node, 9), StatusCode::kCorruption, "not within it");
   EXPECT_FAILS(apply(node, 15), StatusCode::kCorruption, "not within it");
+  EXPECT_FAILS(apply(node, 14), StatusCode::kCorruption, "others need");
+  Append(Fork(fork, 14), 1);
+  Do(tree_.ResolveDrop(fork));
   EXPECT_OK(apply(node, 14));
 }
 

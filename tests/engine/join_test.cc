@@ -472,52 +472,6 @@ TEST_F(JoinOpTest, WhatIsInUseStays) {
   EXPECT_FAILS(tree_.ResolveJoin(999), StatusCode::kNotFound);
 }
 
-// A replay may have taken up a node with the farthest of what needs it, and seen that go.
-TEST_F(JoinOpTest, AReplayLearnsThatNothingElseNeedsTheParent) {
-  const auto insert = [&](uint64_t id, uint64_t parent, uint64_t begin, uint32_t count,
-                          const engine::Ref& head) {
-    auto node = std::make_unique<engine::Node>();
-    node->id = id;
-    node->parent = parent;
-    node->model = tree_.FindHead(base_)->model;
-    for (int lane = 0; lane < 2; ++lane) {
-      node->lanes.push_back(
-          {begin, begin + count, {{.begin = begin, .count = count, .place = {{1, 1, 4096, 9}}}}});
-    }
-    node->refs = {head};
-    node->refs_from = parent == 0 ? head : engine::Ref();
-    ASSERT_OK(tree_.Insert(std::move(node)));
-    engine::Head at;
-    at.id = head.id;
-    at.model = tree_.FindHead(base_)->model;
-    at.node = id;
-    at.lengths = {head.position, head.position};
-    ASSERT_OK(tree_.Insert(std::move(at)));
-  };
-  insert(100, 0, 0, 10, {10, engine::Ref::kHead, 200});
-  insert(101, 100, 5, 2, {7, engine::Ref::kHead, 201});
-  ASSERT_OK_ASSIGN(const engine::Op drop, tree_.ResolveDrop(200));
-  engine::Transaction dropped(&tree_);
-  ASSERT_OK(dropped.Apply(drop));
-  dropped.Commit({1, 1, 8192, 100}, 50);
-  const std::vector<uint64_t> undecided = {100};
-  EXPECT_EQ(undecided, tree_.undecided());
-  EXPECT_FAILS(tree_.ResolveJoin(101), StatusCode::kNotFound, "others");
-  engine::Op op;
-  op.kind = engine::OpKind::kJoin;
-  op.node = 101;
-  op.other = 100;
-  engine::Transaction transaction(&tree_);
-  ASSERT_OK(transaction.Apply(op));
-  transaction.Rollback();
-  EXPECT_EQ(undecided, tree_.undecided());
-  ASSERT_OK(transaction.Apply(op));
-  transaction.Commit({1, 1, 12288, 100}, 50);
-  EXPECT_TRUE(tree_.undecided().empty());
-  EXPECT_EQ(nullptr, tree_.FindNode(100));
-  EXPECT_EQ(0U, tree_.FindNode(101)->lanes[0].start);
-}
-
 TEST_F(JoinOpTest, WhatDoesNotFitIsRefused) {
   const uint64_t fork = Fork(base_, 10);
   Append(fork, 2);
