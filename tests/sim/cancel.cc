@@ -75,8 +75,8 @@ struct Call {
   BranchState before, after;
   std::optional<Borrowed> memory;
   uint64_t timeout_ns = UINT64_MAX;
-  std::optional<Draft> draft{};
 
+  bool changes() const { return !(after == before); }
   // Tokens, and KV for all positions that have none.
   Delta Grow(uint64_t count) {
     const uint64_t begin = after.kv_lengths[0];
@@ -141,6 +141,35 @@ Result<Ticket> CommitDraft(Call& call) {
   return draft.Commit({.tokens = delta.tokens}, call.Safely());
 }
 
+// A part of the branch is replaced, all at once.
+Result<Ticket> WriteBatchOf(Call& call) {
+  call.after.Cut(kSealed + 10);
+  WriteBatch batch;
+  batch.Rewind(call.branch, kSealed + 10);
+  batch.Append(call.branch, call.Grow(40));
+  CAIRN_ASSIGN_OR_RETURN(Store::WriteResult written, call.store.Write(batch, call.Safely()));
+  return std::move(written.ticket);
+}
+
+// KV for tokens that had none.
+Result<Ticket> FillTokens(Call& call) {
+  const Delta delta = call.Grow(40);
+  const uint64_t kv_length = std::exchange(call.after.kv_lengths[0], call.before.kv_lengths[0]);
+  CAIRN_RETURN_IF_ERROR(call.branch.AppendSync({.tokens = delta.tokens}, call.Safely()).status());
+  call.before = call.after;
+  call.after.kv_lengths[0] = kv_length;
+  return Over(call.branch.Fill(*delta.kv, call.Safely()));
+}
+
+// What was applied and is not durable yet; closing makes it so as well.
+Result<Ticket> FlushAll(Call& call) {
+  const Delta delta = call.Grow(120);
+  CAIRN_RETURN_IF_ERROR(
+      call.branch.AppendSync(delta, {.durability = Durability::kMemory}).status());
+  call.before = call.after;
+  return Over(call.store.Flush());
+}
+
 std::vector<Script> Scripts() {
   const auto append = [](uint64_t count) {
     return [count](Call& call) {
@@ -162,6 +191,8 @@ std::vector<Script> Scripts() {
   scripts.push_back({"append joined", false, false, Joins, append(1)});
   scripts.push_back({"append of many records", false, false, ManyParts, append(9000)});
   scripts.push_back({"draft", false, false, Nothing, CommitDraft});
+  scripts.push_back({"write", false, false, Nothing, WriteBatchOf});
+  scripts.push_back({"fill", false, false, Nothing, FillTokens});
   scripts.push_back({"append sync", false, false, Nothing, append_sync(3)});
   scripts.push_back({"append sync ingested", false, false, Ingests, append_sync(120)});
   scripts.push_back({"restore async", true, false, Nothing, restore_async});
@@ -178,6 +209,7 @@ std::vector<Script> Scripts() {
                        const Status compacted = call.store.Compact();
                        return compacted.ok() ? std::move(ticket) : Result<Ticket>(compacted);
                      }});
+  scripts.push_back({"flush", false, true, Nothing, FlushAll});
   scripts.push_back({"checkpoint", false, true, Nothing,
                      [](Call& call) { return Over(call.store.Checkpoint("copy").status()); }});
   return scripts;
@@ -331,13 +363,12 @@ class Cancels {
         break;
       default: Fail("it ends so: " + status.ToString());
     }
-    const bool grows = call.after.tokens.size() != call.before.tokens.size();
     if (status.ok() && script.restores &&
         (call.memory->tokens() != call.before.tokens ||
          !call.memory->kv().Matches(call.before.tokens))) {
       Fail("it says yes, and the target holds something else");
     }
-    if (!grows) return;
+    if (!call.changes()) return;
     // What it says is what the branch shows.
     must_ = may_ = false;
     if (status.ok()) must_ = true;
@@ -350,12 +381,12 @@ class Cancels {
     if (!store.ok()) return Fail("opened again: " + store.status().ToString());
     const auto found = ReadStore(*store);
     if (!found.ok()) return Fail("read again: " + found.status().ToString());
-    const bool grows = call.after.tokens.size() != call.before.tokens.size();
+    const bool changes = call.changes();
     const StoreState before{{{"", kName}, call.before}}, after{{{"", kName}, call.after}};
-    const bool old = *found == before, made = grows && *found == after;
+    const bool old = *found == before, made = changes && *found == after;
     if (!old && !made) return Fail("it holds something else");
-    if (grows && must_ && !made) Fail("what was acknowledged is not there");
-    if (grows && !must_ && !may_ && !old) Fail("what was refused is there");
+    if (changes && must_ && !made) Fail("what was acknowledged is not there");
+    if (changes && !must_ && !may_ && !old) Fail("what was refused is there");
     const auto copy = Store::Open("copy", ReadOnly(options));
     const StatusCode code = copy.status().code();
     if (!copy.ok() && code != StatusCode::kNotFound && code != StatusCode::kInvalidState &&
