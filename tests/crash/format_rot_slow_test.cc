@@ -15,6 +15,8 @@ TEST(FormatRotSlow, EveryBitOfEveryFormat) {
   for (const FormatRot& rot : RunFormatRot({.bit_stride = 1, .cut_stride = 1})) {
     std::printf("rot of %s\n", rot.ToString().c_str());
     EXPECT_EQ(rot.violation, "") << rot.format;
+    EXPECT_GT(rot.flips, 0U) << rot.format;
+    EXPECT_GT(rot.cuts, 0U) << rot.format;
     verdicts += rot.flips + rot.cuts;
   }
   std::printf("format rot: %llu verdicts\n", static_cast<unsigned long long>(verdicts));

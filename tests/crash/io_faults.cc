@@ -76,6 +76,7 @@ class IoFaults {
         }) != 0) {
       return;
     }
+    if (operations.empty()) result_.violation = std::string(script.name) + " uses no disk";
     result_.indexes += operations.size();
     for (const Kind kind : kKinds) {
       for (const bool persistent : {false, true}) {

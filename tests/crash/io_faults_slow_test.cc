@@ -17,6 +17,8 @@ TEST(IoFaultsSlow, AllScripts) {
   ::testing::Test::RecordProperty("fault_runs", std::to_string(result.runs));
   EXPECT_EQ(result.violation, "");
   EXPECT_GE(ScriptNames().size(), 20U);
+  EXPECT_GT(result.poisoned, 0U);
+  EXPECT_GT(result.refused, 0U);
 }
 
 }  // namespace

@@ -69,10 +69,11 @@ KillResult RunKillLoop(const KillOptions& options) {
   std::mt19937_64 random(options.seed);
   const testing::TempDirectory directory;
   const std::string path = directory.path() + "/store";
+  Reports acknowledged;  // By all children that wrote to the store.
   for (uint32_t round = 0; round < options.kills && result.violation.empty(); ++round) {
     const uint64_t child_seed = random();
     Follower follower(path, options);
-    const CrashedWriter child = CrashAWriter(path, WriterOf(options), child_seed, [&] {
+    const auto live = [&] {
       // It has a random while to live.
       if (!options.follow) {
         usleep(static_cast<useconds_t>(random() % 30000));
@@ -83,21 +84,27 @@ KillResult RunKillLoop(const KillOptions& options) {
       while (result.violation.empty() && std::chrono::steady_clock::now() < until) {
         result.violation = follower.Look(&result.followed);
       }
-    });
-    if (!child.was_killed) result.violation = "the child ended by itself";
+    };
+    const CrashedWriter child =
+        CrashAWriter(path, WriterOf(options), child_seed, live, &acknowledged);
+    if (child.end == WriterEnd::kRefused) result.violation = "the child ended by itself";
+    if (child.end == WriterEnd::kCrashed) result.violation = "the child crashed";
     result.acknowledged += child.reports;
     ++result.kills;
     if (result.violation.empty() && options.follow) {
-      result.violation = follower.LookAtLast(child.acknowledged);
+      result.violation = follower.LookAtLast(acknowledged);
     }
-    if (result.violation.empty())
-      result.violation = CheckStore(path, WriterOf(options), child.acknowledged);
+    if (result.violation.empty()) {
+      result.violation = CheckStore(path, WriterOf(options), acknowledged);
+    }
     if (!result.violation.empty()) {
       result.violation = "seed " + std::to_string(options.seed) + ", kill " +
                          std::to_string(round) + ": " + result.violation;
     }
     // A young store now and then, so that its creation is cut as well.
-    if (round % 20 == 19) std::filesystem::remove_all(path);
+    const bool anew = round % 20 == 19;
+    if (anew) acknowledged.clear();
+    if (anew || options.forgets) std::filesystem::remove_all(path);
   }
   return result;
 }

@@ -19,6 +19,8 @@ struct KillOptions {
   Durability claimed = Durability::kProcess;
   // The parent follows the store meanwhile, whose files move faster than by default.
   bool follow = false;
+  // A canary that the check must find: between two children all is lost.
+  bool forgets = false;
 };
 
 struct KillResult {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a process killed at any moment loses nothing that was acknowledged at kProcess or
-// kPower, and leaves no wrong byte.
+// kPower, by it or by one before it, and leaves no wrong byte.
 // Method: a child appends to a store on a real disk and reports each acknowledgement through a
 // pipe; SIGKILL comes at a random moment; the parent opens the store and compares, and in one run
 // has followed it before, as another process. Claiming that kMemory survives as well must be found
@@ -9,8 +9,14 @@
 #include "tests/crash/kill_loop.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
 
 #include "base/io/world.h"
+#include "tests/crash/real_writer.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::crash {
@@ -52,6 +58,28 @@ TEST(Kill, ClaimingThatMemorySurvivesIsFoundOut) {
                    .violation.empty();
   }
   EXPECT_TRUE(noticed);
+}
+
+TEST(Kill, WhatAnEarlierChildWasPromisedIsNotForgotten) {
+  const KillResult result =
+      RunKillLoop({.backend = Backend::kThreads, .seed = 1, .kills = 5, .forgets = true});
+  EXPECT_NE(std::string::npos, result.violation.find("were acknowledged")) << result.violation;
+}
+
+TEST(Kill, AChildThatCrashesByItselfWasNotKilled) {
+  const auto end_of = [](const std::function<void()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+      body();
+      _exit(3);
+    }
+    int ended = 0;
+    waitpid(child, &ended, 0);
+    return EndOf(ended);
+  };
+  EXPECT_EQ(WriterEnd::kRefused, end_of([] {}));
+  EXPECT_EQ(WriterEnd::kCrashed, end_of([] { raise(SIGABRT); }));
+  EXPECT_EQ(WriterEnd::kKilled, end_of([] { raise(SIGKILL); }));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
 }
 
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
-                           const std::function<void()>& crash) {
+                           const std::function<void()>& crash, Reports* acknowledged) {
   CrashedWriter result;
   int reports[2];
   CAIRN_CHECK(pipe2(reports, O_CLOEXEC) == 0);
@@ -104,14 +104,19 @@ CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options
   kill(child, SIGKILL);
   int ended = 0;
   waitpid(child, &ended, 0);
-  result.was_killed = WIFSIGNALED(ended);
+  result.end = EndOf(ended);
   Report report{};
   while (read(reports[0], &report, sizeof report) == sizeof report) {
-    result.acknowledged[report.branch] = report.length;
+    (*acknowledged)[report.branch] = report.length;
     ++result.reports;
   }
   close(reports[0]);
   return result;
+}
+
+WriterEnd EndOf(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return WriterEnd::kRefused;
+  return WTERMSIG(wait_status) == SIGKILL ? WriterEnd::kKilled : WriterEnd::kCrashed;
 }
 
 std::string CheckTokens(const StoreState& state) {

@@ -38,14 +38,20 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
                         const std::function<bool(const Report&)>& report);
 
 // A child process that writes. `crash` is called when it has acknowledged something; then it is
-// killed, if it has not ended by itself.
+// killed, if it has not ended by itself. What it acknowledges goes to `acknowledged`, over what
+// those before it did with the same store.
+enum class WriterEnd : uint8_t {
+  kKilled,   // By SIGKILL: nobody but us sends that.
+  kRefused,  // Something failed.
+  kCrashed,  // By another signal: that is a violation wherever it happens.
+};
 struct CrashedWriter {
-  Reports acknowledged;
   uint64_t reports = 0;
-  bool was_killed = false;
+  WriterEnd end = WriterEnd::kKilled;
 };
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
-                           const std::function<void()>& crash);
+                           const std::function<void()>& crash, Reports* acknowledged);
+WriterEnd EndOf(int wait_status);
 
 // What is wrong with what was read, if anything: other contents, or less than was acknowledged.
 std::string CheckTokens(const StoreState& state);

@@ -46,6 +46,7 @@ bool ScriptRun::Open() {
 
 void ScriptRun::Close() {
   const bool writes = store_.core() != nullptr && !options_.read_only;
+  metrics_ = store_.Metrics();
   // What was applied and not acknowledged may be lost when closing fails.
   if (Told(store_.Close()) && writes) Certain();
   store_ = Store();

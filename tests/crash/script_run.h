@@ -74,6 +74,8 @@ class ScriptRun {
   const std::string& violation() const { return violation_; }
   bool met_poison() const { return met_poison_; }
   bool met_refusal() const { return met_refusal_; }
+  // Of the store that is open, or was last.
+  StoreMetrics metrics() const { return store_.core() != nullptr ? store_.Metrics() : metrics_; }
 
   // As long as nothing was refused: the states the store went through, the present one last, and
   // the first that may be found when the power is cut now.
@@ -111,6 +113,7 @@ class ScriptRun {
   Options options_;
   const bool made_before_, claim_memory_;
   Store store_;
+  StoreMetrics metrics_;  // When it was closed last.
   std::vector<StoreState> before_;
   StoreState now_;  // After all that was said yes to.
   // What may be found when it is opened again: all since the last acknowledgement at kPower.

@@ -115,19 +115,6 @@ std::vector<Script> Scripts() {
     run.CommitDraft("a", 1);
     run.Look();
   });
-  add(
-      "seal",
-      [](Options& options) {
-        options.max_delta_chain = 2;
-        options.log_bytes_max = 4 * options.segment_bytes;
-      },
-      [](ScriptRun& run) {
-        if (!Begin(run)) return;
-        for (int i = 0; i < 4; ++i) run.Append(i % 2 == 0 ? "a" : "b", 60, kPower);
-        run.Sleep();
-        run.Look();
-        run.Append("a", 2, kPower);
-      });
   add("compact", Nothing, [](ScriptRun& run) {
     if (!Begin(run)) return;
     run.Append("a", 30, kPower);
@@ -137,6 +124,17 @@ std::vector<Script> Scripts() {
     run.Append("a", 2, kPower);
     run.Call(run.store().Compact());
     run.Close();
+  });
+  add("rewrite", Nothing, [](ScriptRun& run) {
+    if (!Begin(run)) return;
+    run.Append("a", 60, kPower);
+    run.Append("b", 60, kPower);
+    run.Call(run.store().Compact());
+    run.Rewind("a", 5);
+    run.Rewind("b", 20);
+    run.Call(run.store().Compact());
+    run.Look();
+    run.Append("a", 2, kPower);
   });
   add("joined nodes", Nothing, [](ScriptRun& run) {
     if (!Begin(run)) return;
@@ -256,7 +254,11 @@ std::vector<Script> Scripts() {
   });
   scripts.back().start = Start::kCrashed;
   add(
-      "read after a crash", [](Options& options) { options.read_only = true; },
+      "read after a crash",
+      [](Options& options) {
+        options.create_if_missing = false;
+        options.read_only = true;
+      },
       [](ScriptRun& run) {
         if (!run.Open()) return;
         run.Look();

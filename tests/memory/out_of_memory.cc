@@ -104,6 +104,12 @@ class Session {
   const Contents& contents() const { return contents_; }
   // Must succeed when there is memory again.
   void After(Call call) { after_ = std::move(call); }
+  // Without a failure the script has come to this.
+  void MustHave(const char* what, uint64_t StoreMetrics::* count) {
+    if (AllocationsFailed() == 0 && store_.Metrics().*count == 0) {
+      Violation(std::string("nothing has ") + what);
+    }
+  }
   // From here on KV may be missing, and room.
   void Evicts() { evicts_ = true; }
   ModelId model_id() const { return model_id_; }
@@ -524,9 +530,12 @@ std::vector<Script> Scripts() {
   add("rewriting tables", [](Session& s) {
     s.Append("other", 60, Durability::kPower);
     s.Do("Compact", [&] { return s.store().Compact(); });
-    Branch chat = s.Find("chat");
-    s.Do("Rewind", [&] { return chat.Rewind(3); }, [](Contents& c) { c["chat"].resize(3); });
+    for (const char* const name : {"chat", "other"}) {
+      Branch branch = s.Find(name);
+      s.Do("Rewind", [&] { return branch.Rewind(3); }, [&](Contents& c) { c[name].resize(3); });
+    }
     s.Do("Compact", [&] { return s.store().Compact(); });
+    s.MustHave("rewritten a table", &StoreMetrics::rewritten_tables);
   });
   add("another store", [](Session& s) {
     Options options = OomOptions(s.world());

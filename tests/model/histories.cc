@@ -81,6 +81,18 @@ HistoriesResult RunHistories(uint64_t seed, uint64_t operations_wanted, size_t l
   return all;
 }
 
+void ExpectThatMostHappened(const HistoriesResult& all) {
+  const RunResult& sums = all.sums;
+  EXPECT_GT(sums.joined, 0u);
+  EXPECT_GT(sums.ingests, 0u);
+  EXPECT_GT(sums.evicted_bytes, 0u);
+  EXPECT_GT(sums.seals, 0u);
+  EXPECT_GT(sums.refused, 0u);
+  EXPECT_GT(sums.tables_rewritten, 0u);
+  EXPECT_GT(sums.segments_retired, 0u);
+  EXPECT_GT(sums.loads, 0u);
+}
+
 HistoriesResult RunEverywhere(uint64_t seed, const Profile& profile, size_t length) {
   const Script script = GenerateScript(seed, profile, length);
   HistoriesResult all;

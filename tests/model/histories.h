@@ -21,6 +21,9 @@ struct HistoriesResult {
 // its own, so that one that crashes is shrunk as well.
 HistoriesResult RunHistories(uint64_t seed, uint64_t operations_wanted, size_t length);
 
+// EXPECTs that there was something of all that the stores do by themselves.
+void ExpectThatMostHappened(const HistoriesResult& all);
+
 // One history under every option set: one digest. EXPECTs the same.
 HistoriesResult RunEverywhere(uint64_t seed, const Profile& profile, size_t length);
 

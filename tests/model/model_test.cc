@@ -21,6 +21,7 @@ TEST(ModelTest, AStoreShowsWhatTheModelShows) {
   std::printf("%llu model operations\n", static_cast<unsigned long long>(all.operations));
   RecordProperty("model_operations", std::to_string(all.operations));
   EXPECT_GE(all.operations, kOperations);
+  ExpectThatMostHappened(all);
 }
 
 TEST(ModelTest, OptionsDoNotShow) {

@@ -14,6 +14,9 @@ TEST(CancelSlow, AtEveryOperation) {
   const CancelResult result = RunCancels({});
   std::printf("%s\n", result.Counts().c_str());
   EXPECT_EQ(result.violation, "");
+  EXPECT_GT(result.runs, 500U);
+  EXPECT_GT(result.cancelled, 0U);
+  EXPECT_GT(result.timed_out, 0U);
 }
 
 }  // namespace

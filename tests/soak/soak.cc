@@ -98,7 +98,7 @@ std::string Kills(uint64_t seed, Counts* counts) {
 
 // A generated history against the reference model; one that fails is shrunk and printed.
 std::string Model(uint64_t seed, Counts* counts) {
-  const testing::HistoriesResult result = testing::RunHistories(seed, 1, 400);
+  const testing::HistoriesResult result = testing::RunHistories(seed, 1, 2'000);
   (*counts)["model_operations"] += result.operations;
   (*counts)["model_histories"] += 1;
   const bool failed = ::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed();
