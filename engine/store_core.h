@@ -374,6 +374,7 @@ class StoreCore final : public wal::LogObserver,
   Result<bool> Join(uint64_t node);
   Result<uint64_t> JoinAround(uint64_t node);
   Status CutLoose();
+  class UsedNodes;  // space/used_nodes.h
   Status RewriteEmptiest(bool* rewritten);
   Status RewriteEmptiestWhole(uint64_t* table, bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);

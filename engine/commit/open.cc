@@ -263,9 +263,18 @@ Status StoreCore::OpenFiles() {
   }
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-  // What was salvaged is all that later openings may ask for.
-  const bool cut = log_->last_reserved_sequence() < manifest_.last_sequence;
-  if (cut) CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
+  // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
+  // what was lost; if the index has that, it must not be taken for it.
+  if (const uint64_t last = log_->last_reserved_sequence(); last < manifest_.last_sequence) {
+    CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
+      next->next_id = tree_.next_id();
+      next->last_sequence = last;
+      if (next->index_sequence <= last) return;
+      next->index_sequence = last;
+      next->replay_from = log_->written_end();
+    }));
+    dumped_sequence_ = manifest_.index_sequence;
+  }
   PublishHint();
   return Status::Ok();
 }
@@ -333,7 +342,8 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   }
   if (!found.ok()) return found.status();
   *recovered = std::move(*found);
-  return Status::Ok();
+  // Else what died since the index was written would count until somebody asked.
+  return engine::DecideAll(tree, &lock);
 }
 
 // What a log cannot know of itself: that its end was taken away, segments and all. Everything up to

@@ -2,6 +2,7 @@
 //
 // Nodes whose farthest branch went are cut to what the others reach (tree/cut.cc). What they lose
 // is dead and comes back as all dead bytes do.
+#include "engine/space/used_nodes.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -14,6 +15,7 @@ Status StoreCore::CutLoose() {
   while (true) {
     CAIRN_RETURN_IF_ERROR(DumpIfDue());
     CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+    UsedNodes used(this);
     uint64_t node = 0;
     {
       Lock lock(mutex_);
@@ -26,9 +28,10 @@ Status StoreCore::CutLoose() {
         if (!tree_.KnowsNode(node)) continue;  // Forgotten meanwhile.
       }
       if (tree_.SettleLoose(node)) continue;
+      used.Add(node);  // Read again it might know less.
     }
     const auto cut = Change(
-        {.branches = {}, .nodes = {node}, .names = {}},
+        {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
         [node](const Tree& tree) { return tree.ResolveCut(node); }, Durability::kMemory,
         wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
     counters_.cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);

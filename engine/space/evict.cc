@@ -286,7 +286,8 @@ uint64_t StoreCore::NextExpiry() {
   if (at_ns == 0) return io::kNoDeadline;
   const uint64_t now_ns = world_.scheduler->WallNs();
   const uint64_t wait_ns = std::max(at_ns - std::min(at_ns, now_ns), engine::kExpiryStepNs);
-  return world_.scheduler->MonotonicNs() + wait_ns;
+  const uint64_t from_ns = world_.scheduler->MonotonicNs();
+  return wait_ns > io::kNoDeadline - from_ns ? io::kNoDeadline : from_ns + wait_ns;
 }
 
 // ---------------------------------------------------------------- who waits for it

@@ -15,7 +15,7 @@ using engine::Tree;
 Result<bool> StoreCore::Join(uint64_t node) {
   if (DataIsShort()) return false;
   const Result<Op> joined = Change(
-      {.branches = {}, .nodes = {node}, .names = {}},
+      {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
       [node](const Tree& tree) -> Result<Op> { return tree.ResolveJoin(node); },
       Durability::kMemory, wal::Log::Purpose::kData, /*waits_for_room=*/false);
   if (joined.ok()) {

@@ -16,6 +16,7 @@
 #include "base/io/file_util.h"
 #include "engine/space/seal_reader.h"
 #include "engine/space/seal_table.h"
+#include "engine/space/used_nodes.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -188,20 +189,7 @@ Status StoreCore::SealDue() {
 // greater than its parent's.
 Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
                              const std::function<bool(const engine::Place&)>& wanted) {
-  // Nodes stay in memory from where they are looked at to where they are told of their table.
-  struct Used {
-    StoreCore* core;
-    std::vector<uint64_t> nodes{};
-    void End() {
-      std::lock_guard lock(core->mutex_);
-      // Else the tree is another by now, which does not know of it.
-      if (!core->rolled_back_) {
-        for (const uint64_t node : nodes) core->tree_.Unuse(node);
-      }
-      nodes.clear();
-    }
-    ~Used() { End(); }
-  } used{this};
+  UsedNodes used(this);  // From where they are looked at to where they are told of their table.
   std::vector<Tree::SealSource> sources;
   const uint64_t table_bytes_max = TableRawBytesMax();
   uint64_t bytes = 0;
@@ -215,13 +203,11 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
       continue;
     }
     const size_t first = sources.size();
-    used.nodes.reserve(used.nodes.size() + 1);
     {
       Lock lock(mutex_);
       CAIRN_RETURN_IF_ERROR(LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       if (tree_.FindNode(node) != nullptr) {
-        tree_.Use(node);
-        used.nodes.push_back(node);
+        used.Add(node);
         tree_.Collect(node, wanted, std::min(engine::kSealSourceBytes, table_bytes_max), &sources);
       }
     }
@@ -265,7 +251,7 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
     const auto some =
         sources.subspan(begin, std::min(engine::kSealedRangesAtOnce, sources.size() - begin));
     const auto sealed = Change(
-        {},  // Its nodes are in memory.
+        {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
         [&](const Tree& tree) -> Result<engine::Op> {
           engine::Op op = tree.ResolveSeal(info.number, info.bytes, some);
           if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");

@@ -185,6 +185,12 @@ struct Node {
   size_t charge = 0;      // Of Tree::memory_bytes.
 };
 
+// When a branch that was used last then expires; 0: never. It need not be a time that ever comes.
+inline uint64_t ExpiryOf(const Keep& keep, uint64_t used_at_ns) {
+  if (keep.pinned || keep.ttl_ns == 0) return 0;
+  return keep.ttl_ns > UINT64_MAX - used_at_ns ? UINT64_MAX : used_at_ns + keep.ttl_ns;
+}
+
 struct Head {
   uint64_t id = 0, model = 0;
   uint64_t node = 0;  // 0: empty.
@@ -200,9 +206,7 @@ struct Head {
   uint64_t used_at_ns = 0;
   bool reused = false;      // Forked, a fork, or read.
   bool kv_evicted = false;  // As far as other branches let it, since it was last written to.
-  uint64_t expires_at_ns() const {
-    return keep.pinned || keep.ttl_ns == 0 ? 0 : used_at_ns + keep.ttl_ns;
-  }
+  uint64_t expires_at_ns() const { return ExpiryOf(keep, used_at_ns); }
 
   // What the index has of it.
   struct Dumped {

@@ -78,8 +78,9 @@ inline std::string OrderKey(const Head& head, const Keep& keep, uint64_t used_at
                                 .branch = head.id});
 }
 inline std::string ExpiryKey(const Head& head, const Keep& keep, uint64_t used_at_ns) {
-  if (keep.pinned || keep.ttl_ns == 0) return "";
-  std::string key = Key('X', used_at_ns + keep.ttl_ns);
+  const uint64_t at_ns = ExpiryOf(keep, used_at_ns);
+  if (at_ns == 0) return "";
+  std::string key = Key('X', at_ns);
   PutBig(&key, head.id, 8);
   return key;
 }

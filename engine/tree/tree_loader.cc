@@ -145,7 +145,11 @@ class Loader {
 }  // namespace
 
 Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds& needs) {
-  return Loader(tree, lock).Run(needs);
+  while (true) {
+    CAIRN_RETURN_IF_ERROR(Loader(tree, lock).Run(needs));
+    if (!needs.decided || tree->undecided().empty()) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(DecideAll(tree, lock));  // Without the lock at times.
+  }
 }
 
 TreeNeeds NeedsOf(const Op& op) {

@@ -22,6 +22,9 @@ namespace cairn::engine {
 struct TreeNeeds {
   std::vector<uint64_t> branches, nodes;
   std::vector<std::pair<std::string_view, std::string_view>> names;  // {namespace, name}
+  // No node is undecided. For operations that name nodes: a replay, which may know more refs, may
+  // have them dead by then.
+  bool decided = false;
 };
 
 // When it returns Ok, `lock` is held, and as long as it is: what of the branches and nodes is not

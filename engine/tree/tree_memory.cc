@@ -153,11 +153,14 @@ Status Tree::Insert(Head head) {
                   "the index: branch #" + std::to_string(head.id) + ": its namespace is missing");
   }
   Remember(/*head=*/true, head.id);
-  names_.emplace(head.ns, head.name, head.id);
+  // All memory that this takes, before the first of three places knows the branch.
+  std::set<NameKey> name = {{head.ns, head.name, head.id}};
+  std::set<Ref> ref = {{head.lengths[kTokenLane], Ref::kHead, head.id}};
   Head& inserted = heads_.emplace(head.id, std::move(head)).first->second;
+  names_.insert(name.extract(name.begin()));
   inserted.used = true;
   if (node != nullptr) {
-    node->refs.insert({inserted.lengths[kTokenLane], Ref::kHead, inserted.id});
+    node->refs.insert(ref.extract(ref.begin()));
     ++node->users;
   }
   Charge(&inserted);

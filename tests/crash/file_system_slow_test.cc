@@ -53,6 +53,7 @@ class FileSystemSlow : public ::testing::TestWithParam<Case> {
   void Crash(uint64_t seed, const std::function<void()>& crash, Reports* acknowledged) {
     const CrashedWriter child = CrashAWriter(path(), writer(), seed, crash, acknowledged);
     EXPECT_NE(WriterEnd::kCrashed, child.end);
+    EXPECT_EQ("", child.lost);
     reported_ += child.reports;
   }
 
@@ -171,6 +172,7 @@ std::string CrashWhatIsNotSynced(const WriterOptions& writer, int rounds, uint64
     const CrashedWriter child = CrashAWriter(path, writer, random(), crash, &acknowledged);
     mount->PowerOn();
     if (child.end == WriterEnd::kCrashed) return "the child crashed";
+    if (!child.lost.empty()) return child.lost;
     *reported += child.reports;
     const std::string wrong = CheckStore(path, writer, acknowledged);
     if (!wrong.empty()) return "round " + std::to_string(round) + ": " + wrong;

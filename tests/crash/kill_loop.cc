@@ -89,6 +89,7 @@ KillResult RunKillLoop(const KillOptions& options) {
         CrashAWriter(path, WriterOf(options), child_seed, live, &acknowledged);
     if (child.end == WriterEnd::kRefused) result.violation = "the child ended by itself";
     if (child.end == WriterEnd::kCrashed) result.violation = "the child crashed";
+    if (!child.lost.empty()) result.violation = child.lost;
     result.acknowledged += child.reports;
     ++result.kills;
     if (result.violation.empty() && options.follow) {

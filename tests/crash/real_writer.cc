@@ -78,7 +78,7 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
     if (level < options.claimed) continue;
     if (!report({id, end})) return Status::Ok();
     if (random() % 16 == 0 && end > 4) {
-      if (!report({id, end - 2})) return Status::Ok();
+      if (!report({id, end - 2, true})) return Status::Ok();
       CAIRN_RETURN_IF_ERROR(branch.Rewind(end - 2, options.claimed));
     }
     if (random() % 64 == 0) CAIRN_RETURN_IF_ERROR(store.Flush());
@@ -107,7 +107,12 @@ CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options
   result.end = EndOf(ended);
   Report report{};
   while (read(reports[0], &report, sizeof report) == sizeof report) {
-    (*acknowledged)[report.branch] = report.length;
+    uint64_t& length = (*acknowledged)[report.branch];
+    if (report.length < length && !report.rewinds) {
+      result.lost = BranchName(report.branch) + " had less than the " + std::to_string(length) +
+                    " tokens that were acknowledged";
+    }
+    length = report.length;
     ++result.reports;
   }
   close(reports[0]);

@@ -28,6 +28,7 @@ Options StoreOptionsOf(const WriterOptions& options);
 struct Report {
   uint64_t branch = 0;
   uint64_t length = 0;
+  bool rewinds = false;
 };
 // By branch, the length that was reported last.
 using Reports = std::map<uint64_t, uint64_t>;
@@ -48,6 +49,7 @@ enum class WriterEnd : uint8_t {
 struct CrashedWriter {
   uint64_t reports = 0;
   WriterEnd end = WriterEnd::kKilled;
+  std::string lost;  // What it found of a branch was less than those before it were promised.
 };
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
                            const std::function<void()>& crash, Reports* acknowledged);

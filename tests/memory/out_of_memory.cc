@@ -318,6 +318,29 @@ std::vector<Script> Scripts() {
         });
       },
       false);
+  // One that was half brought in ended the process that listed it.
+  add(
+      "branches from the index",
+      [](Session& s) {
+        Options options = OomOptions(s.world());
+        options.tree_memory_bytes = 0;
+        const auto open = [&] {
+          auto opened = Store::Open(kPath, options);
+          if (opened.ok()) s.store() = std::move(*opened);
+          return opened.status();
+        };
+        s.Do("Open", open);
+        if (!s.store().core()) return;
+        s.Do("Compact", [&] { return s.store().Compact(); });
+        s.Do("Close", [&] { return std::exchange(s.store(), Store()).Close(); });
+        s.Do("Open", open);
+        if (!s.store().core()) return;
+        for (const char* const name : {"chat", "other"}) {
+          s.Do("FindBranch", [&] { return s.store().FindBranch(name).status(); });
+        }
+        s.Do("ListBranches", [&] { return s.store().ListBranches("", "", 10).status(); });
+      },
+      false);
   add("append", [](Session& s) {
     s.Append("chat", 3, Durability::kPower);
     s.Append("other", 1, Durability::kProcess);
