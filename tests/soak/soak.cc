@@ -6,13 +6,17 @@
 //
 // Progress goes to stderr. The last line of stdout is a JSON object: what was counted, and the
 // first promise that was broken, with the seed that shows it again. Exit status: 1 if one was.
-// SIGINT and SIGTERM end it after the seed under way, with what was counted so far.
+// A seed that ends the program by a signal is in that line as well, with what was counted before.
+// SIGINT and SIGTERM end it after the seed under way, with what was counted so far; a second one
+// ends it at once.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <charconv>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,12 +30,18 @@
 #include "tests/crash/scripts.h"
 #include "tests/model/histories.h"
 #include "tests/sim/swarm.h"
+#include "tests/support/last_words.h"
 #include "tests/wal/crash_enumeration.h"
 
 namespace cairn {
 namespace {
 
-volatile std::sig_atomic_t interrupted = 0;
+volatile sig_atomic_t interrupted = 0;
+
+void Interrupt(int signal_number) {
+  interrupted = 1;
+  signal(signal_number, SIG_DFL);
+}
 
 using Counts = std::map<std::string, uint64_t>;
 
@@ -131,25 +141,38 @@ int Soak(const std::string& part, const Run& run, double seconds, uint64_t first
   std::string violation;
   double told = 0;
   uint64_t seed = first_seed;
-  std::signal(SIGINT, [](int) { interrupted = 1; });
-  std::signal(SIGTERM, [](int) { interrupted = 1; });
-  for (; violation.empty() && elapsed() < seconds && interrupted == 0; ++seed) {
-    violation = run(seed, &counts);
-    if (!violation.empty()) violation = "seed " + std::to_string(seed) + ": " + violation;
-    if (elapsed() - told < 10) continue;
-    told = elapsed();
-    std::string line = part + ", seed " + std::to_string(seed);
-    for (const auto& [name, count] : counts) line += ", " + std::to_string(count) + " " + name;
-    std::fprintf(stderr, "%3.0f s: %s\n", told, line.c_str());
-  }
-  const nlohmann::json result = {{"part", part},
+  const auto result = [&](const std::string& broken) {
+    const nlohmann::json line = {{"part", part},
                                  {"first_seed", first_seed},
                                  {"seeds", seed - first_seed},
                                  {"seconds", static_cast<uint64_t>(elapsed())},
                                  {"counts", counts},
-                                 {"violation", violation}};
-  std::printf("%s\n", result.dump().c_str());
+                                 {"violation", broken}};
+    return line.dump() + "\n";
+  };
+  signal(SIGINT, Interrupt);
+  signal(SIGTERM, Interrupt);
+  for (; violation.empty() && elapsed() < seconds && interrupted == 0; ++seed) {
+    const std::string seed_name = "seed " + std::to_string(seed);
+    const testing::LastWords last_words(STDOUT_FILENO,
+                                        "\n" + result(seed_name + ": it ended the program"));
+    violation = run(seed, &counts);
+    if (!violation.empty()) violation = seed_name + ": " + violation;
+    if (elapsed() - told < 10) continue;
+    told = elapsed();
+    std::string line = part + ", " + seed_name;
+    for (const auto& [name, count] : counts) line += ", " + std::to_string(count) + " " + name;
+    std::fprintf(stderr, "%3.0f s: %s\n", told, line.c_str());
+  }
+  std::printf("%s", result(violation).c_str());
   return violation.empty() ? 0 : 1;
+}
+
+template <typename Number>
+bool IsNumber(const char* text, Number* number) {
+  const char* const end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, *number);
+  return error == std::errc() && stop == end;
 }
 
 }  // namespace
@@ -157,12 +180,16 @@ int Soak(const std::string& part, const Run& run, double seconds, uint64_t first
 
 int main(int argc, char** argv) {
   const auto part = cairn::kParts.find(argc > 1 ? argv[1] : "");
-  if (argc == 4 && part != cairn::kParts.end()) {
-    return cairn::Soak(part->first, part->second, std::atof(argv[2]),
-                       std::strtoull(argv[3], nullptr, 10));
+  double seconds = 0;
+  uint64_t seed = 0;
+  if (argc == 4 && part != cairn::kParts.end() && cairn::IsNumber(argv[2], &seconds) &&
+      seconds > 0 && cairn::IsNumber(argv[3], &seed)) {
+    return cairn::Soak(part->first, part->second, seconds, seed);
   }
   std::string parts;
   for (const auto& [name, run] : cairn::kParts) parts += " " + name;
-  std::fprintf(stderr, "usage: cairn_soak PART SECONDS SEED; parts:%s\n", parts.c_str());
+  std::fprintf(stderr,
+               "usage: cairn_soak PART SECONDS SEED, two numbers, the first above 0; parts:%s\n",
+               parts.c_str());
   return 2;
 }

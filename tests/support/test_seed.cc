@@ -2,12 +2,10 @@
 #include "tests/support/test_seed.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/io/sim_random.h"
 
@@ -18,22 +16,22 @@
 namespace cairn::testing {
 namespace {
 
-char running[512];  // The command, for whoever cannot allocate any more.
-
-void TellAndDie(int signal_number) {
-  for (const char* text : {"\nto repeat: ", static_cast<const char*>(running), "\n"}) {
-    const ssize_t ignored = write(STDERR_FILENO, text, std::strlen(text));
-    static_cast<void>(ignored);
-  }
-  signal(signal_number, SIG_DFL);
-  raise(signal_number);
-}
-
 uint64_t Choose(uint64_t distance) {
   const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
   const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT == 0 ? 1 : drawn) + distance);
   std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+  std::fflush(stdout);  // Whoever crashes tells no more.
   return chosen;
+}
+
+std::string CommandFor(uint64_t seed) {
+  char program[256] = {};
+  if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
+  std::string command = "CAIRN_TEST_SEED=" + std::to_string(seed) + " " + program;
+  if (const auto* test = ::testing::UnitTest::GetInstance()->current_test_info()) {
+    command += std::string(" --gtest_filter=") + test->test_suite_name() + "." + test->name();
+  }
+  return command;
 }
 
 }  // namespace
@@ -54,19 +52,7 @@ uint64_t QuickTestSeed() {
   return seed;
 }
 
-Repeatable::Repeatable(uint64_t seed) {
-  char program[256] = {};
-  if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
-  command_ = "CAIRN_TEST_SEED=" + std::to_string(seed) + " " + program;
-  if (const auto* test = ::testing::UnitTest::GetInstance()->current_test_info()) {
-    command_ += std::string(" --gtest_filter=") + test->test_suite_name() + "." + test->name();
-  }
-  std::snprintf(running, sizeof(running), "%s", command_.c_str());
-  for (const int signal_number : {SIGABRT, SIGSEGV, SIGFPE}) signal(signal_number, TellAndDie);
-}
-
-Repeatable::~Repeatable() {
-  for (const int signal_number : {SIGABRT, SIGSEGV, SIGFPE}) signal(signal_number, SIG_DFL);
-}
+Repeatable::Repeatable(uint64_t seed)
+    : command_(CommandFor(seed)), last_words_(STDERR_FILENO, "\nto repeat: " + command_ + "\n") {}
 
 }  // namespace cairn::testing

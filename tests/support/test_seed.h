@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "tests/support/last_words.h"
+
 namespace cairn::testing {
 
 std::optional<uint64_t> GivenSeed();  // CAIRN_TEST_SEED.
@@ -19,12 +21,12 @@ uint64_t QuickTestSeed();
 class Repeatable {
  public:
   explicit Repeatable(uint64_t seed);
-  ~Repeatable();
   // "CAIRN_TEST_SEED=7 .../cairn_sim_test --gtest_filter=Swarm.X"
   const std::string& command() const { return command_; }
 
  private:
-  std::string command_;
+  const std::string command_;
+  const LastWords last_words_;
 };
 
 }  // namespace cairn::testing
