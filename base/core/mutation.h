@@ -58,6 +58,7 @@
   X(kLiveFork, "liveness", "a branch does not keep alive what it was forked from")               \
   X(kLiveBytes, "liveness", "what dies in a table is not counted")                               \
   X(kLiveEvicted, "liveness", "eviction takes what another branch needs")                        \
+  X(kLiveDecided, "liveness", "the log may name a node that a replay has dead")                  \
   X(kBoundOfRecord, "bound", "a record's header may pass the end of what was read")              \
   X(kBoundOfFooter, "bound", "a footer's entries may pass its end")                              \
   X(kBoundOfEntry, "bound", "an entry of an index block may pass its end")                       \

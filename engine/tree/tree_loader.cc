@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -147,7 +148,9 @@ class Loader {
 Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds& needs) {
   while (true) {
     CAIRN_RETURN_IF_ERROR(Loader(tree, lock).Run(needs));
-    if (!needs.decided || tree->undecided().empty()) return Status::Ok();
+    if (!CAIRN_KEPT(kLiveDecided) || !needs.decided || tree->undecided().empty()) {
+      return Status::Ok();
+    }
     CAIRN_RETURN_IF_ERROR(DecideAll(tree, lock));  // Without the lock at times.
   }
 }

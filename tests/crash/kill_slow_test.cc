@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property and method of kill_test.cc, 200 kills on each real backend, on one of them with another
+// Property and method of kill_test.cc, 100 kills on each real backend, on one of them with another
 // process that follows, from a seed that follows from the commit.
 #include <gtest/gtest.h>
 
@@ -11,19 +11,19 @@
 namespace cairn::crash {
 namespace {
 
-TEST(KillSlow, TwoHundredKillsOnThreads) {
+TEST(KillSlow, AHundredKillsOnThreads) {
   const KillResult result =
-      RunKillLoop({.backend = Backend::kThreads, .seed = testing::TestSeed(), .kills = 200});
+      RunKillLoop({.backend = Backend::kThreads, .seed = testing::TestSeed(), .kills = 100});
   EXPECT_EQ(result.violation, "");
-  EXPECT_EQ(result.kills, 200u);
+  EXPECT_EQ(result.kills, 100u);
 }
 
-TEST(KillSlow, TwoHundredKillsOnUring) {
+TEST(KillSlow, AHundredKillsOnUring) {
   if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
   const KillResult result = RunKillLoop(
-      {.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 200, .follow = true});
+      {.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 100, .follow = true});
   EXPECT_EQ(result.violation, "");
-  EXPECT_EQ(result.kills, 200u);
+  EXPECT_EQ(result.kills, 100u);
 }
 
 }  // namespace

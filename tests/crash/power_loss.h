@@ -12,7 +12,7 @@
 namespace cairn::crash {
 
 struct PowerLossResult {
-  uint64_t states = 0;      // Disks recovered and checked, of which no two are the same.
+  uint64_t states = 0;      // Disks recovered and checked; of one life no two are the same.
   uint64_t exhaustive = 0;  // Crash points of which every disk with whole writes was checked.
   uint64_t sampled = 0;     // Crash points with more unsynced writes than that.
   uint64_t depths[3] = {0, 0, 0};  // Of `states`: found after so many crashes, less one.
