@@ -331,7 +331,6 @@ std::vector<Script> Scripts() {
         };
         s.Do("Open", open);
         if (!s.store().core()) return;
-        s.Do("Compact", [&] { return s.store().Compact(); });
         s.Do("Close", [&] { return std::exchange(s.store(), Store()).Close(); });
         s.Do("Open", open);
         if (!s.store().core()) return;
