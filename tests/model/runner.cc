@@ -41,12 +41,7 @@ std::vector<ModelSpec> Models() {
 class Runner {
  public:
   Runner(const OptionSet& set, uint64_t seed)
-      : set_(set),
-        specs_(Models()),
-        random_(seed),
-        seed_(seed),
-        model_(kGroups),
-        compare_(specs_, model_) {
+      : set_(set), specs_(Models()), random_(seed), model_(kGroups), compare_(specs_, model_) {
     if (set.world == "simulated") {
       machine_ = io::MakeSimWorld(seed);
       path_ = "/store";
@@ -811,7 +806,6 @@ class Runner {
   const OptionSet& set_;
   const std::vector<ModelSpec> specs_;
   std::mt19937_64 random_;
-  const uint64_t seed_;
   std::optional<io::SimWorld> machine_;
   std::unique_ptr<TestWorld> other_;
   std::string path_;

@@ -25,6 +25,14 @@ bool IsCorruption(const Status& status) {
          status.code() == StatusCode::kUnsupportedFormat;
 }
 
+// What is left when a life ends without a word.
+struct Struck {
+  std::unique_ptr<io::SimDisk> disk;
+  bool killed = false;
+  KnownBranches known;
+  Durability survived = Durability::kPower;
+};
+
 class Swarm {
  public:
   explicit Swarm(const SwarmOptions& options)
@@ -56,14 +64,6 @@ class Swarm {
   }
 
  private:
-  // What is left when a life ends without a word.
-  struct Struck {
-    std::unique_ptr<io::SimDisk> disk;
-    bool killed = false;
-    KnownBranches known;
-    Durability survived = Durability::kPower;
-  };
-
   bool Goes() const { return result_.violation.empty() && !over_; }
   bool IsLied() const { return faults_.lied() && !options_.hides_lies; }
   void Violation(const std::string& what) { clients_.Violation(what); }

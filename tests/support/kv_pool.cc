@@ -50,7 +50,7 @@ std::string LayoutName(Layout layout) {
 
 KvPool::KvPool(const LayerGroup& group, uint32_t group_index, Layout layout, uint64_t first,
                uint64_t count)
-    : group_(group), index_(group_index), layout_(layout), first_(first), count_(count) {
+    : group_(group), index_(group_index), first_(first), count_(count) {
   const bool blocks = layout == Layout::kNhd || layout == Layout::kHnd ||
                       layout == Layout::kFused || layout == Layout::kBlocksNoTable ||
                       layout == Layout::kSlots64;

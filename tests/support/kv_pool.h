@@ -66,7 +66,6 @@ class KvPool {
 
   const LayerGroup group_;
   const uint32_t index_;
-  const Layout layout_;
   const uint64_t first_, count_;
   uint32_t tokens_per_block_ = 0;
   std::vector<PlaneShape> planes_;
