@@ -17,11 +17,10 @@ class StoreCore::UsedNodes {
   UsedNodes(const UsedNodes&) = delete;
   ~UsedNodes() { End(); }
 
-  // REQUIRES: the commit lock, and that it is in memory.
+  // REQUIRES: the commit lock, and that it is in memory. May throw, and then it is not added.
   void Add(uint64_t node) {
-    nodes_.reserve(nodes_.size() + 1);
-    core_->tree_.Use(node);
     nodes_.push_back(node);
+    core_->tree_.Use(node);
   }
   // Takes the commit lock.
   void End() {
