@@ -58,8 +58,17 @@ function(cairn_add_test_program area suffix label timeout_s)
   add_executable(${target} ${ARGN})
   cairn_test_settings(${target})
   target_link_libraries(${target} PRIVATE cairn_test_support GTest::gtest_main)
-  # Tests are mostly made of what gtest's macros become: a third of the time to compile them.
+  # Tests are mostly made of what gtest's macros become: a third of the time to compile them. And half
+  # of what is left went into reading gtest's headers, so the first program's serve them all.
   target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  get_property(headers_of GLOBAL PROPERTY CAIRN_TEST_HEADERS)
+  if(headers_of)
+    target_precompile_headers(${target} REUSE_FROM ${headers_of})
+  else()
+    target_precompile_headers(${target} PRIVATE
+      <gtest/gtest.h> <algorithm> <filesystem> <fstream> <functional> <map> <random> <set> <thread>)
+    set_property(GLOBAL PROPERTY CAIRN_TEST_HEADERS ${target})
+  endif()
   if(area MATCHES "^(llama|tools)$")
     target_link_libraries(${target} PRIVATE cairn_llama)
   endif()

@@ -16,7 +16,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_program(CAIRN_CCACHE ccache)
 if(CAIRN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CAIRN_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CAIRN_CCACHE})
+  # Else it stores nothing that uses precompiled headers, as tests do.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CAIRN_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CAIRN_CCACHE})
 endif()
 find_program(CAIRN_MOLD mold)

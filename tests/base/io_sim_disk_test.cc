@@ -418,7 +418,7 @@ TEST(IoSimDisk, FaultsStrikeReadsAndNames) {
       {SimOp::kAllocate, [&] { return file->Allocate(99999); }}};
   for (const auto& [op, call] : cases) {
     disk.AddFault(
-        {.when = [op = op](const SimOperation& o) { return o.op == op; }, .error = EROFS});
+        {.when = [wanted = op](const SimOperation& o) { return o.op == wanted; }, .error = EROFS});
     EXPECT_EQ(call().code(), StatusCode::kReadOnly) << SimOpName(op);
   }
   EXPECT_EQ(Blocks(disk, "f"), "o");

@@ -59,7 +59,7 @@ std::vector<std::byte> ExampleSegment() {
 
 // Lines "xxxxxx  16 hex bytes" of the document, by offset.
 std::map<uint64_t, std::vector<uint8_t>> DumpInDocument() {
-  std::ifstream document(std::string(CAIRN_SOURCE_DIR) + "/wal/FORMAT.md");
+  std::ifstream document(CAIRN_SOURCE_DIR "/wal/FORMAT.md");
   std::map<uint64_t, std::vector<uint8_t>> dump;
   bool inside = false;
   for (std::string line; std::getline(document, line);) {
