@@ -42,7 +42,6 @@ class IndexWriter {
 
   // What the file would take, within a block or two.
   uint64_t bytes() const { return end_ + data_.bytes() + partition_.bytes(); }
-  uint64_t records() const { return info_.records; }
 
   // REQUIRES: at least one record. Nothing may be added afterwards.
   Result<TableInfo> Finish();

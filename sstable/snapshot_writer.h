@@ -59,8 +59,6 @@ class SnapshotWriter {
   // REQUIRES: at least one fragment, the last one whole. Nothing may be added afterwards.
   Result<SnapshotInfo> Finish();
 
-  uint64_t bytes() const { return end_; }  // So far, without the directory.
-
  private:
   struct Buffer {
     AlignedBuffer memory;

@@ -42,6 +42,8 @@ void ListFiles(const SimInode& directory, const std::string& prefix,
 const char* SimOpName(SimOp op) {
   switch (op) {
     case SimOp::kOpen: return "open";
+    case SimOp::kStat: return "stat";
+    case SimOp::kList: return "list";
     case SimOp::kRead: return "read";
     case SimOp::kWrite: return "write";
     case SimOp::kDurableWrite: return "durable_write";
@@ -108,6 +110,14 @@ int SimDisk::AnnounceWhole(SimOp op, const std::string& path, uint64_t length) {
     if (error != 0) TraceOutcome(error);
     if (error != EINTR && error != EAGAIN) break;
   }
+  return error;
+}
+
+// What only looks takes no time of its own, but may be slow or stuck.
+int SimDisk::AnnounceLook(SimOp op, const std::string& path) {
+  const int error = AnnounceWhole(op, path);
+  const uint64_t delay_ns = std::exchange(delay_ns_, 0);
+  if (scheduler_ != nullptr && delay_ns != 0) scheduler_->Sleep(delay_ns);
   return error;
 }
 
@@ -211,6 +221,7 @@ Result<std::unique_ptr<File>> SimDisk::Open(const std::string& path, const OpenO
 Result<FileInfo> SimDisk::Info(const std::string& path) {
   const auto inode = Find(path);
   if (inode == nullptr) return OsError(ENOENT, "stat", path);
+  if (const int error = AnnounceLook(SimOp::kStat, path)) return OsError(error, "stat", path);
   return FileInfo{.bytes = inode->content.size(),
                   .allocated_bytes = inode->content.allocated_bytes(),
                   .is_directory = inode->is_directory};
@@ -316,6 +327,7 @@ Result<std::vector<std::string>> SimDisk::List(const std::string& path) {
   const auto directory = Find(path);
   if (directory == nullptr) return OsError(ENOENT, "opendir", path);
   if (!directory->is_directory) return OsError(ENOTDIR, "opendir", path);
+  if (const int error = AnnounceLook(SimOp::kList, path)) return OsError(error, "opendir", path);
   std::vector<std::string> names;
   for (const auto& [name, inode] : directory->entries) names.push_back(name);
   return names;
@@ -337,11 +349,13 @@ Result<bool> SimDisk::IsLocked(const std::string& path) {
 
 Result<VolumeInfo> SimDisk::Volume(const std::string& path) {
   if (Find(path) == nullptr) return OsError(ENOENT, "statfs", path);
+  if (const int error = AnnounceLook(SimOp::kStat, path)) return OsError(error, "statfs", path);
   return VolumeInfo{.file_system = "simulated", .durable = true, .direct_io = true};
 }
 
 Result<DiskSpace> SimDisk::Space(const std::string& path) {
   if (Find(path) == nullptr) return OsError(ENOENT, "statfs", path);
+  if (const int error = AnnounceLook(SimOp::kStat, path)) return OsError(error, "statfs", path);
   const uint64_t total = std::min(options_.capacity_bytes, uint64_t{1} << 40);
   return DiskSpace{.total_bytes = total, .free_bytes = total - std::min(total, *used_bytes_)};
 }

@@ -37,7 +37,9 @@ namespace cairn::io {
 
 enum class SimOp : uint8_t {
   kOpen,  // Of a file that is there; the making of one is kCreate.
-  kRead,
+  kStat,  // Of a file, a directory, an open file or the volume; each has to be there.
+  kList,
+  kRead,  // The last that does not change the world.
   kWrite,
   kDurableWrite,
   kSync,
@@ -60,7 +62,7 @@ struct SimOperation {
   uint64_t offset = 0;
   uint64_t length = 0;
 
-  bool changes_world() const { return op != SimOp::kRead && op != SimOp::kOpen; }
+  bool changes_world() const { return op > SimOp::kRead; }
   std::string ToString() const;  // "write store/log/7 offset 4096 length 512"
 };
 
@@ -216,6 +218,7 @@ class SimDisk final : public FileSystem {
                                    uint64_t length, std::span<const std::byte> bytes);
   // The same for operations that succeed or fail as a whole; retries EINTR and EAGAIN.
   int AnnounceWhole(SimOp op, const std::string& path, uint64_t length = 0);
+  int AnnounceLook(SimOp op, const std::string& path);
   // How the operation that was announced last went.
   void TraceOutcome(int error, uint64_t transferred = 0);
   void ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending);

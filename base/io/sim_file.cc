@@ -53,6 +53,13 @@ void SimFile::Run(Request& request) {
   disk_->Complete(pending);
 }
 
+Result<uint64_t> SimFile::Size() {
+  if (const int error = disk_->AnnounceLook(SimOp::kStat, path_)) {
+    return OsError(error, "fstat", path_);
+  }
+  return inode_->content.size();
+}
+
 Status SimFile::Read(uint64_t offset, std::span<std::byte> into) {
   Request request{.kind = Request::Kind::kRead,
                   .file = this,

@@ -23,7 +23,7 @@ class SimFile final : public File {
 
   const std::string& path() const override { return path_; }
   bool direct() const override { return direct_; }
-  Result<uint64_t> Size() override { return inode_->content.size(); }
+  Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
   Status Allocate(uint64_t bytes) override;
   Status Read(uint64_t offset, std::span<std::byte> into) override;

@@ -16,7 +16,7 @@ uint64_t AlignSlice(uint64_t bytes) {
 
 }  // namespace
 
-KvLayout::KvLayout(const LayerGroup& group, uint64_t count) : count_(count) {
+KvLayout::KvLayout(const LayerGroup& group, uint64_t count) {
   slices_.reserve(group.layers * group.planes.size());
   uint64_t strip_bytes = 0;
   for (uint32_t layer = 0; layer < group.layers; ++layer) {

@@ -41,10 +41,8 @@ class KvLayout {
   };
   const std::vector<Slice>& slices() const { return slices_; }
   const std::vector<uint32_t>& strip_bytes() const { return strip_bytes_; }
-  uint64_t count() const { return count_; }
 
  private:
-  uint64_t count_;
   std::vector<Slice> slices_;
   std::vector<uint32_t> strip_bytes_;
 };

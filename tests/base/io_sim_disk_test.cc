@@ -409,6 +409,11 @@ TEST(IoSimDisk, FaultsStrikeReadsAndNames) {
   EXPECT_TRUE(file->Read(0, into).ok());
   const std::pair<SimOp, std::function<Status()>> cases[] = {
       {SimOp::kOpen, [&] { return disk.Open("f", {}).status(); }},
+      {SimOp::kStat, [&] { return disk.Info("f").status(); }},
+      {SimOp::kStat, [&] { return file->Size().status(); }},
+      {SimOp::kStat, [&] { return disk.Volume("f").status(); }},
+      {SimOp::kStat, [&] { return disk.Space("f").status(); }},
+      {SimOp::kList, [&] { return disk.List("/").status(); }},
       {SimOp::kCreate, [&] { return disk.Open("n", {.write = true, .create = true}).status(); }},
       {SimOp::kRename, [&] { return disk.Rename("f", "g"); }},
       {SimOp::kRemove, [&] { return disk.Remove("f"); }},

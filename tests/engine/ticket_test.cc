@@ -54,6 +54,20 @@ TEST_P(TicketTest, EveryDurabilityInOrder) {
   EXPECT_EQ(180u, *chat_.durable_length());
 }
 
+TEST(EmptyTicket, IsOfNoCall) {
+  Ticket ticket;
+  EXPECT_FALSE(ticket.done() || ticket.released() || ticket.kv_shed());
+  EXPECT_EQ(ticket.length(), 0u);
+  EXPECT_EQ(ticket.restored(), nullptr);
+  EXPECT_FAILS(ticket.status(), StatusCode::kInvalidState, "an empty ticket");
+  EXPECT_FAILS(ticket.Wait(), StatusCode::kInvalidState, "an empty ticket");
+  EXPECT_FAILS(ticket.Cancel(), StatusCode::kInvalidState, "an empty ticket");
+  CompletionQueue queue;
+  EXPECT_EQ(queue.event_fd(), -1);
+  EXPECT_TRUE(queue.Drain().empty());
+  EXPECT_FALSE(queue.Wait(1));
+}
+
 TEST_P(TicketTest, CompletionsComeThroughTheQueue) {
   ASSERT_OK_ASSIGN(CompletionQueue queue, store_.NewCompletionQueue());
   EXPECT_TRUE(queue.Drain().empty());

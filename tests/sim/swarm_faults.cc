@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/check.h"
@@ -56,14 +57,16 @@ void SwarmFaults::Strike(io::SimDisk* disk) {
 }
 
 bool SwarmFaults::DrawTransfer(Feature feature, const io::SimOperation& operation) {
-  if (feature == Feature::kShort && operation.op == io::SimOp::kOpen) return false;
+  if (feature == Feature::kShort && operation.op != io::SimOp::kRead) return false;
   return Draw(feature);
 }
 
 io::SimPlace SwarmFaults::Anywhere() {
   const std::vector<std::string> files = disk_->Files();
   io::SimPlace place{.path = files[random_.Below(files.size())]};
+  const bool on = std::exchange(on_, false);  // This look is none of the engine's.
   const auto info = disk_->Info(place.path);
+  on_ = on;
   CAIRN_CHECK(info.ok());
   place.offset = random_.Below(info->bytes / io::kSimSectorBytes + 1) * io::kSimSectorBytes;
   return place;
