@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <new>
+#include <utility>
 
 namespace cairn::memory {
 
@@ -20,7 +21,11 @@ bool failing = false;
 void* first_failure[40];
 int first_failure_depth = 0;
 
+thread_local uint64_t call_in = 0;
+thread_local std::function<void()> to_call;
+
 void* Allocate(size_t bytes, size_t alignment) noexcept {
+  if (call_in != 0 && --call_in == 0) to_call();
   if (failing) {
     ++counted;
     if (counted == plan.at || (plan.persistent && counted > plan.at)) {
@@ -59,6 +64,12 @@ void PrintStack() {
   write(STDERR_FILENO, "now:\n", 5) < 0
       ? void()
       : backtrace_symbols_fd(stack, backtrace(stack, std::size(stack)), STDERR_FILENO);
+}
+uint64_t CallAtAllocation(uint64_t n, std::function<void()> act) {
+  const uint64_t left = std::exchange(call_in, 0);
+  to_call = std::move(act);
+  call_in = n;
+  return left;
 }
 bool SetFailing(bool on) {
   const bool before = failing;

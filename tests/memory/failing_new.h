@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// operator new that fails on demand, for the whole program it is linked into. Not thread-safe: for
-// worlds of one thread.
+// operator new that fails on demand, for the whole program it is linked into. Not thread-safe but for
+// CallAtAllocation: for worlds of one thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace cairn::memory {
 
@@ -20,6 +21,10 @@ uint64_t AllocationsFailed();
 // Where the first one that failed was asked for, as a list of addresses for addr2line, to stderr.
 void PrintFirstFailure();
 void PrintStack();  // Where the caller is, in the same way.
+
+// Calls `act` at the n-th allocation from now of this thread, wherever that is: between two steps of
+// a call, or under a lock. 0: not any more. Returns how many were still to come.
+uint64_t CallAtAllocation(uint64_t n, std::function<void()> act = nullptr);
 
 // Where allocations may fail now. Returns what was so before.
 bool SetFailing(bool on);
