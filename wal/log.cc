@@ -129,9 +129,10 @@ Status LogImpl::Start() {
   if (block_.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the log");
   hot_.Prefault();
 
-  pool_.Start();
+  if (!pool_.Start()) return Status(StatusCode::kIoError, "no thread for segments of the log");
   pool_.Kick();
   log_thread_ = scheduler_.StartThread("cairn-log", [this] { RunLogThread(); });
+  if (log_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for the log");
   return Status::Ok();
 }
 

@@ -123,8 +123,9 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   return Status::Ok();
 }
 
-void SegmentPool::Start() {
+bool SegmentPool::Start() {
   thread_ = world_.scheduler->StartThread("cairn-log-pool", [this] { Run(); });
+  return thread_ != nullptr;
 }
 
 void SegmentPool::Stop() {

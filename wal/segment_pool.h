@@ -46,7 +46,7 @@ class SegmentPool {
   // else becomes a spare or goes. Prepares `next_segment` unless there is no space; with
   // `fill`, makes all spares too. Starts no thread.
   Status Open(uint64_t first_live, uint64_t next_segment, bool fill);
-  void Start();
+  bool Start();  // False when the system refuses a thread.
   void Stop();
 
   // How many segments can be had right now, the prepared one included. Never blocks.

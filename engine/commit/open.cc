@@ -121,6 +121,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
   core->open_.store(true, std::memory_order_release);
   if (!options.read_only) {
+    if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
     core->space_thread_ = core->world_.scheduler->StartThread(
         "cairn-space", [space = core.get()] { space->RunSpace(); },
         io::ThreadPriority::kBackground);

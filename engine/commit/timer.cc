@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/timer.h"
 
+#include "base/core/check.h"
+
 namespace cairn::engine {
+
+bool Timer::Start() {
+  thread_ = world_.scheduler->StartThread("cairn-timer", [this] { Run(); });
+  return thread_ != nullptr;
+}
 
 void Timer::At(uint64_t when_ns, std::function<void()> action) {
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
+    CAIRN_CHECK(thread_ != nullptr);
     const bool earliest = actions_.empty() || when_ns < actions_.begin()->first;
     actions_.emplace(when_ns, std::move(action));
-    if (thread_ == nullptr) {
-      thread_ = world_.scheduler->StartThread("cairn-timer", [this] { Run(); });
-    }
     if (!earliest) return;
     version_.fetch_add(1, std::memory_order_release);
   }

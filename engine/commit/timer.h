@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls things at a time: ends of tickets, joined appends that waited long enough. Its thread is
-// started by the first use.
+// Calls things at a time: ends of tickets, joined appends that waited long enough.
 #pragma once
 
 #include <functional>
@@ -17,8 +16,10 @@ class Timer {
  public:
   explicit Timer(io::World world) : world_(std::move(world)) {}
   ~Timer() { Stop(); }
+  // False when the system refuses a thread.
+  bool Start();
   // `action` runs on the timer's thread, at or after `when_ns`, unless Stop comes first. It must
-  // not block.
+  // not block. REQUIRES: Start.
   void At(uint64_t when_ns, std::function<void()> action);
   // Joins the thread. Idempotent.
   void Stop();

@@ -127,6 +127,8 @@ TEST_P(BatchTest, OneBadOpAndNothingHappens) {
        [&](WriteBatch& b) { b.Append(chat_, MakeDelta(tokens, kv.View(0, 3))); }},
       {StatusCode::kNotFound, "branch #4444",
        [&](WriteBatch& b) { b.Drop(Branch(store_.core(), BranchId{4444})); }},
+      {StatusCode::kNotFound, "branch #4444",
+       [&](WriteBatch& b) { b.Append(Branch(store_.core(), BranchId{4444}), MakeDelta(tokens)); }},
       {StatusCode::kInvalidArgument, "created branch 7", [&](WriteBatch& b) { b.Drop(7); }},
   };
   for (const Bad& bad : bad_ops) {

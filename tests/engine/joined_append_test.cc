@@ -252,6 +252,53 @@ TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
   EXPECT_TRUE(waits.done());
 }
 
+// A log that waits for its next segment, which takes long to be made: what has a limit says so when
+// that is over, and what was accepted goes on waiting.
+TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
+  constexpr uint64_t kLimitNs = 1'000'000;
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.spare_segments_max = 1;
+  options.delta_batch_tokens = 8;
+  options.delta_batch_wait_ns = 3'600'000'000'000;
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id));
+  ASSERT_OK(AppendSome(chat, model, 0, 2));
+  ASSERT_OK(chat.AppendSync(MakeDelta(Tokens(2))));
+  ASSERT_OK_ASSIGN(Ticket joined, chat.Append(MakeDelta(Tokens(1))));
+  io::SimFault slow{.when =
+                        [](const io::SimOperation& op) {
+                          return op.op == io::SimOp::kAllocate &&
+                                 op.path.find("/log/") != std::string::npos;
+                        },
+                    .persistent = true};
+  slow.delay_ns = 60'000'000'000;
+  machine.disk->AddFault(std::move(slow));
+  ASSERT_OK_ASSIGN(Branch fills, store.CreateBranch(id));
+  Status full;
+  for (uint64_t at = 0; full.ok(); ++at) {
+    KvSet kv(model, Layout::kContiguous, at, 1);
+    full =
+        fills.AppendSync(MakeDelta(Tokens(1), kv.View(at, 1)), {.timeout_ns = kLimitNs}).status();
+  }
+  ASSERT_FAILS(full, StatusCode::kDeadlineExceeded);
+  // Smaller ones may still fit.
+  ASSERT_OK_ASSIGN(Branch small, store.CreateBranch(id, {.durability = Durability::kMemory}));
+  for (full = Status::Ok(); full.ok();) {
+    full = small.AppendSync(MakeDelta(Tokens(1)), {.timeout_ns = kLimitNs}).status();
+  }
+  ASSERT_FAILS(full, StatusCode::kDeadlineExceeded);
+  EXPECT_FAILS(chat.AppendSync(MakeDelta(Tokens(2)), {.timeout_ns = kLimitNs}),
+               StatusCode::kDeadlineExceeded, "no room yet");
+  EXPECT_FALSE(joined.done());
+  machine.disk->ClearFaults();
+  EXPECT_OK(joined.Wait());
+  EXPECT_EQ(5u, *chat.length());
+}
+
 // A store that is full of one branch, of which nothing may go while it asks: four appends that wait
 // to be joined, and one behind them that waits for room with them.
 class JoinedInAFullStore : public ::testing::Test {
@@ -288,6 +335,16 @@ class JoinedInAFullStore : public ::testing::Test {
         .status();
   }
 
+  void ExpectRefused() {
+    ASSERT_EQ(4U, joined_.size());
+    for (const Ticket& ticket : joined_) {
+      ASSERT_TRUE(ticket.done());
+      EXPECT_TRUE(Fails(ticket.status(), StatusCode::kNoSpace) ||
+                  Fails(ticket.status(), StatusCode::kBusy, "room is being made"))
+          << ticket.status().ToString();
+    }
+  }
+
   const io::SimWorld machine_ = io::MakeSimWorld(1);
   const ModelSpec model_ = WideModel();
   Store store_;
@@ -299,13 +356,7 @@ class JoinedInAFullStore : public ::testing::Test {
 TEST_F(JoinedInAFullStore, AreRefusedWithTheOneBehindThem) {
   const uint64_t length = *chat_.length();
   EXPECT_FAILS(Turn(/*timeout_ns=*/UINT64_MAX), StatusCode::kNoSpace);
-  ASSERT_EQ(4U, joined_.size());
-  for (const Ticket& ticket : joined_) {
-    ASSERT_TRUE(ticket.done());
-    EXPECT_TRUE(Fails(ticket.status(), StatusCode::kNoSpace) ||
-                Fails(ticket.status(), StatusCode::kBusy, "room is being made"))
-        << ticket.status().ToString();
-  }
+  ExpectRefused();
   EXPECT_EQ(length, *chat_.length());
 }
 
@@ -340,6 +391,12 @@ TEST_F(JoinedInAFullStore, MayComeWhileTheOneBehindWaits) {
   joins.reset();
   fills.reset();
   EXPECT_GT(before, some.size());
+}
+
+TEST_F(JoinedInAFullStore, ADraftBehindThemIsRefusedWithThem) {
+  EXPECT_FAILS(Turn(/*timeout_ns=*/1), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(chat_.BeginAppend(1).ok());
+  ExpectRefused();
 }
 
 TEST_F(JoinedInAFullStore, GoOnWaitingWhenItsTimeIsOver) {

@@ -123,6 +123,15 @@ TEST_P(PoisonTest, EverythingAsPromised) {
 }
 
 // Blocking calls that are on their way when it happens.
+// Who registered it has not waited, so who finds it registered waits, and is told.
+TEST_P(PoisonTest, AModelThatWasRegisteredIsNotSafeYet) {
+  const ModelSpec model = WideModel();
+  ASSERT_OK(store_.RegisterModel(model, Durability::kMemory));
+  Break(GetParam());
+  EXPECT_FALSE(store_.RegisterModel(model, Durability::kPower).ok());
+  EXPECT_EQ(1, told_);
+}
+
 TEST_P(PoisonTest, BlockingCallsSayWhatTheyKnow) {
   Break(GetParam());
   AppendOptions options;

@@ -384,6 +384,10 @@ TEST_F(SlowDiskTest, FullBuffersAreBusyOrShedTheKv) {
   ASSERT_OK_ASSIGN(Ticket after, branch.Append(MakeDelta(tokens, &source.kv), options));
   EXPECT_TRUE(after.kv_shed());
   EXPECT_EQ(2u, store_.Metrics().kv_shed);
+  // Another refusal than for want of room or of a connection is none to shed for.
+  options.expected_length = 1;
+  EXPECT_FAILS(branch.Append(MakeDelta(tokens), options), StatusCode::kConflict);
+  options.expected_length.reset();
   ASSERT_OK(store_.Flush());
   options.overload = Overload::kFail;
   EXPECT_FAILS(branch.Append(MakeDelta(tokens, &source.kv), options), StatusCode::kInvalidArgument,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever another thread does to the branch between two steps of a call, both end as they
-// do one after the other, in one order or the other.
-// Method: at the n-th allocation of the call, for every n, another thread acts, and the call goes on
-// when that is done, or after a while: then it waits for a lock that the call holds.
+// Property: whatever another thread does to the branch between two steps of a call, both end as
+// they do one after the other, in one order or the other. Method: at the n-th allocation of the
+// call, for every n, another thread acts, and the call goes on when that is done, or after a while:
+// then it waits for a lock that the call holds.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -172,6 +172,40 @@ TEST_F(BesideDropTest, ABatch) {
   });
 }
 
+// The store is another one each time.
+TEST_F(BetweenTest, ALargeAppendBesideClose) {
+  const std::vector<TokenId> tokens = Tokens(4000);
+  KvSet kv(model_, Layout::kContiguous, 10, 4000);
+  kv.Write(kSeed, 10, 4010);
+  for (const bool waits : {true, false}) {
+    Branch branch;
+    Status appended, closed;
+    uint64_t refused = 0;
+    AtEveryAllocation(
+        [&] {
+          Open();
+          branch = Make();
+        },
+        [&] {
+          const Delta delta = MakeDelta(tokens, kv.View(10, 4000));
+          if (waits) {
+            appended = branch.AppendSync(delta).status();
+          } else {
+            auto ticket = branch.Append(delta);
+            appended = ticket.ok() ? ticket->Wait() : ticket.status();
+          }
+        },
+        [&] { closed = store_.Close(); },
+        [&] {
+          EXPECT_OK(closed);
+          if (appended.ok()) return;
+          EXPECT_FAILS(appended, StatusCode::kInvalidState);
+          ++refused;
+        });
+    EXPECT_GT(refused, 0u);
+  }
+}
+
 TEST_F(BetweenTest, AFillBesideAnAppend) {
   Open();
   Branch branch;
@@ -277,14 +311,14 @@ TEST_F(BetweenTest, TwoWhoRegisterAModelInTwoShapes) {
   uint64_t models = 0;
   ModelSpec model;
   Result<ModelId> one = id_, other = id_;
-  AtEveryAllocation(
-      [&] { model = TinyModel("model " + std::to_string(++models)); },
-      [&] { one = store_.RegisterModel(model); },
-      [&] { other = store_.RegisterModel(WideModel(model.identity.name)); },
-      [&] {
-        EXPECT_NE(one.ok(), other.ok());
-        EXPECT_FAILS(one.ok() ? other : one, StatusCode::kModelMismatch, "another shape");
-      });
+  AtEveryAllocation([&] { model = TinyModel("model " + std::to_string(++models)); },
+                    [&] { one = store_.RegisterModel(model); },
+                    [&] { other = store_.RegisterModel(WideModel(model.identity.name)); },
+                    [&] {
+                      EXPECT_NE(one.ok(), other.ok());
+                      EXPECT_FAILS(one.ok() ? other : one, StatusCode::kModelMismatch,
+                                   "another shape");
+                    });
 }
 
 }  // namespace

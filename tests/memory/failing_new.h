@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// operator new that fails on demand, for the whole program it is linked into. Not thread-safe but for
-// CallAtAllocation: for worlds of one thread.
+// operator new that fails on demand, for the whole program it is linked into. Not thread-safe but
+// for CallAtAllocation: for worlds of one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ uint64_t AllocationsFailed();
 void PrintFirstFailure();
 void PrintStack();  // Where the caller is, in the same way.
 
-// Calls `act` at the n-th allocation from now of this thread, wherever that is: between two steps of
-// a call, or under a lock. 0: not any more. Returns how many were still to come.
+// Calls `act` at the n-th allocation from now of this thread, wherever that is: between two steps
+// of a call, or under a lock. 0: not any more. Returns how many were still to come.
 uint64_t CallAtAllocation(uint64_t n, std::function<void()> act = nullptr);
 
 // Where allocations may fail now. Returns what was so before.

@@ -83,6 +83,60 @@ TEST_P(AppendsAfterASalvage, AreThere) {
   EXPECT_EQ(base_length, base_length_now);
 }
 
+// Whatever the disk does while it is salvaged: what is left can be salvaged afterwards.
+TEST(SalvageOnAFailingDisk, FindsTheSameAfterwards) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.replay_records_max = 16;
+  options.direct_ingest_bytes = 0;
+  const ModelSpec model = WideModel();
+  std::shared_ptr<io::SimDisk> damaged;
+  {
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    ASSERT_OK_ASSIGN(Branch base, store.CreateBranch(id, {.name = "base"}));
+    for (uint64_t i = 0; i < 90; ++i) {
+      ASSERT_OK(AppendSome(base, model, i, 1, kSeed, Durability::kPower));
+    }
+    machine.scheduler->Sleep(2'000'000'000);
+    damaged = machine.disk->KillClone();
+  }
+  ASSERT_OK(
+      damaged->WriteRaw("store/log/0000000000000002.log", 0, std::vector(4096, std::byte{0x5a})));
+  options.create_if_missing = false;
+  options.salvage = true;
+  // The length of the branch, found on a disk whose operation `at` fails.
+  const auto salvage = [&](uint64_t at, bool* met) -> Result<uint64_t> {
+    const io::SimWorld one{std::make_shared<io::SimScheduler>(5), damaged->KillClone()};
+    options.world = std::make_shared<io::World>(one.world());
+    *met = false;
+    one.disk->AddFault(
+        {.when = [n = uint64_t{0}, at,
+                  met](const io::SimOperation&) mutable { return n++ == at && (*met = true); },
+         .error = EIO});
+    Result<Store> store = Store::Open("/store", options);
+    one.disk->ClearFaults();
+    if (!store.ok()) {
+      EXPECT_FALSE(store.status().message().empty());
+      store = Store::Open("/store", options);
+    }
+    if (!store.ok()) return store.status();
+    const auto base = store->FindBranch("base");
+    return base.ok() ? base->length() : base.status();
+  };
+  bool met = false;
+  ASSERT_OK_ASSIGN(const uint64_t length, salvage(UINT64_MAX, &met));
+  ASSERT_GT(length, 0u);
+  uint64_t at = 0;
+  do {
+    ASSERT_OK_ASSIGN(const uint64_t again, salvage(at, &met));
+    EXPECT_EQ(length, again) << "operation " << at;
+    ++at;
+  } while (met && !::testing::Test::HasFailure());
+  EXPECT_GT(at, 50u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, AppendsAfterASalvage,
                          ::testing::Values(Case{16, 2, 10, false}, Case{16, 5, 10, false},
                                            Case{16, 2, 70, true}));
