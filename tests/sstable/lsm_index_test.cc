@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -315,6 +316,54 @@ TEST(LsmIndex, WhatTheHostRefusesEndsTheJob) {
   tables.host->capacity = UINT64_MAX;
   ASSERT_OK_ASSIGN(const auto flushed, index->Flush());
   EXPECT_TRUE(flushed);
+}
+
+// A host that is in the middle of something when a table is begun.
+class CallingHost final : public TableHost {
+ public:
+  explicit CallingHost(TestHost& host) : host_(host) {}
+  Result<uint64_t> NewTableNumber() override {
+    if (on_number) on_number();
+    return host_.NewTableNumber();
+  }
+  Status TakeSpace(uint64_t bytes) override { return host_.TakeSpace(bytes); }
+  void ReturnSpace(uint64_t bytes) override { host_.ReturnSpace(bytes); }
+
+  std::function<void()> on_number;
+
+ private:
+  TestHost& host_;
+};
+
+TEST(LsmIndex, TheSecondOfTwoMergesIsToldToWait) {
+  TestTables tables = TestTables::InMemory();
+  CallingHost host(*tables.host);
+  tables.context.host = &host;
+  ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {}));
+  for (uint64_t round = 0; round < 4; ++round) {
+    Put(*index, KeyOf(round), "v");
+    FlushAll(*index);
+  }
+  const auto live = index->live();
+  uint64_t refused = 0;
+  bool first_fails = true;
+  host.on_number = [&] {
+    EXPECT_FAILS(index->CompactOnce(), StatusCode::kBusy, "tables are being merged");
+    EXPECT_EQ(index->live(), live);
+    ++refused;
+    tables.host->refuse_numbers = first_fails ? Status(StatusCode::kPoisoned, "no log") : Status();
+  };
+  // However the first one ends, another may begin then.
+  EXPECT_FAILS(index->CompactOnce(), StatusCode::kPoisoned, "no log");
+  first_fails = false;
+  ASSERT_OK_ASSIGN(const auto edit, index->CompactOnce());
+  ASSERT_TRUE(edit);
+  EXPECT_EQ(edit->removed.size(), 4u);
+  EXPECT_EQ(index->live(), edit->added);
+  EXPECT_EQ(refused, 2u);
+  ASSERT_OK_ASSIGN(const auto nothing, index->CompactOnce());
+  EXPECT_FALSE(nothing);
+  EXPECT_EQ(Walk(*index->NewScan()).size(), 4u);
 }
 
 TEST(LsmIndex, DamageIsReportedAndTheRestGoesOn) {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 
 #include "base/io/file_util.h"
 #include "sstable/bloom.h"
@@ -17,11 +18,23 @@
 namespace cairn::sstable {
 namespace {
 
+// What is done to a block before it gets its hash.
+using Change = std::function<void(std::string& block)>;
+
+// Of a block without a filter.
+Change MoveLastRestart(uint32_t by) {
+  return [by](std::string& block) {
+    char* const last = block.data() + LoadAs<BlockHeader>(block.data()).bytes - sizeof(uint32_t);
+    const uint32_t restart = LoadAs<uint32_t>(last) + by;
+    std::memcpy(last, &restart, sizeof(restart));
+  };
+}
+
 // Blocks as they are given, each with its hash.
 class RawTable {
  public:
   BlockHandle Add(BlockKind kind, const RecordList& entries,
-                  const std::vector<std::string>& filtered = {}, uint32_t restart_moved = 0) {
+                  const std::vector<std::string>& filtered = {}, const Change& change = nullptr) {
     BlockBuilder builder;
     for (const auto& [key, value] : entries) {
       builder.Add(key, value ? MaybeValue(*value) : std::nullopt);
@@ -29,19 +42,16 @@ class RawTable {
     std::vector<uint64_t> hashes;
     for (const std::string& key : filtered) hashes.push_back(FilterHash(key));
     std::string block = builder.Finish(kind, hashes.empty() ? "" : BuildFilter(hashes));
-    if (restart_moved != 0) {  // The last one, of a block without a filter.
-      char* const last = block.data() + LoadAs<BlockHeader>(block.data()).bytes - sizeof(uint32_t);
-      const uint32_t restart = LoadAs<uint32_t>(last) + restart_moved;
-      std::memcpy(last, &restart, sizeof(restart));
-    }
+    if (change) change(block);
     const BlockHandle handle{bytes_.size(), static_cast<uint32_t>(block.size())};
     SealBlock(block, kTestStore, kNumber, handle.offset);
     bytes_ += block;
     return handle;
   }
   // With a root of these entries and a footer that says this.
-  void Write(const TestTables& tables, const RecordList& root, TableInfo info) {
-    const BlockHandle handle = Add(BlockKind::kRoot, root);
+  void Write(const TestTables& tables, const RecordList& root, TableInfo info,
+             const Change& change = nullptr) {
+    const BlockHandle handle = Add(BlockKind::kRoot, root, {}, change);
     info.number = kNumber;
     info.bytes = bytes_.size() + kTableAlignment;
     bytes_ += EncodeFooter(kTestStore, info, handle);
@@ -113,6 +123,25 @@ TEST_F(WrongContentsTest, ABlockOfAnotherKind) {
   EXPECT_FAILS(table->Verify(), StatusCode::kCorruption, where);
 }
 
+// Found in memory, a block is what it was read as, and not what the next entry takes it for.
+TEST_F(WrongContentsTest, ABlockInMemoryThatAnotherEntryTakesForAPartition) {
+  const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+  const BlockHandle partition =
+      raw_.Add(BlockKind::kPartition, {{"b", EncodeHandle(first)}}, {"a", "b"});
+  raw_.Write(tables_, {{"b", EncodeHandle(partition)}, {"d", EncodeHandle(first)}}, FourRecords());
+  const auto table = Open();
+  ASSERT_OK(table->Get("a", {}));
+  const uint64_t reads = tables_.reads();
+  for (const bool memory_only : {false, true}) {
+    EXPECT_FAILS(table->Get("c", {.memory_only = memory_only}), StatusCode::kCorruption,
+                 At(first.offset) + "block: of kind 1, expected 2");
+    ASSERT_OK_ASSIGN(const auto found, table->Get("a", {.memory_only = memory_only}));
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->value, "1");
+  }
+  EXPECT_EQ(tables_.reads(), reads);
+}
+
 TEST_F(WrongContentsTest, AnEntryThatNamesNoBlock) {
   const std::vector<std::optional<std::string>> values = {
       std::nullopt, "", "\x01", EncodeHandle({uint64_t{1} << 30, kTableAlignment})};
@@ -176,7 +205,7 @@ TEST_F(WrongContentsTest, ARestartThatIsNoneOfTheEntries) {
     keys.push_back({c});
     records.emplace_back(std::string(1, c), "");
   }
-  const BlockHandle data = raw_.Add(BlockKind::kData, records, {}, /*restart_moved=*/2);
+  const BlockHandle data = raw_.Add(BlockKind::kData, records, {}, MoveLastRestart(2));
   const BlockHandle partition = raw_.Add(BlockKind::kPartition, {{"t", EncodeHandle(data)}}, keys);
   raw_.Write(tables_, {{"t", EncodeHandle(partition)}},
              {.records = 20,
@@ -187,6 +216,33 @@ TEST_F(WrongContentsTest, ARestartThatIsNoneOfTheEntries) {
               .largest = "t"});
   EXPECT_FAILS(Open()->Verify(), StatusCode::kCorruption,
                At(data.offset) + "block: a restart is none of its entries");
+}
+
+// The restart is the entry behind the right one, which leaves out what it shares with the key
+// before it. Whatever searches the block stumbles over it; a walk from the first entry would not.
+TEST_F(WrongContentsTest, ARestartThatIsAnEntryWithoutItsPrefix) {
+  RecordList records;
+  std::vector<std::string> keys;
+  for (char c = 'a'; c < 'a' + 20; ++c) {
+    keys.push_back(std::string("x") + c);
+    records.emplace_back(keys.back(), "");
+  }
+  // An entry that shares nothing: three lengths and the key.
+  const BlockHandle data = raw_.Add(BlockKind::kData, records, {}, MoveLastRestart(3 + 2));
+  const BlockHandle partition = raw_.Add(BlockKind::kPartition, {{"xt", EncodeHandle(data)}}, keys);
+  raw_.Write(tables_, {{"xt", EncodeHandle(partition)}},
+             {.records = 20,
+              .data_blocks = 1,
+              .partitions = 1,
+              .key_bytes = 40,
+              .smallest = "xa",
+              .largest = "xt"});
+  const auto table = Open();
+  EXPECT_FAILS(table->Verify(), StatusCode::kCorruption,
+               At(data.offset) + "block: a restart is none of its entries");
+  const std::string where = At(data.offset) + "block: the entry at byte ";
+  EXPECT_FAILS(table->Get("xr", {}), StatusCode::kCorruption, where);
+  EXPECT_FAILS(FirstErrorOfAWalk(*table), StatusCode::kCorruption, where);
 }
 
 TEST_F(WrongContentsTest, AKeyThatItsEntryDoesNotCover) {
@@ -234,6 +290,36 @@ TEST_F(WrongContentsTest, AnEndBeforeTheLastKey) {
   EXPECT_FAILS(FirstErrorOfAWalk(*table, "c"), StatusCode::kCorruption, where);
   EXPECT_FAILS(table->Get("d", {}), StatusCode::kCorruption,
                At(partition.offset + partition.bytes) + "the root ends before the largest key");
+}
+
+// A walk has served all that comes before, and says where it ends.
+TEST_F(WrongContentsTest, AWalkThatComesToADamagedEntryOfTheRoot) {
+  const std::vector<Change> changes = {
+      // Not behind the key before it.
+      [](std::string& block) { block[block.find('d', sizeof(BlockHeader))] = 'a'; },
+      [](std::string& block) { block[block.find('d', sizeof(BlockHeader)) - 3] = '\x05'; },
+      nullptr,  // Right in itself, but what it names is a data block.
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    SCOPED_TRACE(i);
+    raw_ = {};
+    tables_ = TestTables::InMemory();
+    const BlockHandle first = raw_.Add(BlockKind::kData, kFirst);
+    const BlockHandle second = raw_.Add(BlockKind::kData, kSecond);
+    const BlockHandle partition =
+        raw_.Add(BlockKind::kPartition, {{"b", EncodeHandle(first)}}, {"a", "b"});
+    raw_.Write(tables_, {{"b", EncodeHandle(partition)}, {"d", EncodeHandle(second)}},
+               FourRecords(), changes[i]);
+    const auto table = Open();
+    const std::string where = changes[i] != nullptr
+                                  ? At(partition.offset + partition.bytes) + "block: the entry at "
+                                  : At(second.offset) + "block: of kind 1, expected 2";
+    for (const bool merge : {false, true}) {
+      const auto records = merge ? table->NewMergeIterator() : table->NewIterator({});
+      EXPECT_EQ(Walk(*records), kFirst);
+      EXPECT_FAILS(records->status(), StatusCode::kCorruption, where);
+    }
+  }
 }
 
 TEST(IndexTableRoot, ThatIsLargerThanTheEndThatIsReadAtOnce) {
