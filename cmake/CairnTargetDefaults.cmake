@@ -1,5 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
+# cairn_precompile(<target> <argument>...): target_precompile_headers, without what gcc 12 then warns of
+# wrongly in std::string, which it no longer sees to be of a system header.
+function(cairn_precompile target)
+  target_precompile_headers(${target} ${ARGN})
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds> $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+endfunction()
+
 # cairn_target_defaults(<target>): the language, warnings, code generation and sanitizers of every
 # target in this tree. They are target properties, so a project that embeds cairn keeps its own.
 

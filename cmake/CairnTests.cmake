@@ -63,9 +63,9 @@ function(cairn_add_test_program area suffix label timeout_s)
   target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   get_property(headers_of GLOBAL PROPERTY CAIRN_TEST_HEADERS)
   if(headers_of)
-    target_precompile_headers(${target} REUSE_FROM ${headers_of})
+    cairn_precompile(${target} REUSE_FROM ${headers_of})
   else()
-    target_precompile_headers(${target} PRIVATE
+    cairn_precompile(${target} PRIVATE
       <gtest/gtest.h> <algorithm> <filesystem> <fstream> <functional> <map> <random> <set> <thread>)
     set_property(GLOBAL PROPERTY CAIRN_TEST_HEADERS ${target})
   endif()
