@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/core/aligned_buffer.h"
+#include "tests/support/status.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
 
@@ -395,6 +396,61 @@ TEST_F(LogTest, AFailedPieceFailsTheGroup) {
   EXPECT_EQ(TryAppend(10).status().code(), StatusCode::kPoisoned);
 }
 
+// One so large that the first pieces are awaited before the last are handed over.
+TEST_F(LogTest, PiecesThatFailFailTheGroupAndNoMoreFollow) {
+  fixture_.options.segment_bytes = 16 << 20;
+  fixture_.options.hot_tail_bytes = 32 << 20;
+  fixture_.OpenLog();
+  ASSERT_OK(Durable(Append(10)));
+  uint64_t writes = 0;
+  machine_.disk->AddFault({.when =
+                               [&](const io::SimOperation& op) {
+                                 if (op.op != io::SimOp::kWrite ||
+                                     op.path != SegmentPath("log", 1)) {
+                                   return false;
+                                 }
+                                 ++writes;
+                                 return true;
+                               },
+                           .error = kEio,
+                           .persistent = true});
+  const uint64_t second = Append(8'000'000);
+  EXPECT_FAILS(Durable(second), StatusCode::kUnknownOutcome, "0000000000000001.log");
+  EXPECT_EQ(writes, kPieceDepth);
+  EXPECT_FAILS(TryAppend(10), StatusCode::kPoisoned);
+  machine_.disk->ClearFaults();
+  fixture_.log.reset();
+  ExpectRecovered(1);
+}
+
+// The group opens a segment, and its leader waits for its last member meanwhile.
+TEST_F(LogTest, APoisonedLogFinishesNoSegment) {
+  fixture_.OpenLog();
+  ASSERT_OK(Durable(Append(200'000)));
+  RunFor(100 * kMs);  // Until the next segment is ready.
+  machine_.disk->AddFault(
+      {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSyncDirectory; },
+       .error = kEio});
+  const TestRecord record = Payload(2, 100'000);
+  const Strip strip{0, 100'000};
+  ASSERT_OK_ASSIGN(
+      Log::Slot slot,
+      log().Reserve({record.kind, false, 0, record.fields, {&strip, 1}}, Log::Purpose::kData));
+  ASSERT_EQ(slot.location.segment, 2u);
+  Status waited;
+  std::unique_ptr<io::Thread> leader =
+      machine_.scheduler->StartThread("leader", [&] { waited = Durable(slot.sequence); });
+  while (log().poisoned().ok()) RunFor(kMs);
+  const uint64_t before = machine_.disk->operations();
+  Fill(log(), slot, record);
+  leader.reset();
+  EXPECT_FAILS(waited, StatusCode::kPoisoned);
+  EXPECT_EQ(machine_.disk->operations(), before);
+  EXPECT_EQ(observer_.poisons_, 1);
+  fixture_.log.reset();
+  ExpectRecovered(1);
+}
+
 TEST_F(LogTest, AFailedDirectorySyncPoisons) {
   fixture_.OpenLog();
   ASSERT_TRUE(Durable(Append(10)).ok());
@@ -514,6 +570,34 @@ TEST_F(LogTest, ALogOpenedForReadingTakesNothing) {
   const Status refused = TryAppend(10).status();
   EXPECT_EQ(refused.code(), StatusCode::kReadOnly);
   EXPECT_EQ(refused.message(), "the log was opened for reading only");
+}
+
+// It is good for whoever asked for it, and may be of a file that is another's by now.
+TEST_F(LogTest, AHandleThatWasOpenedWhileTheLogWentOnIsNotKept) {
+  fixture_.OpenLog();
+  ASSERT_OK(Durable(Append(100)));
+  fixture_.log.reset();
+  fixture_.options.read_only = true;
+  const Recovered found = fixture_.Reopen();
+  bool opening = false;
+  machine_.disk->AddFault({.when =
+                               [&](const io::SimOperation& op) {
+                                 opening = opening || op.op == io::SimOp::kOpen;
+                                 return op.op == io::SimOp::kOpen;
+                               },
+                           .delay_ns = kMs});
+  std::shared_ptr<io::File> first;
+  std::unique_ptr<io::Thread> reader = machine_.scheduler->StartThread(
+      "reader", [&] { ASSERT_OK_ASSIGN(first, log().OpenSegment(1)); });
+  while (!opening) machine_.scheduler->Yield();
+  ASSERT_EQ(first, nullptr);
+  ASSERT_OK(log().Follow(found.log));
+  reader.reset();
+  ASSERT_NE(first, nullptr);
+  ASSERT_OK_ASSIGN(const auto second, log().OpenSegment(1));
+  EXPECT_NE(first, second);
+  ASSERT_OK_ASSIGN(const auto third, log().OpenSegment(1));
+  EXPECT_EQ(second, third);
 }
 
 TEST_F(LogTest, CloseFlushesAndRefusesFurtherRecords) {

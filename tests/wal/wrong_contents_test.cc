@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "base/io/sim_world.h"
 #include "tests/support/log_fixture.h"
@@ -64,6 +65,19 @@ class WrongContentsTest : public ::testing::Test {
     const std::vector<std::byte> bytes = Bytes(segment);
     return ParseFooterTrailer(std::span(bytes).last(sizeof(FooterTrailer)), segment, 1,
                               bytes.size(), kTestStore);
+  }
+  // Sealed again, entries and trailer.
+  template <typename Change>
+  void ChangeFooter(uint64_t segment, const Change& change) {
+    std::vector<std::byte> bytes = Bytes(segment);
+    std::optional<FooterTrailer> trailer = Trailer(segment);
+    ASSERT_TRUE(trailer);
+    const auto entries = std::span(bytes).subspan(trailer->footer_offset, trailer->entries_bytes);
+    change(*trailer, entries);
+    trailer->entries_hash = Hash(entries.first(trailer->entries_bytes));
+    EncodeFooterTrailer(*trailer, bytes.size(), kTestStore,
+                        bytes.data() + bytes.size() - sizeof(*trailer));
+    Write(segment, 0, bytes);
   }
   void FailRead(uint64_t segment, uint64_t offset) {
     machine_.disk->AddFault({.when =
@@ -173,6 +187,118 @@ TEST_F(WrongContentsTest, ADamagedGroupThatTheNextSegmentVouchesFor) {
   ASSERT_OK(machine_.disk->FlipBit(Path(1), kFirstGroupOffset + 20, 3));
   EXPECT_FAILS(Recover().status, StatusCode::kCorruption,
                Path(2) + " says that everything up to 1 was synced");
+}
+
+// One that is not used is told from one that is by a damaged group, which the footer still proves
+// and the walk meets.
+TEST_F(WrongContentsTest, FootersThatDoNotFitTheirSegment) {
+  for (int i = 0; i < 40; ++i) Append(12'000);
+  Kill();
+  ASSERT_OK(machine_.disk->FlipBit(Path(1), 4 * kBlock + 20, 3));
+  ExpectPrefix(Recover(), 40);
+  const std::vector<std::byte> whole = Bytes(1);
+
+  using Entries = std::span<std::byte>;
+  const auto change_group = [](Entries entries, const auto& change) {
+    auto group = LoadAs<FooterGroup>(entries.data());
+    change(group);
+    std::memcpy(entries.data(), &group, sizeof(group));
+  };
+  const struct {
+    const char* what;
+    std::function<void(FooterTrailer&, Entries)> change;
+  } kForged[] = {
+      {"a group more than there is",
+       [](FooterTrailer& trailer, Entries) { trailer.group_count += 1; }},
+      {"a group less than there is",
+       [](FooterTrailer& trailer, Entries) { trailer.group_count -= 1; }},
+      {"cut in the middle of a group",
+       [](FooterTrailer& trailer, Entries) { trailer.entries_bytes = sizeof(FooterGroup) - 8; }},
+      {"cut behind a group, before its record",
+       [](FooterTrailer& trailer, Entries) { trailer.entries_bytes = sizeof(FooterGroup); }},
+      {"a group at another place",
+       [&](FooterTrailer&, Entries entries) {
+         change_group(entries, [](FooterGroup& group) { group.offset += kBlock; });
+       }},
+      {"a group of other sequences",
+       [&](FooterTrailer&, Entries entries) {
+         change_group(entries, [](FooterGroup& group) { group.header.first_sequence += 1; });
+       }},
+      {"a group of more records",
+       [&](FooterTrailer&, Entries entries) {
+         change_group(entries, [](FooterGroup& group) { group.header.record_count += 1; });
+       }},
+      {"a group of another hash, the last",
+       [](FooterTrailer& trailer, Entries entries) {
+         // All are read up to the last, which begins where the entries have so much left.
+         size_t at = 0;
+         for (uint32_t g = 1; g < trailer.group_count; ++g) {
+           at += sizeof(FooterGroup);
+           const auto record = LoadAs<FooterRecord>(entries.data() + at);
+           at += sizeof(FooterRecord) + record.header_bytes;
+         }
+         auto group = LoadAs<FooterGroup>(entries.data() + at);
+         group.header.hash ^= 1;
+         std::memcpy(entries.data() + at, &group, sizeof(group));
+       }},
+      {"a record whose header has an odd length",
+       [](FooterTrailer&, Entries entries) {
+         auto record = LoadAs<FooterRecord>(entries.data() + sizeof(FooterGroup));
+         record.header_bytes -= 4;
+         std::memcpy(entries.data() + sizeof(FooterGroup), &record, sizeof(record));
+       }},
+      {"a record whose header is cut",
+       [](FooterTrailer&, Entries entries) {
+         auto record = LoadAs<FooterRecord>(entries.data() + sizeof(FooterGroup));
+         record.header_bytes -= 8;
+         std::memcpy(entries.data() + sizeof(FooterGroup), &record, sizeof(record));
+       }},
+  };
+  for (const auto& forged : kForged) {
+    SCOPED_TRACE(forged.what);
+    ChangeFooter(1, forged.change);
+    EXPECT_FAILS(Recover().status, StatusCode::kCorruption, Path(1) + ": offset 16384: no group");
+    Write(1, 0, whole);
+  }
+  ExpectPrefix(Recover(), 40);
+}
+
+// A spare that once was the segment of the same number, in an epoch whose end was lost.
+TEST_F(WrongContentsTest, ANextSegmentThatAnEarlierEpochLeftBehind) {
+  Append(1000);
+  Kill();
+  fixture_.Reopen();
+  Append(1000);
+  Kill();
+  std::vector<std::byte> old = Bytes(1);
+  old.resize(2 * kBlock);
+  Write(3, 0, old);
+  ChangeHeader(3, [](SegmentHeader& header) { header.segment = 3; });
+  ChangeGroup(3, kFirstGroupOffset, [](GroupHeader& group) { group.segment = 3; });
+  const Recovered found = Recover();
+  ExpectPrefix(found, 2);
+  EXPECT_EQ(found.log.segments.size(), 2u);
+  EXPECT_EQ(found.log.next_epoch, 3u);
+  EXPECT_FALSE(found.log.torn_tail);
+}
+
+// What was given back was durable, so the log began with something.
+TEST_F(WrongContentsTest, AFirstSegmentThatIsDamagedIsNoNewLog) {
+  for (int i = 0; i < 40; ++i) Append(12'000);
+  Kill();
+  RecoveryOptions options;
+  options.directory = "log";
+  options.store = kTestStore;
+  options.first_segment = 2;
+  EXPECT_OK(RecoverLog(fixture_.world, options).status);
+  const std::vector<std::byte> second = Bytes(2);
+  Write(2, 0, std::vector<std::byte>(kBlock));
+  EXPECT_FAILS(RecoverLog(fixture_.world, options).status, StatusCode::kCorruption,
+               Path(2) + ": offset 0");
+  Write(2, 0, second);
+  ASSERT_OK(machine_.disk->FlipBit(Path(2), kFirstGroupOffset + 20, 3));
+  EXPECT_FAILS(RecoverLog(fixture_.world, options).status, StatusCode::kCorruption,
+               Path(2) + ": offset 4096: the first group is damaged");
 }
 
 TEST_F(WrongContentsTest, AReadErrorIsNoDamage) {
