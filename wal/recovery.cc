@@ -471,7 +471,8 @@ Status Recovery::Replay() {
     if (!successor.ok()) {
       // Salvage keeps what lies before it, as far as it goes without knowing its end.
       if (options_.salvage && successor.status().code() == StatusCode::kCorruption) {
-        (void)ReplaySegment(segment, std::nullopt);
+        const Status kept = ReplaySegment(segment, std::nullopt);
+        if (!kept.ok() && kept.code() != StatusCode::kCorruption) return kept;
       }
       return successor.status();
     }

@@ -192,12 +192,12 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
                                                ", but has been seen up to " +
                                                std::to_string(result.sequence));
   }
-  seen_hint_ = seen->hint;
-  beside_writer_ = seen->beside_writer;
   result.changed = seen->log.last_sequence != result.sequence;
   result.sequence = seen->log.last_sequence;
   // First: what the new tree names must be there to be opened.
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
+  seen_hint_ = seen->hint;
+  beside_writer_ = seen->beside_writer;
   {
     std::lock_guard lock(manifest_mutex_);
     manifest_ = std::move(seen->manifest);
