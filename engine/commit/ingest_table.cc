@@ -180,7 +180,6 @@ class IngestTable {
     layer->page = page_;
     layer->layer = layer_;
     layer->state.store(Layer::kOpen, std::memory_order_release);
-    if (context_.helpers == 0) return;
     // It may come late, when all this is over or the layer is another one: it then finds nothing to
     // take, or helps with that.
     try {

@@ -37,7 +37,7 @@ struct IngestContext {
   Allocator allocator = Allocator::Default();
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
-  uint32_t helpers = 0;  // Layers packed ahead.
+  uint32_t helpers = 1;  // At least. Layers packed ahead.
   // Asked before every layer of a page; not Ok ends the work.
   std::function<Status()> go_on;
 };

@@ -167,6 +167,40 @@ TEST_P(BatchTest, OneBadOpAndNothingHappens) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 10));
 }
 
+// What it names is only in the index, which cannot be read.
+TEST(BatchOfAColdBranch, TellsWhatCannotBeRead) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.tree_memory_bytes = 0;
+  options.replay_records_max = 50;
+  options.world = std::make_shared<io::World>(machine.world());
+  {
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(TokenModel()));
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_OK(store.CreateBranch(id, {.name = "chat " + std::to_string(i)}));
+    }
+    machine.scheduler->Sleep(2'000'000'000);  // The tree goes into the index.
+  }
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_LT(store.Metrics().replayed_records, 100u);
+  const Branch chat(store.core(), BranchId{20});
+  WriteBatch batch;
+  const std::vector<TokenId> tokens = Tokens(3);
+  batch.Append(chat, MakeDelta(tokens));
+  machine.disk->AddFault({.when =
+                              [](const io::SimOperation& op) {
+                                return op.op == io::SimOp::kRead &&
+                                       op.path.find("/tables/") != op.path.npos;
+                              },
+                          .error = EIO,
+                          .persistent = true});
+  EXPECT_FAILS(store.Write(batch), StatusCode::kIoError, "/tables/");
+  machine.disk->ClearFaults();
+  EXPECT_OK(store.Write(batch));
+  EXPECT_EQ(3u, *chat.length());
+}
+
 TEST_P(BatchTest, EmptyAndTooLarge) {
   EXPECT_FAILS(store_.Write({}), StatusCode::kInvalidArgument, "empty");
   const std::vector<TokenId> tokens = Tokens(1'200'000);  // 4.8 MB of ids.

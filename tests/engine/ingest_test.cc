@@ -7,6 +7,7 @@
 // cut before every one.
 #include <atomic>
 #include <cerrno>
+#include <random>
 
 #include "base/io/sim_world.h"
 #include "tests/engine/engine_test.h"
@@ -192,6 +193,40 @@ TEST_P(IngestTest, IdsThatFitNoRecordGoIntoTheTable) {
     Reopen(options_);
     chat = Find("chat");
   }
+}
+
+TEST(IngestOfIds, ThatCannotBeWrittenIsRefused) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.direct_ingest_bytes = kThreshold;
+  options.world = std::make_shared<io::World>(machine.world());
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(TokenModel()));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id));
+  std::mt19937 random(1);
+  std::vector<TokenId> tokens(3'000'000);  // More than a table's writer holds in memory.
+  for (TokenId& token : tokens) token = random() % 150'000;
+  uint64_t refused = 0;
+  bool met = true;
+  for (uint64_t n = 0; met; ++n) {
+    met = false;
+    machine.disk->AddFault({.when =
+                                [&met, left = n](const io::SimOperation& op) mutable {
+                                  return op.op == io::SimOp::kWrite &&
+                                         op.path.find("/tables/") != op.path.npos && left-- == 0 &&
+                                         (met = true);
+                                },
+                            .error = EIO});
+    const Status status = chat.AppendSync(MakeDelta(tokens)).status();
+    machine.disk->ClearFaults();
+    if (status.ok()) continue;
+    EXPECT_FAILS(status, StatusCode::kIoError, "/tables/");
+    EXPECT_EQ(0u, *chat.length());
+    EXPECT_TRUE(Tables(*machine.disk, "store").empty());
+    ++refused;
+  }
+  EXPECT_GT(refused, 3u);
+  EXPECT_EQ(tokens, *chat.ReadTokens(0, tokens.size()));
 }
 
 TEST_P(IngestTest, ForksRewindsAndDropsOfIngestedPositions) {

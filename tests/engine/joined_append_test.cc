@@ -269,6 +269,9 @@ TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   ASSERT_OK(AppendSome(chat, model, 0, 2));
   ASSERT_OK(chat.AppendSync(MakeDelta(Tokens(2))));
   ASSERT_OK_ASSIGN(Ticket joined, chat.Append(MakeDelta(Tokens(1))));
+  ASSERT_OK_ASSIGN(Branch talk, store.CreateBranch(id));
+  ASSERT_OK(AppendSome(talk, model, 0, 2));
+  ASSERT_OK(talk.AppendSync(MakeDelta(Tokens(2))));
   io::SimFault slow{.when =
                         [](const io::SimOperation& op) {
                           return op.op == io::SimOp::kAllocate &&
@@ -294,6 +297,11 @@ TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   EXPECT_FAILS(chat.AppendSync(MakeDelta(Tokens(2)), {.timeout_ns = kLimitNs}),
                StatusCode::kDeadlineExceeded, "no room yet");
   EXPECT_FALSE(joined.done());
+  KvSet part(model, Layout::kContiguous, 1, 3);  // Of it one is there.
+  EXPECT_FAILS(chat.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,
+               "no room yet");
+  EXPECT_FAILS(talk.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,
+               "no room yet");
   machine.disk->ClearFaults();
   EXPECT_OK(joined.Wait());
   EXPECT_EQ(5u, *chat.length());

@@ -3,8 +3,12 @@
 // Property: a store can be made, closed, found again and shared exactly as the options say, and a
 // place that is no store, or not ours, is refused with words and left as it was.
 // Method: every way of opening in every world; files are put, patched and removed by hand.
+#include <seccomp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +19,31 @@
 
 namespace cairn::testing {
 namespace {
+
+#if CAIRN_WITH_URING
+TEST(OpenWithoutIoUring, IsRefusedWhereNothingElseWillDo) {
+  const TempDirectory directory;
+  fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    const bool loaded =
+        filter != nullptr &&
+        seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(io_uring_setup), 0) == 0 &&
+        seccomp_load(filter) == 0;
+    Options options = TinyOptions();
+    options.backend = Backend::kUring;
+    const Status status = Store::Open(directory.path() + "/store", options).status();
+    const bool said = loaded && Fails(status, StatusCode::kIoError, "io_uring");
+    if (!said) fprintf(stderr, "in the child: %s\n", status.ToString().c_str());
+    _exit(said ? 0 : 1);
+  }
+  int ended = 0;
+  ASSERT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+  EXPECT_FALSE(std::filesystem::exists(directory.path() + "/store"));
+}
+#endif
 
 class OpenTest : public WorldTest {
  protected:

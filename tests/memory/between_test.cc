@@ -291,6 +291,36 @@ TEST_F(BetweenTest, ALargeAppendBesideOneToBeJoined) {
   EXPECT_GT(refused, 0u);
 }
 
+// The second of two at once is refused, or comes behind the first.
+TEST_F(BetweenTest, ALargeAppendBesideAnother) {
+  Open();
+  Branch branch;
+  const std::vector<TokenId> tokens = Tokens(4000);
+  KvSet kv(model_, Layout::kContiguous, 10, 4000);
+  kv.Write(kSeed, 10, 4010);
+  Result<uint64_t> one = uint64_t{0};
+  Status other;
+  uint64_t refused = 0;
+  AtEveryAllocation([&] { branch = Make(); },
+                    [&] { one = branch.AppendSync(MakeDelta(tokens, kv.View(10, 4000))); },
+                    [&] {
+                      auto ticket = branch.Append(MakeDelta(tokens, kv.View(10, 4000)));
+                      other = ticket.ok() ? ticket->Wait() : ticket.status();
+                    },
+                    [&] {
+                      // The KV of one of them goes on where the branch ended.
+                      EXPECT_NE(one.ok(), other.ok());
+                      if (one.ok() && other.code() == StatusCode::kBusy) {
+                        EXPECT_FAILS(other, StatusCode::kBusy, "being gathered");
+                        ++refused;
+                      } else {
+                        EXPECT_FAILS(one.ok() ? other : one.status(), StatusCode::kInvalidArgument);
+                      }
+                      EXPECT_TRUE(HasKv(branch, model_, 0, 4010));
+                    });
+  EXPECT_GT(refused, 0u);
+}
+
 TEST_F(BetweenTest, TwoWhoRegisterAModel) {
   Open();
   uint64_t models = 0;

@@ -71,6 +71,16 @@ TEST_F(LostFilesPassedAsEmpty, AStoreWithoutItsManifestIsNotMadeAnew) {
   }
   const std::vector<std::string> before = LogFiles();
   options_.create_if_missing = true;
+  // A log that cannot be read may be one.
+  for (const io::SimOp looked : {io::SimOp::kStat, io::SimOp::kRead}) {
+    sim_.disk->AddFault({.when =
+                             [looked](const io::SimOperation& op) {
+                               return op.op == looked && op.path.find("/log/0") != op.path.npos;
+                             },
+                         .error = EIO});
+    EXPECT_FAILS(TryOpen(), StatusCode::kIoError, "/log/0");
+    sim_.disk->ClearFaults();
+  }
   EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "no MANIFEST");
   EXPECT_EQ(before, LogFiles());
   // Nor is it said that there never was one.

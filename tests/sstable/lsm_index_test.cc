@@ -119,6 +119,42 @@ TEST(LsmIndex, AMergeReplacesFiles) {
   EXPECT_FALSE(nothing);
 }
 
+TEST(LsmIndex, AMergeWhoseWritesFailLeavesAllAsItWas) {
+  const auto disk = std::make_shared<io::SimDisk>();
+  TestTables tables = TestTables::OnDisk(disk);
+  LsmOptions options = OptionsOf(tables);
+  options.shape.table_bytes = 4 << 20;  // More than a writer holds in memory.
+  ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(options, {}));
+  Records model;
+  for (uint64_t round = 0; round < 4; ++round) {
+    for (uint64_t i = round; i < 4000; i += 4) {
+      Put(*index, KeyOf(i), ValueOf(i, 400));
+      model[KeyOf(i)] = ValueOf(i, 400);
+    }
+    FlushAll(*index);
+  }
+  const auto before = index->live();
+  uint64_t failed = 0;
+  bool met = true;
+  for (uint64_t n = 0; met; ++n) {
+    met = false;
+    disk->AddFault({.when =
+                        [&met, left = n](const io::SimOperation& op) mutable {
+                          return op.op == io::SimOp::kWrite && left-- == 0 && (met = true);
+                        },
+                    .error = EIO});
+    const auto edit = index->CompactOnce();
+    disk->ClearFaults();
+    if (edit.ok()) continue;
+    EXPECT_FAILS(edit, StatusCode::kIoError, "t/");
+    EXPECT_EQ(index->live(), before) << "write " << n;
+    ++failed;
+  }
+  EXPECT_GT(failed, 1u);
+  EXPECT_EQ(Walk(*index->NewScan()), LiveOf(model));
+  EXPECT_OK(index->Verify());
+}
+
 TEST(LsmIndex, NoFileGoesBeforeItWasReleasedAndLetGo) {
   TestTables tables = TestTables::InMemory();
   ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {}));

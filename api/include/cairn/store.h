@@ -118,8 +118,8 @@ class Store {
  public:
   // `path` is a directory, or ":memory:" for one that lives and dies with this object.
   // kNotFound (no store there and create_if_missing is off), kInvalidState (a directory with
-  // something else in it), kLocked, kCorruption, kUnsupportedFormat, kNoSpace, kReadOnly, kIoError,
-  // kInvalidArgument.
+  // something else in it), kLocked, kCorruption, kUnsupportedFormat, kNoSpace, kReadOnly, kIoError
+  // (the disk's, or no thread was to be had), kInvalidArgument.
   static Result<Store> Open(const std::string& path, const Options& options = {});
   Store() = default;
   Store(Store&&) = default;
