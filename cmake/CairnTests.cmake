@@ -61,8 +61,8 @@ function(cairn_add_test_program area suffix label timeout_s)
   add_executable(${target} ${ARGN})
   cairn_test_settings(${target})
   target_link_libraries(${target} PRIVATE cairn_test_support GTest::gtest_main)
-  # Tests are mostly made of what gtest's macros become: a third of the time to compile them. And half
-  # of what is left went into reading gtest's headers, so the first program's serve them all.
+  # Tests are mostly made of what gtest's macros become: a third of the time to compile them. A
+  # third of what is left went into reading gtest's headers, so the first program's serve them all.
   target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   get_property(headers_of GLOBAL PROPERTY CAIRN_TEST_HEADERS)
   if(headers_of)

@@ -12,6 +12,7 @@
 
 namespace cairn::engine {
 
+// Thread-safe, but for Start.
 class Timer {
  public:
   explicit Timer(io::World world) : world_(std::move(world)) {}

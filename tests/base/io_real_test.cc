@@ -30,40 +30,17 @@
 #include "base/io/real_scheduler.h"
 #include "base/io/world.h"
 #include "tests/base/io_backends.h"
+#include "tests/support/child.h"
 
 namespace cairn::io {
 namespace {
 
+using cairn::testing::Expect;
+using cairn::testing::InChild;
+using cairn::testing::Refuse;
 using testing::Block;
 using testing::Pattern;
 using testing::TemporaryDirectory;
-
-// Runs `body` in a child process; true when it returned true there. The child prints what failed.
-bool InChild(const std::function<bool()>& body) {
-  fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) _exit(body() ? 0 : 1);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  if (WIFSIGNALED(status)) ADD_FAILURE() << "the child died of signal " << WTERMSIG(status);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-// From here on this process gets `error` from the system call.
-bool Refuse(int system_call, int error) {
-  scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-  const bool loaded =
-      filter != nullptr &&
-      seccomp_rule_add(filter, SCMP_ACT_ERRNO(static_cast<unsigned>(error)), system_call, 0) == 0 &&
-      seccomp_load(filter) == 0;
-  seccomp_release(filter);
-  return loaded;
-}
-
-bool Expect(bool condition, const std::string& what) {
-  if (!condition) fprintf(stderr, "in the child: %s\n", what.c_str());
-  return condition;
-}
 
 // Writes and reads through queue and file, one request and several.
 bool RoundTrip(World& world, const std::string& directory) {

@@ -13,17 +13,17 @@ namespace {
 
 TEST(KillSlow, KillsOnThreads) {
   const KillResult result =
-      RunKillLoop({.backend = Backend::kThreads, .seed = testing::TestSeed(), .kills = 60});
+      RunKillLoop({.backend = Backend::kThreads, .seed = testing::TestSeed(), .kills = 100});
   EXPECT_EQ(result.violation, "");
-  EXPECT_EQ(result.kills, 60u);
+  EXPECT_EQ(result.kills, 100u);
 }
 
 TEST(KillSlow, KillsOnUringWithAFollower) {
   if (!io::MakeRealWorld(io::IoBackend::kUring).ok()) GTEST_SKIP() << "io_uring is refused here";
   const KillResult result = RunKillLoop(
-      {.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 40, .follow = true});
+      {.backend = Backend::kUring, .seed = testing::TestSeed() + 1, .kills = 100, .follow = true});
   EXPECT_EQ(result.violation, "");
-  EXPECT_EQ(result.kills, 40u);
+  EXPECT_EQ(result.kills, 100u);
 }
 
 }  // namespace

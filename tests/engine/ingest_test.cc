@@ -11,6 +11,7 @@
 
 #include "base/io/sim_world.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/strike.h"
 
 namespace cairn::testing {
 namespace {
@@ -209,16 +210,14 @@ TEST(IngestOfIds, ThatCannotBeWrittenIsRefused) {
   uint64_t refused = 0;
   bool met = true;
   for (uint64_t n = 0; met; ++n) {
-    met = false;
-    machine.disk->AddFault({.when =
-                                [&met, left = n](const io::SimOperation& op) mutable {
-                                  return op.op == io::SimOp::kWrite &&
-                                         op.path.find("/tables/") != op.path.npos && left-- == 0 &&
-                                         (met = true);
-                                },
-                            .error = EIO});
-    const Status status = chat.AppendSync(MakeDelta(tokens)).status();
-    machine.disk->ClearFaults();
+    Status status;
+    {
+      const Strike strike(*machine.disk, n, [](const io::SimOperation& op) {
+        return op.op == io::SimOp::kWrite && op.path.find("/tables/") != op.path.npos;
+      });
+      status = chat.AppendSync(MakeDelta(tokens)).status();
+      met = strike.met();
+    }
     if (status.ok()) continue;
     EXPECT_FAILS(status, StatusCode::kIoError, "/tables/");
     EXPECT_EQ(0u, *chat.length());
@@ -473,13 +472,14 @@ TEST_F(IngestFaultTest, EveryOperationFailed) {
     ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model_));
     ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
     ASSERT_OK(AppendSome(chat, model_, 0, 20, kSeed, Durability::kPower));
-    sim.disk->AddFault(  // Opening a file counts as well.
-        {.when = [left = at](const io::SimOperation&) mutable { return left-- == 0; },
-         .error = EIO});
-    const auto appended = AppendSome(chat, model_, 20, kCount, kSeed, Durability::kPower);
-    const bool hit = sim.disk->faults_struck() != 0;
+    Result<uint64_t> appended = uint64_t{0};
+    bool hit = false;
+    {
+      const Strike strike(*sim.disk, at);
+      appended = AppendSome(chat, model_, 20, kCount, kSeed, Durability::kPower);
+      hit = strike.met();
+    }
     struck += hit;
-    sim.disk->ClearFaults();
     uint64_t length = 20;
     if (appended.ok()) {
       length += kCount;

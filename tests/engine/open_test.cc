@@ -5,8 +5,6 @@
 // Method: every way of opening in every world; files are put, patched and removed by hand.
 #include <seccomp.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "base/io/file_util.h"
 #include "engine/commit/manifest.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/child.h"
 
 namespace cairn::testing {
 namespace {
@@ -23,24 +22,13 @@ namespace {
 #if CAIRN_WITH_URING
 TEST(OpenWithoutIoUring, IsRefusedWhereNothingElseWillDo) {
   const TempDirectory directory;
-  fflush(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
-    const bool loaded =
-        filter != nullptr &&
-        seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(io_uring_setup), 0) == 0 &&
-        seccomp_load(filter) == 0;
+  EXPECT_TRUE(InChild([&] {
     Options options = TinyOptions();
     options.backend = Backend::kUring;
+    if (!Expect(Refuse(SCMP_SYS(io_uring_setup), EPERM), "no seccomp")) return false;
     const Status status = Store::Open(directory.path() + "/store", options).status();
-    const bool said = loaded && Fails(status, StatusCode::kIoError, "io_uring");
-    if (!said) fprintf(stderr, "in the child: %s\n", status.ToString().c_str());
-    _exit(said ? 0 : 1);
-  }
-  int ended = 0;
-  ASSERT_EQ(waitpid(child, &ended, 0), child);
-  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
+    return Expect(Fails(status, StatusCode::kIoError, "io_uring"), status.ToString());
+  }));
   EXPECT_FALSE(std::filesystem::exists(directory.path() + "/store"));
 }
 #endif

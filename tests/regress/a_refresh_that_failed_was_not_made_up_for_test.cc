@@ -5,6 +5,7 @@
 // what was old until the writer wrote again. Method: a refresh whose n-th disk operation fails, for
 // every n, and another one.
 #include "tests/engine/engine_test.h"
+#include "tests/support/strike.h"
 
 namespace cairn::testing {
 namespace {
@@ -31,13 +32,12 @@ TEST(ARefreshThatFailed, IsMadeUpForByTheNext) {
     ++length;
     ASSERT_OK(store.Flush());
     machine.scheduler->Sleep(1'000'000'000);  // The hint is told, too.
-    met = false;
-    machine.disk->AddFault(
-        {.when = [&met, left = n](
-                     const io::SimOperation&) mutable { return left-- == 0 && (met = true); },
-         .error = EIO});
-    const Status refreshed = follower.Refresh().status();
-    machine.disk->ClearFaults();
+    Status refreshed;
+    {
+      const Strike strike(*machine.disk, n);
+      refreshed = follower.Refresh().status();
+      met = strike.met();
+    }
     failed += refreshed.ok() ? 0 : 1;
     ASSERT_OK(follower.Refresh());
     ASSERT_OK_ASSIGN(const Branch seen, follower.FindBranch("chat"));

@@ -6,11 +6,10 @@
 // Method: such a log, each of whose reads fails in turn.
 #include <gtest/gtest.h>
 
-#include <cerrno>
-
 #include "base/io/sim_world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
+#include "tests/support/strike.h"
 #include "wal/format.h"
 #include "wal/segment_files.h"
 #include "wal/segment_reader.h"
@@ -46,14 +45,13 @@ TEST(ASalvage, TellsAReadErrorAsThat) {
   for (uint64_t n = 0; met; ++n) {
     io::World world{disk->KillClone(), std::make_shared<io::SimScheduler>(1)};
     const auto copy = std::static_pointer_cast<io::SimDisk>(world.files);
-    met = false;
-    copy->AddFault({.when =
-                        [&met, left = n](const io::SimOperation& op) mutable {
-                          return op.op == io::SimOp::kRead && left-- == 0 && (met = true);
-                        },
-                    .error = EIO});
-    Recovered found = RecoverLog(world, options, /*read_payload=*/false);
-    copy->ClearFaults();
+    Recovered found;
+    {
+      const testing::Strike strike(
+          *copy, n, [](const io::SimOperation& op) { return op.op == io::SimOp::kRead; });
+      found = RecoverLog(world, options, /*read_payload=*/false);
+      met = strike.met();
+    }
     if (!found.status.ok()) {
       EXPECT_FAILS(found.status, StatusCode::kIoError, "log") << n;
       ++failed;

@@ -14,6 +14,7 @@
 
 #include "base/io/sim_world.h"
 #include "tests/sstable/lsm_fixture.h"
+#include "tests/support/strike.h"
 
 namespace cairn::sstable {
 namespace {
@@ -137,14 +138,13 @@ TEST(LsmIndex, AMergeWhoseWritesFailLeavesAllAsItWas) {
   uint64_t failed = 0;
   bool met = true;
   for (uint64_t n = 0; met; ++n) {
-    met = false;
-    disk->AddFault({.when =
-                        [&met, left = n](const io::SimOperation& op) mutable {
-                          return op.op == io::SimOp::kWrite && left-- == 0 && (met = true);
-                        },
-                    .error = EIO});
-    const auto edit = index->CompactOnce();
-    disk->ClearFaults();
+    Result<std::optional<IndexEdit>> edit = std::optional<IndexEdit>();
+    {
+      const testing::Strike strike(
+          *disk, n, [](const io::SimOperation& op) { return op.op == io::SimOp::kWrite; });
+      edit = index->CompactOnce();
+      met = strike.met();
+    }
     if (edit.ok()) continue;
     EXPECT_FAILS(edit, StatusCode::kIoError, "t/");
     EXPECT_EQ(index->live(), before) << "write " << n;

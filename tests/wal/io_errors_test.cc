@@ -13,6 +13,7 @@
 #include "base/io/sim_world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
+#include "tests/support/strike.h"
 #include "wal/format.h"
 #include "wal/log_copy.h"
 #include "wal/segment_files.h"
@@ -24,29 +25,6 @@ namespace {
 constexpr int kEio = 5;
 // More than recovery holds in memory of it: it reads what it has read before.
 constexpr uint64_t kLargeSegment = 3 * kReadBytes;
-
-// The operation of a disk that comes after `n` others, from now on, fails.
-class Strike {
- public:
-  Strike(io::SimDisk& disk, uint64_t n) : disk_(disk) {
-    disk.AddFault({.when =
-                       [this, n](const io::SimOperation& op) {
-                         if (seen_++ != n) return false;
-                         what_ = op.ToString();
-                         return true;
-                       },
-                   .error = kEio});
-  }
-  ~Strike() { disk_.ClearFaults(); }
-  Strike(const Strike&) = delete;
-  Strike& operator=(const Strike&) = delete;
-  const std::string& what() const { return what_; }  // Empty: there were not so many.
-
- private:
-  io::SimDisk& disk_;
-  uint64_t seen_ = 0;
-  std::string what_;
-};
 
 class IoErrorsTest : public ::testing::Test {
  protected:
@@ -116,10 +94,10 @@ class IoErrorsTest : public ::testing::Test {
     for (uint64_t n = 0;; ++n) {
       const std::shared_ptr<io::SimDisk> disk = Clone();
       const io::World world{disk, machine_.scheduler};
-      const Strike strike(*disk, n);
+      const testing::Strike strike(*disk, n);
       const Status status = attempt(world);
       disk->ClearFaults();
-      if (strike.what().empty()) return n;
+      if (!strike.met()) return n;
       failed_ = strike.what();
       SCOPED_TRACE("failed: " + failed_);
       check(world, status);
