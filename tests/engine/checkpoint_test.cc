@@ -145,15 +145,20 @@ TEST_P(CheckpointTest, IsMadeWhileOthersWriteAndSeal) {
   constexpr uint64_t kPauseNs = 200'000;
   io::Scheduler& scheduler = *world_->world().scheduler;
   std::array<std::atomic<uint64_t>, kWriters> acknowledged{};
+  // What is written meanwhile: the slower the rounds are, the more it would be, and they the
+  // slower.
+  constexpr uint64_t kTokensPerRound = 300;
+  std::atomic<uint64_t> allowed{kTokensPerRound};
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<io::Thread>> threads;
   for (size_t w = 0; w < kWriters; ++w) {
     threads.push_back(scheduler.StartThread("writer", [&, w] {
       Branch branch = Create(id, "writer-" + std::to_string(w));
-      for (uint64_t length = 0; !stop.load(); length += 3) {
+      for (uint64_t length = 0; !stop.load(); scheduler.Sleep(kPauseNs)) {
+        if (length >= allowed.load()) continue;
         ASSERT_OK(WhileBusy(store_, [&] { return AppendSome(branch, model, length, 3); }));
-        acknowledged[w].store(length + 3);
-        scheduler.Sleep(kPauseNs);
+        length += 3;
+        acknowledged[w].store(length);
       }
     }));
   }
@@ -170,6 +175,7 @@ TEST_P(CheckpointTest, IsMadeWhileOthersWriteAndSeal) {
     std::array<uint64_t, kWriters> before{};
     for (size_t w = 0; w < kWriters; ++w) before[w] = acknowledged[w].load();
     const std::string target = Target(std::to_string(round));
+    allowed.fetch_add(kTokensPerRound);
     ASSERT_OK_ASSIGN(const CheckpointInfo info, store_.Checkpoint(target));
     ASSERT_OK_ASSIGN(const Store copy, OpenAt(target));
     EXPECT_EQ(info.sequence, copy.Metrics().last_sequence);

@@ -165,6 +165,14 @@ TEST_F(BesideDropTest, AFillThatGoesOn) {
   });
 }
 
+TEST_F(BesideDropTest, AFillBehindAnAppendToBeJoined) {
+  Open(8);
+  Run([&] {
+    const auto ticket = branch_.Append(MakeDelta(one_));
+    return ticket.ok() ? branch_.Fill(*next_.kv) : ticket.status();
+  });
+}
+
 TEST_F(BesideDropTest, AFillOfWhatIsThereInPart) {
   Open();
   Run([&] {

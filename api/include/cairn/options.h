@@ -57,7 +57,9 @@ struct Options {
   // retry. It never shows wrong bytes, and kCorruption is damage.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it; what was cut is gone for
-  // good once something is written. For `cairn repair`.
+  // good once something is written. Damage that opening does not read (in payload, in tables, in
+  // the log below where its replay begins) stays; reads that need it and Verify tell it. For
+  // `cairn repair`.
   bool salvage = false;
 
   // --- Space
