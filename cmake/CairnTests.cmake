@@ -30,8 +30,11 @@ execute_process(COMMAND git rev-parse --short=15 HEAD WORKING_DIRECTORY ${PROJEC
 if(commit MATCHES "^[0-9a-f]+$")
   set_source_files_properties(tests/support/test_seed.cc
                               PROPERTIES COMPILE_DEFINITIONS CAIRN_COMMIT=0x${commit})
-  if(EXISTS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/.git/logs/HEAD)
+  execute_process(COMMAND git rev-parse --git-path logs/HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+                  OUTPUT_VARIABLE head_log OUTPUT_STRIP_TRAILING_WHITESPACE)
+  cmake_path(ABSOLUTE_PATH head_log BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  if(EXISTS ${head_log})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${head_log})
   endif()
 endif()
 

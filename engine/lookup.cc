@@ -57,6 +57,7 @@ Result<ModelInfo> StoreCore::GetModel(ModelId id) {
 }
 
 std::vector<ModelInfo> StoreCore::Models() {
+  if (IsInChild()) return {};
   std::lock_guard lock(mutex_);
   std::vector<ModelInfo> models;
   for (const auto& [id, spec] : tree_.models()) models.push_back({ModelId{id}, *spec});
@@ -213,6 +214,7 @@ engine::WrittenHours StoreCore::CountWritten() {
 
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
+  if (IsInChild()) return metrics;
   {
     std::lock_guard lock(mutex_);
     metrics.models = tree_.models().size();

@@ -151,6 +151,8 @@ class StoreCore final : public wal::LogObserver,
   Status WriteCheckpoint();
   void DumpAtClose();
   Status CheckUsable() const;  // Open, and in the process that opened it.
+  // After fork(): no lock may be taken, since a thread of the parent may have held it.
+  bool IsInChild() const;
   // And neither read-only nor poisoned; the level is one that exists.
   Status CheckWritable(Durability durability = Durability::kPower) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.

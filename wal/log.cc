@@ -143,8 +143,9 @@ Status LogImpl::poisoned() const {
   return cause_;
 }
 
-Pinned LogImpl::FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) {
-  return hot_.Find(segment, offset, bytes);
+Pinned LogImpl::FindHot(const Location& record, uint32_t bytes) {
+  if (record.epoch != epoch_) return {};  // All that is in memory is of this one.
+  return hot_.Find(record.segment, record.offset, bytes);
 }
 
 Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {

@@ -129,7 +129,8 @@ struct RecoveryOptions {
   // Records before it are not wanted, and need not be looked at: everything up to it was durable.
   // Some may be handed out all the same. What links the segments is looked at.
   LogPosition replay_from;
-  bool read_only = false;  // Then nothing is synced either.
+  uint64_t epoch_used = 0;  // None up to it may be used again, whatever the log shows of them.
+  bool read_only = false;   // Then nothing is synced either.
   // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
   bool salvage = false;
   // Stop after this sequence and look at nothing behind it, so that a log can be read while it is
@@ -215,10 +216,11 @@ class Log {
   virtual uint64_t durable_sequence() const = 0;  // Acknowledged kPower up to here.
   virtual Status poisoned() const = 0;            // Ok while healthy.
 
-  // Bytes of the log that are in memory: [offset, offset + bytes) of a segment. Nothing when they
-  // are not (any more). The bytes of a published record are readable at once; of one that was only
-  // reserved, once IsSealed (wal/record.h) says so.
-  virtual Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) = 0;
+  // `bytes` of the log from a record's place on, if they are in memory. Nothing when they are not
+  // (any more), or an earlier epoch wrote the record: after a salvage the same place may hold
+  // another. The bytes of a published record are readable at once; of one that was only reserved,
+  // once IsSealed (wal/record.h) says so.
+  virtual Pinned FindHot(const Location& record, uint32_t bytes) = 0;
   // A file handle for reading a segment with direct I/O, cached.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
   // Of a log that is read only: goes on from what another Recover found. Handles that OpenSegment

@@ -57,7 +57,7 @@ class LogImpl final : public Log {
   uint64_t written_sequence() const override { return written_.load(); }
   uint64_t durable_sequence() const override { return durable_.load(); }
   Status poisoned() const override;
-  Pinned FindHot(uint64_t segment, uint32_t offset, uint32_t bytes) override;
+  Pinned FindHot(const Location& record, uint32_t bytes) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
   Status Follow(RecoveredLog recovered) override;
   std::vector<SegmentInfo> Segments() const override;

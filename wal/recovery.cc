@@ -32,7 +32,11 @@ struct KnownEnd {
 class Recovery {
  public:
   Recovery(io::World& world, const RecoveryOptions& options, const OnRecord& on_record)
-      : world_(world), options_(options), on_record_(on_record), stop_after_(options.stop_after) {}
+      : world_(world),
+        options_(options),
+        on_record_(on_record),
+        max_epoch_(options.epoch_used),
+        stop_after_(options.stop_after) {}
 
   Result<RecoveredLog> Run();
 
@@ -61,6 +65,12 @@ class Recovery {
   Status FindNextEpoch();
   Status Sync();
   Status WriteUnprovenAgain(io::File& file);
+  // Whether what is wanted begins behind some of this segment.
+  bool BeginsWithin(const SegmentHeader& header) const {
+    const LogPosition& from = options_.replay_from;
+    return header.segment == from.segment && header.epoch == from.epoch &&
+           from.offset > kFirstGroupOffset;
+  }
   bool HasFile(uint64_t segment) const {
     return std::binary_search(directory_.segments.begin(), directory_.segments.end(), segment);
   }
@@ -70,7 +80,7 @@ class Recovery {
   const OnRecord& on_record_;
   LogDirectory directory_;
   RecoveredLog log_;
-  uint64_t max_epoch_ = 0;
+  uint64_t max_epoch_;
   struct GroupPlace {
     uint32_t offset = 0;
     uint64_t first_sequence = 0, last_sequence = 0;
@@ -318,7 +328,10 @@ Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t 
 }
 
 Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
-  if (segment.header.segment < options_.replay_from.segment) return true;  // It was durable.
+  // It was durable.
+  if (segment.header.segment < options_.replay_from.segment || BeginsWithin(segment.header)) {
+    return true;
+  }
   const auto group =
       segment.reader->ReadGroup(kFirstGroupOffset, segment.header.epoch,
                                 segment.header.first_sequence, /*verify_payload=*/false);
@@ -371,18 +384,21 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
   unproven_.clear();
   bool done = false;
   const LogPosition& from = options_.replay_from;
+  const bool begins_within =
+      BeginsWithin(segment.header) && (!end || from.offset <= end->end_offset);
   const bool whole = end && (options_.following || end->last_sequence <= stop_after_);
   if (whole && info.number < from.segment) {
     info.last_sequence = end->last_sequence;
     info.end_offset = static_cast<uint32_t>(end->end_offset);
     log_.last_hash = end->last_hash;
     done = true;
-  } else if (!end && info.number == from.segment && info.epoch == from.epoch && from.offset != 0) {
+  } else if (end) {
+    CAIRN_ASSIGN_OR_RETURN(done, ReplayFooter(segment, info, *end));
+  }
+  if (!done && begins_within) {
     info.last_sequence = from.last_sequence;
     info.end_offset = static_cast<uint32_t>(from.offset);
     log_.last_hash = from.last_hash;
-  } else if (end) {
-    CAIRN_ASSIGN_OR_RETURN(done, ReplayFooter(segment, info, *end));
   }
   Status status;
   if (!done) status = WalkSegment(segment, info, end);
@@ -440,7 +456,7 @@ Status Recovery::Replay() {
   bool good = false;
   if (header.ok()) {
     segment.header = *header;
-    max_epoch_ = header->epoch;
+    max_epoch_ = std::max(max_epoch_, header->epoch);
     CAIRN_ASSIGN_OR_RETURN(good, FirstGroupIsGood(segment));
   } else if (header.status().code() != StatusCode::kCorruption) {
     return header.status();

@@ -42,6 +42,8 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     Lock lock(mutex_);
     const auto loaded = LoadToChange(id, &lock);
     if (!loaded.ok()) return loaded.status();
+    // Close takes the lock before it looks for the last time for what waits.
+    CAIRN_RETURN_IF_ERROR(CheckUsable());
     const engine::Head* const head = *loaded;
     if (gathering_.contains(id)) {
       return Status(StatusCode::kBusy, "a large append of this branch is being gathered");

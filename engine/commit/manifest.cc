@@ -36,10 +36,11 @@ enum ManifestField : uint16_t {
   kIndexSequence = 9,
   kReplayFrom = 10,  // LogPositionBytes.
   kWritten = 11,     // engine/commit/written_hours.h; not critical.
+  kEpoch = 12,       // Not critical.
 };
-constexpr std::array<uint16_t, 11> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
+constexpr std::array<uint16_t, 12> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
                                              kNextId,        kLastSequence, kCreatedAt, kIndexTable,
-                                             kIndexSequence, kReplayFrom,   kWritten};
+                                             kIndexSequence, kReplayFrom,   kWritten,   kEpoch};
 
 struct LiveTableBytes {
   uint64_t number, bytes;
@@ -93,6 +94,7 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
                                   from.last_hash};
   fields.Bytes(kReplayFrom, std::as_bytes(std::span(&position, 1)));
   fields.Bytes(kWritten, manifest.written.Encode(), /*critical=*/false);
+  fields.U64(kEpoch, manifest.epoch, /*critical=*/false);
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -159,6 +161,7 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
   if (!position.empty()) std::memcpy(&from, position.data(), sizeof(from));
   manifest.replay_from = {from.segment, from.epoch, from.offset, from.last_sequence,
                           from.last_hash};
+  manifest.epoch = parsed->U64Or(kEpoch, from.epoch);
   manifest.written = WrittenHours::Decode(parsed->BytesOr(kWritten, {}));
   if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
     return Damaged(path, "no log start");

@@ -40,6 +40,9 @@ struct Manifest {
   uint64_t index_sequence = 0;
   // Nothing before it is wanting in the index.
   wal::LogPosition replay_from;
+  // Of the log when it was written: what the index names is of this one or an earlier one, so none
+  // of them is used again, even where the log has lost every trace of it.
+  uint64_t epoch = 0;
   WrittenHours written;  // A reader that does not know it skips it.
 };
 

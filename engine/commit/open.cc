@@ -286,6 +286,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
   recovery.replay_from = manifest.replay_from;
+  recovery.epoch_used = manifest.epoch;
   std::mutex alone;  // Nobody else has this tree yet.
   Lock lock(alone);
   std::map<uint64_t, std::vector<engine::Part>> open_units;
@@ -446,13 +447,9 @@ Status StoreCore::WriteCheckpoint() {
 }
 
 Status StoreCore::Close() {
-  if (!open_.exchange(false)) {
-    // Never opened: what Open started is taken down with the members. Or closed before.
-    std::lock_guard lock(mutex_);
-    return closed_;
-  }
-  if (world_.scheduler->ProcessId() != process_id_) {
-    // A child after fork() owns none of the threads; joining them would hang.
+  if (IsInChild()) {
+    // A child after fork() owns none of the threads, and joining them would hang; nor does it own
+    // a lock that one of them held.
     static_cast<void>(log_.release());
     static_cast<void>(timer_.release());
     static_cast<void>(executor_.release());
@@ -462,10 +459,18 @@ Status StoreCore::Close() {
     static_cast<void>(space_thread_.release());
     return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
   }
+  if (!open_.exchange(false)) {
+    // Never opened: what Open started is taken down with the members. Or closed before.
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
   StopSpace();
   if (!options_.read_only && PoisonStatus().ok()) DumpAtClose();
   timer_->Stop();
-  FlushAllJoined();
+  {
+    const std::lock_guard lock(mutex_);
+  }  // AppendJoined has seen that the store is closed, or
+  FlushAllJoined();  // what it accepted is seen here.
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }
@@ -503,10 +508,14 @@ Status StoreCore::CheckUsable() const {
   if (!open_.load()) {
     return Status(StatusCode::kInvalidState, "the store is closed");
   }
-  if (world_.scheduler->ProcessId() != process_id_) {
+  if (IsInChild()) {
     return Status(StatusCode::kInvalidState, "used in a child process after fork()");
   }
   return Status::Ok();
+}
+
+bool StoreCore::IsInChild() const {
+  return process_id_ != 0 && world_.scheduler->ProcessId() != process_id_;
 }
 
 Status StoreCore::CheckWritable(Durability durability) const {

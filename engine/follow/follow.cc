@@ -194,7 +194,10 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   }
   result.changed = seen->log.last_sequence != result.sequence;
   result.sequence = seen->log.last_sequence;
-  // First: what the new tree names must be there to be opened.
+  static_assert(std::is_nothrow_move_assignable_v<engine::Tree>);
+  engine::Tree before;
+  // First: what the new tree names must be there to be opened. From here on nothing may fail: what
+  // is remembered of this look must be what is shown.
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
   seen_hint_ = seen->hint;
   beside_writer_ = seen->beside_writer;
@@ -202,17 +205,20 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
     std::lock_guard lock(manifest_mutex_);
     manifest_ = std::move(seen->manifest);
   }
-  std::vector<uint64_t> gone;
   {
     std::lock_guard lock(mutex_);
     seen->tree.SetGeneration(tree_.generation() + 1);
-    std::swap(seen->tree, tree_);  // What was is taken apart without the lock.
+    before = std::move(tree_);  // Taken apart without the lock.
+    tree_ = std::move(seen->tree);
     log_start_ = manifest_.log_start_segment;
-    for (const auto& [number, use] : seen->tree.tables()) {
-      if (!tree_.tables().contains(number)) gone.push_back(number);
-    }
   }
-  for (const uint64_t number : gone) tables_.Forget(number);
+  for (const auto& [number, use] : before.tables()) {
+    {
+      std::lock_guard lock(mutex_);
+      if (tree_.tables().contains(number)) continue;
+    }
+    tables_.Forget(number);
+  }
   return result;
 }
 

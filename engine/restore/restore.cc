@@ -183,7 +183,7 @@ class RestoreRun final : public engine::PipelineHost {
 // The tree knows a record from its reservation on; another thread may still be copying its payload.
 wal::Pinned StoreCore::FindHot(const wal::Location& location, uint32_t bytes) {
   constexpr uint64_t kPauseNs = 5'000;
-  wal::Pinned hot = log_->FindHot(location.segment, location.offset, bytes);
+  wal::Pinned hot = log_->FindHot(location, bytes);
   while (hot.owner != nullptr && !wal::IsSealed(hot.bytes)) world_.scheduler->Sleep(kPauseNs);
   return hot;
 }

@@ -66,6 +66,7 @@ Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edi
 Status StoreCore::ReplaceManifest(engine::Manifest next) {
   ++next.number;
   next.written = CountWritten();
+  next.epoch = std::max(next.epoch, epoch_);
   CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
   {
     std::lock_guard lock(written_mutex_);

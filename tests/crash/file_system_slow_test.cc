@@ -26,9 +26,8 @@ struct Case {
   const char* type;
   Backend backend;
 };
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
-  return std::string(info.param.type) +
-         (info.param.backend == Backend::kUring ? "OnUring" : "OnThreads");
+std::ostream& operator<<(std::ostream& out, const Case& one) {
+  return out << one.type << (one.backend == Backend::kUring ? "OnUring" : "OnThreads");
 }
 
 class FileSystemSlow : public ::testing::TestWithParam<Case> {
@@ -154,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Every, FileSystemSlow,
                                            Case{"ext4", Backend::kThreads},
                                            Case{"xfs", Backend::kUring},
                                            Case{"xfs", Backend::kThreads}),
-                         NameOf);
+                         ::testing::PrintToStringParamName());
 
 // Crashes of one store after the other; the first thing that is wrong.
 std::string CrashWhatIsNotSynced(const WriterOptions& writer, int rounds, uint64_t* reported) {

@@ -12,8 +12,6 @@ namespace cairn::crash {
 
 struct IoFaultsOptions {
   std::vector<std::string> scripts{};  // Empty: all.
-  // Every how many indexes; the first one differs from fault to fault.
-  uint64_t stride = 1;
   // A canary that the check must find: operations at kMemory are taken for acknowledged.
   bool claim_memory = false;
 };

@@ -13,11 +13,12 @@
 namespace cairn::crash {
 namespace {
 
-void RunAndTell(const PowerLossOptions& options, uint64_t states) {
+PowerLossResult RunAndTell(const PowerLossOptions& options, uint64_t states) {
   const PowerLossResult all = RunPowerLosses(options, states);
   std::printf("%s\n", all.Counts().c_str());
   ::testing::Test::RecordProperty("states", std::to_string(all.states));
   EXPECT_EQ(all.violation, "");
+  return all;
 }
 
 TEST(PowerLossSlow, EverySubsetOfTwelveWrites) {
@@ -25,12 +26,14 @@ TEST(PowerLossSlow, EverySubsetOfTwelveWrites) {
 }
 
 TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
-  RunAndTell({.seed = testing::TestSeed(),
-              .steps = 100,
-              .exhaustive_writes_max = 5,
-              .samples = 8,
-              .depth = 3},
-             20'000);
+  const PowerLossResult all = RunAndTell({.seed = testing::TestSeed(),
+                                          .steps = 100,
+                                          .exhaustive_writes_max = 5,
+                                          .samples = 8,
+                                          .depth = 3},
+                                         20'000);
+  EXPECT_GT(all.depths[1], 0U);
+  EXPECT_GT(all.depths[2], 0U);
 }
 
 // Of seven commits one tries each operation.
@@ -39,7 +42,7 @@ TEST(PowerLossSlow, EveryScriptWithEverySubset) {
   std::printf("%s\n", all.Counts().c_str());
   ::testing::Test::RecordProperty("states", std::to_string(all.states));
   EXPECT_EQ(all.violation, "");
-  EXPECT_GE(all.states, 20'000U);
+  EXPECT_GE(all.states, 40'000U);
 }
 
 }  // namespace

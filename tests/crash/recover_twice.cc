@@ -25,9 +25,9 @@ std::string ChangeBySecondRecovery(const std::string& path, Options options) {
   std::string change;
   std::map<std::string, std::vector<std::byte>> before;  // Of what is written to.
   disk.set_on_operation([&](const io::SimOperation& operation) {
-    const auto is = [&](const char* what) {
-      return operation.path.find(what) != std::string::npos;
-    };
+    // Of a rename the old name: no segment in use may become a spare one.
+    const std::string name = operation.path.substr(0, operation.path.find(" to "));
+    const auto is = [&](const char* what) { return name.find(what) != std::string::npos; };
     if (is("/HINT") || is("/MANIFEST-") || is("/spare-")) return;
     if (operation.op == io::SimOp::kSync || operation.op == io::SimOp::kSyncDirectory) return;
     const bool writes =

@@ -26,6 +26,7 @@ Manifest Some() {
   manifest.last_sequence = 99;
   manifest.index = {{.number = 12, .level = 1, .bytes = 8192}};
   manifest.replay_from = {4, 2, 8192, 90, 77};
+  manifest.epoch = 3;
   return manifest;
 }
 
@@ -67,6 +68,7 @@ TEST(Manifest, ComesBack) {
   ASSERT_EQ(manifest.index.size(), 1u);
   EXPECT_EQ(manifest.index[0].bytes, 8192u);
   EXPECT_EQ(manifest.replay_from.last_hash, 77u);
+  EXPECT_EQ(manifest.epoch, 3u);
   EXPECT_OK(Decode(With(SmallestFields())));
 }
 

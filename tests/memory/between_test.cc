@@ -5,6 +5,8 @@
 // call, for every n, another thread acts, and the call goes on when that is done, or after a while:
 // then it waits for a lock that the call holds.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -215,6 +217,58 @@ TEST_F(BetweenTest, ALargeAppendBesideClose) {
               << appended.ToString();
         });
   }
+}
+
+// What was accepted before the store is closed has its end then.
+TEST_F(BetweenTest, AnAppendToBeJoinedBesideClose) {
+  KvSet kv(model_, Layout::kContiguous, 10, 1);
+  kv.Write(kSeed, 10, 11);
+  const std::vector<TokenId> one = Tokens(1);
+  const Delta delta = MakeDelta(one, kv.View(10, 1));
+  Branch branch;
+  Result<Ticket> joined = Ticket();
+  Status closed;
+  AtEveryAllocation(
+      [&] {
+        Open(8);
+        branch = Make();
+      },
+      [&] { joined = branch.Append(delta); }, [&] { closed = store_.Close(); },
+      [&] {
+        EXPECT_OK(closed);
+        if (joined.ok()) {
+          EXPECT_TRUE(joined->done());
+        } else {
+          EXPECT_FAILS(joined, StatusCode::kInvalidState);
+        }
+      });
+}
+
+// Whoever forks may do so while any lock is held.
+TEST_F(BetweenTest, AForkedChildIsRefusedAndNeverWaits) {
+  Open();
+  Branch branch = Make();
+  uint64_t n = 1;
+  for (int ended = 0; ended == 0; ++n) {
+    memory::CallAtAllocation(n, [&] {
+      const pid_t child = fork();
+      if (child != 0) {
+        waitpid(child, &ended, 0);
+        return;
+      }
+      alarm(20);
+      const bool empty = store_.Models().empty() && store_.Metrics().branches == 0;
+      const bool refused = store_.Flush().code() == StatusCode::kInvalidState &&
+                           store_.Close().code() == StatusCode::kInvalidState;
+      branch = Branch();
+      store_ = Store();
+      _exit(empty && refused ? 0 : 1);
+    });
+    ASSERT_OK(AppendSome(branch, model_, 9 + n, 1));
+    if (memory::CallAtAllocation(0) != 0) break;
+    EXPECT_EQ(ended, 0) << "at allocation " << n;
+  }
+  EXPECT_GT(n, 20u);
 }
 
 TEST_F(BetweenTest, AFillBesideAnAppend) {

@@ -712,12 +712,12 @@ OutOfMemoryResult RunOutOfMemory(const OutOfMemoryOptions& options) {
   const Start start;
   for (const Script& script : Scripts()) {
     if (script.name != options.script) continue;
-    for (uint64_t at = options.first;; at += options.stride) {
+    for (uint64_t at = 1;; at += options.stride) {
       const Outcome outcome =
           RunForked(start, script, {.at = at, .persistent = options.persistent});
       if (!outcome.violation.empty()) {
-        result.violations.push_back("allocation " + std::to_string(at) + ": " + outcome.violation);
-        if (result.violations.size() >= options.violations_max) break;
+        result.violation = "allocation " + std::to_string(at) + ": " + outcome.violation;
+        break;
       }
       result.allocations = std::max(result.allocations, outcome.allocations);
       if (outcome.failed == 0) break;

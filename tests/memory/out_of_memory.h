@@ -13,15 +13,14 @@ namespace cairn::memory {
 struct OutOfMemoryOptions {
   std::string script;
   bool persistent = false;  // Each allocation behind it fails as well, until the script is over.
-  uint64_t first = 1, stride = 1;
-  uint64_t violations_max = 1;  // The run ends after so many.
+  uint64_t stride = 1;
 };
 
 struct OutOfMemoryResult {
   uint64_t runs = 0;         // With an allocation that failed.
   uint64_t allocations = 0;  // Of the script when none fails.
   uint64_t calls_failed = 0, poisoned = 0;
-  std::vector<std::string> violations;
+  std::string violation;  // The first; the run ends there.
   std::string ToString() const;
 };
 

@@ -241,7 +241,6 @@ ReferenceModel::Reached ReferenceModel::Reach(const std::vector<ModelSpec>& spec
       }
       reached.tokens_on_nodes += node.ends[0] - node.starts[0];
       reached.raw_bytes_on_nodes += bytes;
-      reached.bytes_on_nodes[node.ns] += bytes;
     }
   }
   reached.nodes = nodes.size();

@@ -109,7 +109,6 @@ class ReferenceModel {
     // beyond the farthest of them.
     uint64_t tokens = 0, tokens_on_nodes = 0;
     uint64_t raw_bytes = 0, raw_bytes_on_nodes = 0;
-    std::map<std::string, uint64_t> bytes_on_nodes;  // The latter by namespace.
   };
   Reached Reach(const std::vector<ModelSpec>& specs) const;
 

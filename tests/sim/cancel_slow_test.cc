@@ -17,6 +17,7 @@ TEST(CancelSlow, AtEveryOperation) {
   EXPECT_GT(result.runs, 500U);
   EXPECT_GT(result.cancelled, 0U);
   EXPECT_GT(result.timed_out, 0U);
+  EXPECT_GT(result.unknown, 0U);
 }
 
 }  // namespace

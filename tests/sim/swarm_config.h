@@ -52,9 +52,6 @@ struct SwarmConfig {
   explicit SwarmConfig(uint64_t seed);
 
   bool has(Feature feature) const { return features[static_cast<size_t>(feature)]; }
-  bool has_lies() const {
-    return has(Feature::kLost) || has(Feature::kMisdirected) || has(Feature::kRot);
-  }
   bool has_errors() const;  // Operations may fail for another reason than room.
   bool has_small_room() const;
   std::string ToString() const;

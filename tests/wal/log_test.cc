@@ -264,18 +264,19 @@ TEST_F(LogTest, HotTailServesPublishedRecordsUntilItIsRecycled) {
   fixture_.OpenLog();
   const uint64_t first = Append(5000);
   ASSERT_TRUE(Durable(first).ok());
-  Pinned pinned = log().FindHot(1, 4096 + 64, 5000);
+  Pinned pinned = log().FindHot({1, 1, 4096 + 64}, 5000);
   ASSERT_NE(pinned.owner, nullptr);
   const std::vector<std::byte> copy(pinned.bytes.begin(), pinned.bytes.end());
-  EXPECT_EQ(log().FindHot(1, 4096, 1 << 20).owner, nullptr);  // More than there is.
-  EXPECT_EQ(log().FindHot(9, 4096, 64).owner, nullptr);
+  EXPECT_EQ(log().FindHot({1, 1, 4096}, 1 << 20).owner, nullptr);  // More than there is.
+  EXPECT_EQ(log().FindHot({9, 1, 4096}, 64).owner, nullptr);
+  EXPECT_EQ(log().FindHot({1, 2, 4096}, 64).owner, nullptr);  // Of another epoch.
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(Durable(Append(30'000)).ok());
   // A pinned chunk is not written over, whatever came after.
   EXPECT_TRUE(std::equal(copy.begin(), copy.end(), pinned.bytes.begin()));
   EXPECT_LE(log().counters().hot_bytes, fixture_.options.hot_tail_bytes);
   pinned = {};
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(Durable(Append(30'000)).ok());
-  EXPECT_EQ(log().FindHot(1, 4096 + 64, 5000).owner, nullptr);
+  EXPECT_EQ(log().FindHot({1, 1, 4096 + 64}, 5000).owner, nullptr);
   // It still can be read from the segment.
   const auto file = log().OpenSegment(1);
   ASSERT_TRUE(file.ok());
@@ -289,7 +290,7 @@ TEST_F(LogTest, HotTailServesPublishedRecordsUntilItIsRecycled) {
 TEST_F(LogTest, PinnedMemoryOutlivesTheLog) {
   fixture_.OpenLog();
   ASSERT_TRUE(Durable(Append(5000)).ok());
-  const Pinned pinned = log().FindHot(1, 4096, 64);
+  const Pinned pinned = log().FindHot({1, 1, 4096}, 64);
   fixture_.log.reset();
   EXPECT_EQ(static_cast<char>(pinned.bytes[8]), 'C');  // Of the group's magic.
 }

@@ -8,7 +8,7 @@
 //   chat->AppendSync({.tokens = ids, .kv = &view}, {.durability = cairn::Durability::kPower});
 //
 // Thread-safe. No thread exists before Open. A store does not survive fork(): in the child every
-// call gives kInvalidState.
+// call gives kInvalidState; Metrics and Models are empty there.
 #pragma once
 
 #include <functional>
