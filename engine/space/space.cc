@@ -723,8 +723,9 @@ void StoreCore::RunSpace() {
     const bool waits_for_readers = held_ && Goes(status) && !made_room && !more;
     {
       std::lock_guard lock(space_mutex_);
+      // Whoever waits may not have looked when the next round ends.
+      if (wanted > compactions_done_) compaction_status_ = status;
       compactions_done_ = wanted;
-      compaction_status_ = status;
       if (waits_for_readers) {
         for (auto& [ns, asks] : room_in) room_in_[ns].merge(asks);
       } else {
