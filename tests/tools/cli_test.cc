@@ -587,6 +587,9 @@ TEST_F(CliTest, DamagedHeaderIsDumpedAround) {
   const json report = JsonOutput({"verify", store_}, 4);
   EXPECT_EQ(report["ok"], false);
   ASSERT_EQ(report["damages"].size(), 1u);
+  EXPECT_EQ(report["opened"], false);
+  const std::string text = Output({"verify", store_}, 4);
+  EXPECT_NE(text.find("nothing else was checked"), std::string::npos) << text;
 
   size_t records = 0, stops = 0;
   for (const json& line : JsonLines(Output({"dump-wal", store_, "--json"}, 4))) {

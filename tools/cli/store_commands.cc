@@ -71,8 +71,9 @@ VerifyReport::Damage DamageOf(const std::string& store, const Status& status) {
 }
 
 // A store whose headers are damaged does not open at all; that is a finding, too.
-Result<VerifyReport> Verify(const VerifyArguments& arguments) {
+Result<VerifyReport> Verify(const VerifyArguments& arguments, bool* opened) {
   const Result<Store> store = OpenForReading(arguments.store);
+  *opened = store.ok();
   if (store.ok()) return store->Verify(arguments.level());
   if (store.status().code() != StatusCode::kCorruption) return store.status();
   VerifyReport report;
@@ -81,7 +82,8 @@ Result<VerifyReport> Verify(const VerifyArguments& arguments) {
 }
 
 Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
-  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments));
+  bool opened = false;
+  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments, &opened));
   if (json) {
     Json damages = Json::array();
     for (const VerifyReport::Damage& damage : report.damages) {
@@ -89,6 +91,7 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
           {{"where", damage.where}, {"what", damage.what}, {"sequence", damage.sequence}});
     }
     PrintJson({{"ok", report.damages.empty()},
+               {"opened", opened},
                {"level", arguments.all     ? "all"
                          : arguments.index ? "index"
                                            : "headers"},
@@ -105,6 +108,12 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
           damage.sequence == 0 ? "" : " (record " + std::to_string(damage.sequence) + ")";
       std::printf("DAMAGED  %s%s: %s\n", Printable(damage.where).c_str(), record.c_str(),
                   Printable(damage.what).c_str());
+    }
+    if (!opened) {
+      std::printf(
+          "%s: does not open, so nothing else was checked; what can be kept: cairn repair %s\n",
+          arguments.store.c_str(), ShellWord(arguments.store).c_str());
+      return kExitDamage;
     }
     std::string payload;
     if (arguments.all) {
@@ -150,10 +159,10 @@ void AddStoreCommands(CLI::App& app, Session& session) {
       AddCommand(app, session, "verify", Access::kLooks,
                  "Check the stored bytes; exit code 4 when some are damaged\n\n"
                  "Reads log and tables from the device and lists each damaged place by file and\n"
-                 "offset. Alone it looks at what opening reads; --index also at the whole\n"
-                 "index, the directories of the tables, and whether they fit each other;\n"
-                 "--all at every byte. What damage to the log costs and how to go on: cairn\n"
-                 "repair.",
+                 "offset; where the store does not open, the first one. Alone it looks at what\n"
+                 "opening reads; --index also at the whole index, the directories of the\n"
+                 "tables, and whether they fit each other; --all at every byte. What damage to\n"
+                 "the log costs and how to go on: cairn repair.",
                  "  cairn verify state\n"
                  "  cairn verify state --index --json\n"
                  "  cairn verify state --all || echo damaged",
