@@ -108,9 +108,13 @@ Status WriteBatch::Add(std::string_view key, MaybeValue value) {
 }
 
 std::shared_ptr<Memtable> Memtable::TryMake(const Allocator& allocator) {
-  Node* head = MakeNode(allocator, kMemtableHeight, {}, std::nullopt);
+  const auto free = [&allocator](Node* node) { FreeNode(allocator, node); };
+  std::unique_ptr<Node, decltype(free)> head(MakeNode(allocator, kMemtableHeight, {}, std::nullopt),
+                                             free);
   if (head == nullptr) return nullptr;
-  return std::shared_ptr<Memtable>(new Memtable(allocator, head));
+  std::unique_ptr<Memtable> table(new Memtable(allocator, head.get()));
+  static_cast<void>(head.release());
+  return table;
 }
 
 Memtable::~Memtable() {
