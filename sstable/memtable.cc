@@ -113,7 +113,7 @@ std::shared_ptr<Memtable> Memtable::TryMake(const Allocator& allocator) {
                                              free);
   if (head == nullptr) return nullptr;
   std::unique_ptr<Memtable> table(new Memtable(allocator, head.get()));
-  static_cast<void>(head.release());
+  static_cast<void>(head.release());  // The table's now, also if a shared_ptr finds no memory.
   return table;
 }
 

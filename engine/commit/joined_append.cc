@@ -42,7 +42,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     Lock lock(mutex_);
     const auto loaded = LoadToChange(id, &lock);
     if (!loaded.ok()) return loaded.status();
-    // Close takes the lock before it looks for the last time for what waits.
+    // Under the lock: what comes behind the last flush of Close would wait for ever.
     CAIRN_RETURN_IF_ERROR(CheckUsable());
     const engine::Head* const head = *loaded;
     if (gathering_.contains(id)) {

@@ -467,10 +467,11 @@ Status StoreCore::Close() {
   StopSpace();
   if (!options_.read_only && PoisonStatus().ok()) DumpAtClose();
   timer_->Stop();
-  {
-    const std::lock_guard lock(mutex_);
-  }  // AppendJoined has seen that the store is closed, or
-  FlushAllJoined();  // what it accepted is seen here.
+  // AppendJoined looks under the lock whether the store is open. Once it was free, whoever found
+  // that it is has put what it accepted where it is flushed now.
+  mutex_.lock();
+  mutex_.unlock();
+  FlushAllJoined();
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }

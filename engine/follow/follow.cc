@@ -194,10 +194,10 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   }
   result.changed = seen->log.last_sequence != result.sequence;
   result.sequence = seen->log.last_sequence;
+  engine::Tree before;  // Made here: a Tree is assigned without memory, but not constructed.
   static_assert(std::is_nothrow_move_assignable_v<engine::Tree>);
-  engine::Tree before;
-  // First: what the new tree names must be there to be opened. From here on nothing may fail: what
-  // is remembered of this look must be what is shown.
+  // First: what the new tree names must be there to be opened. Behind it nothing may fail: what is
+  // remembered of this look must be what is shown.
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
   seen_hint_ = seen->hint;
   beside_writer_ = seen->beside_writer;

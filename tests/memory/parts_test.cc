@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "base/io/sim_disk.h"
 #include "sstable/gap_notes.h"
+#include "tests/engine/engine_test.h"
 #include "tests/memory/failing_new.h"
 #include "tests/memory/whole_world.h"
 #include "tests/support/log_fixture.h"
@@ -18,12 +22,21 @@
 namespace cairn::memory {
 namespace {
 
-// `run` with the n-th allocation of its FailingScope failing, for every n.
-void AtEveryAllocation(const std::function<void()>& run) {
-  for (uint64_t n = 1;; ++n) {
+// As long as it lives, what is called here finds no memory at its n-th allocation.
+class FailingAt {
+ public:
+  explicit FailingAt(uint64_t n) { SetFailPlan({.at = n}); }
+
+ private:
+  const FailingScope scope_;
+};
+
+// `run` for every n, until the n-th allocation is none of what it calls. How often it ran.
+uint64_t AtEveryAllocation(const std::function<void(uint64_t n)>& run) {
+  uint64_t n = 1;
+  for (;; ++n) {
     SCOPED_TRACE("allocation " + std::to_string(n));
-    SetFailPlan({.at = n});
-    run();
+    run(n);
     if (::testing::Test::HasFailure()) break;
     if (AllocationsFailed() == 0) {
       EXPECT_GT(n, 1u) << "none failed";
@@ -31,15 +44,24 @@ void AtEveryAllocation(const std::function<void()>& run) {
     }
   }
   SetFailPlan({});
+  return n;
+}
+
+std::vector<std::string> Names(const Store& store) {
+  std::vector<std::string> names;
+  const auto page = store.ListBranches("", "", 100);
+  EXPECT_OK(page);
+  for (const BranchInfo& info : page->branches) names.push_back(info.name);
+  return names;
 }
 
 TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
   const std::string from(40, 'b'), end(40, 'f');  // Too long to lie in the string itself.
-  AtEveryAllocation([&] {
+  AtEveryAllocation([&](uint64_t n) {
     sstable::GapNotes notes;
     const auto search = notes.Begin(from);
     {
-      const FailingScope failing;
+      const FailingAt failing(n);
       notes.End(search, end);
     }
     EXPECT_EQ(notes.StartOf(from), AllocationsFailed() == 0 ? end : from);
@@ -47,7 +69,7 @@ TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
 }
 
 TEST(Parts, ALargeRecordIsWrittenWithoutAQueueOfItsOwn) {
-  AtEveryAllocation([&] {
+  AtEveryAllocation([&](uint64_t n) {
     std::string escaped;
     const auto disk = std::make_shared<io::SimDisk>();
     wal::LogFixture log(MakeWholeWorld(disk, 1, &escaped));
@@ -65,7 +87,7 @@ TEST(Parts, ALargeRecordIsWrittenWithoutAQueueOfItsOwn) {
     disk->set_on_operation(
         [&](const io::SimOperation& one) { early_writes += one.op == io::SimOp::kWrite; });
     {
-      const FailingScope failing;
+      const FailingAt failing(n);
       log.log->PieceReady(slot, slot.strip_offsets[0] + payload.size());
     }
     disk->set_on_operation(nullptr);
@@ -87,10 +109,10 @@ TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
   const std::string path = wal::SegmentPath("log", 1);
   ASSERT_OK(disk.CreateDirectory("log"));
   ASSERT_OK(wal::MakeZeroedFile(disk, path, 2 * wal::kBlock, Allocator::Default()));
-  AtEveryAllocation([&] {
+  AtEveryAllocation([&](uint64_t n) {
     Result<bool> used = true;
     {
-      const FailingScope failing;
+      const FailingAt failing(n);
       try {
         used = wal::HoldsRecords(disk, path);
       } catch (const std::bad_alloc&) {  // As everywhere: Open makes a Status of it.
@@ -104,6 +126,49 @@ TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
       EXPECT_FAILS(used, StatusCode::kOutOfMemory);
     }
   });
+}
+
+// While a table that was seen is gone.
+TEST(Parts, ARefreshThatFindsNoMemoryIsMadeUpFor) {
+  const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
+    std::string escaped;
+    Options options = testing::TinyOptions();
+    options.world =
+        std::make_shared<io::World>(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
+    ASSERT_OK_ASSIGN(Store writer, Store::Open("/store", options));
+    const ModelSpec model = testing::TinyModel();
+    ASSERT_OK_ASSIGN(const ModelId id, writer.RegisterModel(model));
+    const auto change = [&](const std::string& name) {
+      ASSERT_OK_ASSIGN(Branch branch, writer.CreateBranch(id, {.name = name}));
+      ASSERT_OK(testing::AppendSome(branch, model, 0, 40, testing::kSeed, Durability::kPower));
+      ASSERT_OK(writer.Compact());
+    };
+    change("a");
+    options.create_if_missing = false;
+    options.read_only = true;
+    ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
+    const std::vector<std::string> old = Names(follower);
+    ASSERT_OK_ASSIGN(Branch a, writer.FindBranch("a"));
+    ASSERT_OK(a.Drop(Durability::kPower));
+    change("b");
+    ASSERT_OK(writer.Flush());
+
+    Result<RefreshResult> first = RefreshResult();
+    {
+      const FailingAt failing(n);
+      first = follower.Refresh();
+    }
+    if (!first.ok()) {
+      EXPECT_FAILS(first, StatusCode::kOutOfMemory);
+      EXPECT_EQ(Names(follower), old);
+      ASSERT_OK_ASSIGN(const RefreshResult second, follower.Refresh());
+      EXPECT_TRUE(second.changed);
+    }
+    EXPECT_EQ(Names(follower), Names(writer));
+    EXPECT_NE(Names(follower), old);
+    EXPECT_EQ(escaped, "");
+  });
+  EXPECT_GT(runs, 50u);
 }
 
 }  // namespace
