@@ -174,20 +174,23 @@ TEST(BatchOfAColdBranch, TellsWhatCannotBeRead) {
   options.tree_memory_bytes = 0;
   options.replay_records_max = 50;
   options.world = std::make_shared<io::World>(machine.world());
+  // Long, so that the index needs more blocks than opening reads.
+  const auto name = [](int i) { return "chat " + std::to_string(i) + std::string(100, '.'); };
   {
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(TokenModel()));
     for (int i = 0; i < 200; ++i) {
-      ASSERT_OK(store.CreateBranch(id, {.name = "chat " + std::to_string(i)}));
+      ASSERT_OK(store.CreateBranch(id, {.name = name(i)}));
     }
     machine.scheduler->Sleep(2'000'000'000);  // The tree goes into the index.
   }
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   ASSERT_LT(store.Metrics().replayed_records, 100u);
   const Branch chat(store.core(), BranchId{20});
-  WriteBatch batch;
+  WriteBatch batch, takes_a_name;
   const std::vector<TokenId> tokens = Tokens(3);
   batch.Append(chat, MakeDelta(tokens));
+  takes_a_name.Create(store.Models().front().id, {.name = name(30)});
   machine.disk->AddFault({.when =
                               [](const io::SimOperation& op) {
                                 return op.op == io::SimOp::kRead &&
@@ -195,8 +198,10 @@ TEST(BatchOfAColdBranch, TellsWhatCannotBeRead) {
                               },
                           .error = EIO,
                           .persistent = true});
+  EXPECT_FAILS(store.Write(takes_a_name), StatusCode::kIoError, "/tables/");
   EXPECT_FAILS(store.Write(batch), StatusCode::kIoError, "/tables/");
   machine.disk->ClearFaults();
+  EXPECT_FAILS(store.Write(takes_a_name), StatusCode::kAlreadyExists, "chat 30");
   EXPECT_OK(store.Write(batch));
   EXPECT_EQ(3u, *chat.length());
 }
