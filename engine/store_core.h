@@ -143,8 +143,10 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
-  Status Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery, engine::Tree* tree,
-                wal::RecoveredLog* recovered);
+  // False: a salvage left something out.
+  Result<bool> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
+                      engine::Tree* tree, wal::RecoveredLog* recovered);
+  Status NoteEpochs(const wal::RecoveredLog& recovered);
   Status CheckLogIsWhole(const engine::Manifest& manifest,
                          const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
@@ -475,6 +477,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t manifest_bytes_ = 0;   // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
+  uint64_t left_out_upto_ = 0;  // Not 0: up to it a salvage left records out.
   std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
   uint64_t epoch_ = 0;  // Of the log, as this store writes it.

@@ -115,6 +115,8 @@ struct RecoveredLog {
   std::vector<SegmentInfo> segments;  // From the log start, consecutive numbers.
   uint64_t last_sequence = 0;
   uint64_t last_hash = 0;  // Header hash of the last valid group; chains segments.
+  // What a salvage cuts may have the only traces of those before. Opening the log takes their
+  // segments for others, so whoever salvages has noted that durably (RecoveryOptions::epoch_used).
   uint64_t next_epoch = 1;
   bool torn_tail = false;   // Something unacknowledged was dropped at the end.
   std::string torn_detail;  // Where and why, for people.
@@ -143,9 +145,10 @@ struct RecoveryOptions {
 
 // Replays the headers of all records in sequence order, from replay_from on. Full segments are
 // read by their footer. The payload of groups that may not have been synced is verified, the rest
-// is trusted until read. `on_record` may fail, which ends recovery with its Status. Writes nothing,
-// ever; fdatasyncs what it read unless read_only. kCorruption (names file and offset) for damaged
-// headers below what was synced and for missing segments; kUnsupportedFormat for a newer format.
+// is trusted until read. `on_record` may fail, which ends recovery with its Status, a salvage too:
+// that is no damage of the log. Writes nothing, ever; fdatasyncs what it read unless read_only.
+// kCorruption (names file and offset) for damaged headers below what was synced and for missing
+// segments; kUnsupportedFormat for a newer format.
 Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
                              const std::function<Status(const RecordView&)>& on_record);
 

@@ -88,10 +88,15 @@ class Recovery {
   std::deque<GroupPlace> unproven_;  // Of the last segment, what nothing says was synced.
   uint64_t stop_after_ = UINT64_MAX;
   bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
+  bool refused_ = false;  // By on_record, which says nothing of the log.
 };
 
 Status Recovery::Deliver(const std::vector<RecordView>& records) {
-  for (const RecordView& record : records) CAIRN_RETURN_IF_ERROR(on_record_(record));
+  for (const RecordView& record : records) {
+    Status status = on_record_(record);
+    refused_ = !status.ok();
+    if (refused_) return status;
+  }
   return Status::Ok();
 }
 
@@ -488,7 +493,7 @@ Status Recovery::Replay() {
       // Salvage keeps what lies before it, as far as it goes without knowing its end.
       if (options_.salvage && successor.status().code() == StatusCode::kCorruption) {
         const Status kept = ReplaySegment(segment, std::nullopt);
-        if (!kept.ok() && kept.code() != StatusCode::kCorruption) return kept;
+        if (!kept.ok() && (refused_ || kept.code() != StatusCode::kCorruption)) return kept;
       }
       return successor.status();
     }
@@ -588,7 +593,9 @@ Result<RecoveredLog> Recovery::Run() {
   const Status status = Replay();
   if (!status.ok()) {
     const bool provable = !log_.segments.empty() || options_.first_segment == 1;
-    if (!options_.salvage || status.code() != StatusCode::kCorruption || !provable) return status;
+    if (!options_.salvage || refused_ || status.code() != StatusCode::kCorruption || !provable) {
+      return status;
+    }
     log_.repaired = true;
     log_.repaired_detail = std::string(status.message());
   }

@@ -255,7 +255,8 @@ Status StoreCore::OpenFiles() {
   SetTableContext();
   wal::RecoveredLog recovered;
   CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(manifest_, &tree_)));
-  CAIRN_RETURN_IF_ERROR(Replay(manifest_, recovery, &tree_, &recovered));
+  CAIRN_ASSIGN_OR_RETURN(const bool all, Replay(manifest_, recovery, &tree_, &recovered));
+  if (!all) left_out_upto_ = recovered.last_sequence;
   if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
   if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
   if (const Status whole = CheckLogIsWhole(manifest_, recovered); !whole.ok()) {
@@ -263,6 +264,7 @@ Status StoreCore::OpenFiles() {
     if (!recovered.repaired) recovery_note_ = std::string(whole.message());
   }
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
+  if (options_.salvage) CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
   // what was lost; if the index has that, it must not be taken for it.
@@ -280,8 +282,19 @@ Status StoreCore::OpenFiles() {
   return Status::Ok();
 }
 
-Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
-                         engine::Tree* tree, wal::RecoveredLog* recovered) {
+// The log is about to take what was cut for other segments, headers and all. A crash then must not
+// leave a log that shows less epochs than were used.
+Status StoreCore::NoteEpochs(const wal::RecoveredLog& recovered) {
+  const uint64_t used = recovered.next_epoch - 1;
+  const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
+  if (used <= std::max(kept, manifest_.epoch)) return Status::Ok();
+  manifest_.epoch = used;
+  ++manifest_.number;
+  return engine::WriteManifest(*world_.files, path_, manifest_);
+}
+
+Result<bool> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
+                               engine::Tree* tree, wal::RecoveredLog* recovered) {
   recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
@@ -290,7 +303,7 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   std::mutex alone;  // Nobody else has this tree yet.
   Lock lock(alone);
   std::map<uint64_t, std::vector<engine::Part>> open_units;
-  const auto on_record = [&](const wal::RecordView& record) -> Status {
+  const auto replay = [&](const wal::RecordView& record) -> Status {
     ++replayed_records_;
     const auto place = [&](const Status& status) {
       return status.WithContext(engine::PlaceText(record.location));
@@ -337,6 +350,15 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
     transaction.Commit(record.location, token_prefix);
     return Status::Ok();
   };
+  // The log is whole where the index cannot tell what a record changes. A salvage goes on without
+  // it, and without those that need it, and comes to the same each time.
+  Status left_out;
+  const auto on_record = [&](const wal::RecordView& record) -> Status {
+    Status status = replay(record);
+    if (!recovery.salvage || status.code() != StatusCode::kCorruption) return status;
+    if (left_out.ok()) left_out = std::move(status);
+    return Status::Ok();
+  };
   auto found = wal::Recover(world_, recovery, on_record);
   if (found.status().code() ==
       StatusCode::kInvalidArgument) {  // Another store's: no argument here.
@@ -345,7 +367,15 @@ Status StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions 
   if (!found.ok()) return found.status();
   *recovered = std::move(*found);
   // Else what died since the index was written would count until somebody asked.
-  return engine::DecideAll(tree, &lock);
+  const Status decided = engine::DecideAll(tree, &lock);
+  if (!decided.ok() && (!recovery.salvage || decided.code() != StatusCode::kCorruption)) {
+    return decided;
+  }
+  if (left_out.ok()) return true;
+  recovered->repaired_detail += (recovered->repaired ? "; " : "") + left_out.ToString() +
+                                ": this record is left out, and all that need it";
+  recovered->repaired = true;
+  return false;
 }
 
 // What a log cannot know of itself: that its end was taken away, segments and all. Everything up to
@@ -431,8 +461,14 @@ void StoreCore::DumpAtClose() {
     std::lock_guard lock(mutex_);
     const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
     const uint64_t last = log_->last_reserved_sequence();
+    // Who writes behind what a salvage left out has given that up; else no opening but a salvage
+    // would pass it.
+    const bool left_out = left_out_upto_ != 0 && last > left_out_upto_;
     // The last dump may have been stopped behind its first step.
-    if (!DumpIsDue(last, records_max) && last - manifest_.index_sequence < records_max) return;
+    if (!left_out && !DumpIsDue(last, records_max) &&
+        last - manifest_.index_sequence < records_max) {
+      return;
+    }
   }
   const Status dumped = DumpTree();
   if (!dumped.ok()) OnEvent("closing: the index was not brought up to date: " + dumped.ToString());

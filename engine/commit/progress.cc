@@ -92,7 +92,8 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Tree tree;
   wal::RecoveredLog recovered;
   wal::RecoveryOptions recovery;
-  recovery.read_only = true;  // The device has just failed a write: nothing is synced.
+  recovery.read_only = true;            // The device has just failed a write: nothing is synced.
+  recovery.salvage = options_.salvage;  // What was left out when opening is so again.
   recovery.stop_after = acknowledged;
   // What space management was about to give back must stay while it is read, and the tables of the
   // index for good: they are the new tree's.
@@ -106,7 +107,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     manifest.log_start_segment = log_start_;  // What lies below may be gone already.
   }
   Status status = OpenTree(manifest, &tree);
-  if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered);
+  if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered).status();
   if (status.ok() && recovered.last_sequence < acknowledged) {
     status = Status(StatusCode::kCorruption,
                     "the log ends with sequence " + std::to_string(recovered.last_sequence) +

@@ -99,7 +99,7 @@ Status StoreCore::Look(Seen* seen) {
     }
     seen->tree = engine::Tree();
     CAIRN_RETURN_IF_ERROR(OpenTree(seen->manifest, &seen->tree));
-    CAIRN_RETURN_IF_ERROR(Replay(seen->manifest, recovery, &seen->tree, &seen->log));
+    CAIRN_RETURN_IF_ERROR(Replay(seen->manifest, recovery, &seen->tree, &seen->log).status());
     // An earlier writer's hint says nothing of what a salvage put in the place of what was lost.
     const bool outdated = seen->hint.has_value() && !seen->log.segments.empty() &&
                           seen->hint->epoch < seen->log.segments.back().epoch;

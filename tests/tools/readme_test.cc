@@ -58,7 +58,7 @@ TEST(Readme, TheExamplesRun) {
 
 // The default segment would make some 64 MiB of every command that writes.
 TEST(Readme, TheCommandsRunAndTakeLittleRoom) {
-  const std::string readme = ReadAll(std::string(CAIRN_SOURCE_DIR) + "/README.md");
+  const std::string readme = ReadAll(CAIRN_SOURCE_DIR "/README.md");
   const size_t begin = readme.find("```sh\ncairn create ");
   ASSERT_NE(begin, std::string::npos);
   const size_t first = begin + 6;

@@ -56,10 +56,11 @@ struct Options {
   // by itself and tries again, twice, which shows the store as it is then; after that it is kStale:
   // retry. It never shows wrong bytes, and kCorruption is damage.
   bool read_only = false;
-  // Opens what is provable of a damaged store instead of refusing it; what was cut is gone for
-  // good once something is written. Damage that opening does not read (in payload, in tables, in
-  // the log below where its replay begins) stays; reads that need it and Verify tell it. For
-  // `cairn repair`.
+  // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
+  // damaged, without the records that a damaged index cannot place. What was cut or left out is
+  // gone for good once something is written. Damage that opening does not read (in payload, in
+  // tables, in the log below where its replay begins) stays; reads that need it and Verify tell it.
+  // For `cairn repair`.
   bool salvage = false;
 
   // --- Space
