@@ -4,6 +4,7 @@
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
 // complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
 #include <algorithm>
+#include <new>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
@@ -163,21 +164,22 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     if (!views.empty()) delta.kv = &kv;
     payload.emplace(*waiting.model, delta, engine::DeltaWindow::Whole(delta),
                     std::move(waiting.states));
-    hashes.reserve(payload->strips().size());
-    if (loaded.ok()) {
-      const std::string& ns = (*loaded)->ns;
-      tree_.NoteJoined(ns, waiting.bytes, -1);
-      slot =
-          ReserveDeltaLocked(id, delta, {.length = waiting.length, .version = {}, .joined = true},
-                             &*payload, &applied, nullptr, now_ns);
-      if (stays(slot.status())) tree_.NoteJoined(ns, waiting.bytes, 1);
-    } else {
-      slot = loaded.status();
+    try {
+      hashes.reserve(payload->strips().size());
+      slot = !loaded.ok()
+                 ? loaded.status()
+                 : ReserveDeltaLocked(id, delta,
+                                      {.length = waiting.length, .version = {}, .joined = true},
+                                      &*payload, &applied, nullptr, now_ns);
+    } catch (const std::bad_alloc&) {
+      waiting.states = payload->TakeStates();  // All of it stays.
+      throw;
     }
     if (stays(slot.status())) {
       waiting.states = payload->TakeStates();
       return slot.status();
     }
+    if (loaded.ok()) tree_.NoteJoined((*loaded)->ns, waiting.bytes, -1);
     joined = std::move(found->second);
     joined_.erase(found);
     joined_count_.fetch_sub(1, std::memory_order_release);

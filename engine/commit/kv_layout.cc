@@ -73,8 +73,8 @@ std::vector<DeltaState> StatesOf(const Delta& delta) {
 }
 
 DeltaPayload::DeltaPayload(const ModelSpec& model, const Delta& delta, const DeltaWindow& window,
-                           std::vector<DeltaState> states)
-    : delta_(delta), window_(window), states_(std::move(states)) {
+                           std::vector<DeltaState>&& states)
+    : delta_(delta), window_(window) {
   if (window.token_count != 0) {
     lanes_.push_back({.lane = kTokenLane, .strip = 0, .begin = 0, .count = window.token_count});
     AddStrip(StripTag::kTokens, 0, window.token_count * sizeof(TokenId));
@@ -99,7 +99,7 @@ DeltaPayload::DeltaPayload(const ModelSpec& model, const Delta& delta, const Del
     kv_bytes_ += group.token_bytes() * window.kv[i].count;
     groups_.push_back(std::move(part));
   }
-  for (const DeltaState& state : states_) {
+  for (const DeltaState& state : states) {
     lanes_.push_back({.lane = state.lane,
                       .strip = static_cast<uint32_t>(strips_.size()),
                       .begin = state.tokens,
@@ -107,6 +107,7 @@ DeltaPayload::DeltaPayload(const ModelSpec& model, const Delta& delta, const Del
     AddStrip(state.lane == kSamplerLane ? StripTag::kSampler : StripTag::kMetadata, 0,
              state.bytes.size());
   }
+  states_ = std::move(states);
 }
 
 void DeltaPayload::AddStrip(StripTag tag, uint32_t group, uint64_t bytes) {

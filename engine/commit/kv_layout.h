@@ -76,8 +76,9 @@ std::vector<DeltaState> StatesOf(const Delta& delta);
 // The payload of one record, described before it is copied. Borrows the delta and the model.
 class DeltaPayload {
  public:
+  // Takes `states` last: where it finds no memory the caller still has them.
   DeltaPayload(const ModelSpec& model, const Delta& delta, const DeltaWindow& window,
-               std::vector<DeltaState> states);
+               std::vector<DeltaState>&& states);
 
   // Lane ranges with strips set. Those of tokens and states count from the branch's length, which
   // is known under the commit lock only: see SetLength.

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,13 @@
 namespace cairn::memory {
 namespace {
 
-// As long as it lives, what is called here finds no memory at its n-th allocation.
+// As long as it lives, what is called here finds no memory at its n-th allocation, or none from
+// there on.
 class FailingAt {
  public:
-  explicit FailingAt(uint64_t n) { SetFailPlan({.at = n}); }
+  explicit FailingAt(uint64_t n, bool persistent = false) {
+    SetFailPlan({.at = n, .persistent = persistent});
+  }
 
  private:
   const FailingScope scope_;
@@ -169,6 +173,74 @@ TEST(Parts, ARefreshThatFindsNoMemoryIsMadeUpFor) {
     EXPECT_EQ(escaped, "");
   });
   EXPECT_GT(runs, 50u);
+}
+
+// One-token appends are joined in it, a batch at a time.
+struct JoiningStore {
+  explicit JoiningStore(uint32_t batch_tokens, uint64_t wait_ns = 3'600'000'000'000) {
+    options.delta_batch_tokens = batch_tokens;
+    options.delta_batch_wait_ns = wait_ns;
+    options.replay_records_max = 64;
+    options.world = std::make_shared<io::World>(world);
+    SetFailPlan({});  // Of the run before.
+    store = *Store::Open("/store", options);
+    id = *store.RegisterModel(model);
+    branch = *store.CreateBranch(id, {.name = "b"});
+    sampler.generator = GeneratorKind::kPhilox;
+    kv.Write(testing::kSeed, 0, kPositions);
+    for (uint64_t i = 0; i < kPositions; ++i) views.push_back(kv.View(i, 1));
+  }
+  // The i-th token, its KV and a sampler state after it.
+  Delta One(uint64_t i) const {
+    Delta delta = testing::MakeDelta(std::span(tokens).subspan(i, 1), views[i]);
+    delta.sampler = &sampler;
+    return delta;
+  }
+  Result<Ticket> Append(uint64_t i) {
+    return branch.Append(One(i), {.durability = Durability::kPower});
+  }
+  // All of what came with the first `count` tokens.
+  void HasAllOf(uint64_t count) const {
+    EXPECT_EQ(*branch.length(), count);
+    EXPECT_TRUE(testing::HasKv(branch, model, 0, count));
+    for (uint64_t i = 1; i <= count; ++i) {
+      const auto state = branch.SamplerAt(i);
+      EXPECT_TRUE(state.ok() && state->sampler.has_value()) << "the state after " << i;
+    }
+  }
+
+  static constexpr uint64_t kPositions = 20;
+  std::string escaped;
+  const io::World world = MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped);
+  Options options = testing::TinyOptions();
+  const ModelSpec model = testing::TinyModel();
+  const std::vector<TokenId> tokens = testing::Tokens(kPositions);
+  testing::KvSet kv{model, testing::Layout::kContiguous, 0, kPositions};
+  std::vector<const KvView*> views;
+  SamplerState sampler;
+  Store store;
+  ModelId id{};
+  Branch branch;
+};
+
+// Whoever waits flushes. Without memory for that nothing of what was accepted is lost.
+TEST(Parts, JoinedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
+  const uint64_t runs = AtEveryAllocation([](uint64_t n) {
+    JoiningStore joining(4);
+    ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+    Status first;
+    {
+      const FailingAt failing(n);
+      first = ticket.Wait();
+    }
+    if (!first.ok()) {
+      EXPECT_FAILS(first, StatusCode::kOutOfMemory);
+    }
+    ASSERT_OK(ticket.Wait());
+    joining.HasAllOf(1);
+    EXPECT_EQ(joining.escaped, "");
+  });
+  EXPECT_GT(runs, 20u);
 }
 
 }  // namespace
