@@ -234,6 +234,7 @@ class StoreCore final : public wal::LogObserver,
   bool IsIngested(uint64_t bytes) const;
   bool FitsRecord(uint64_t bytes) const;
   Ticket MakeTicket(const Applied& applied, const AppendOptions& options, uint64_t started_ns);
+  engine::Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket);
   void CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns);
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
 
@@ -280,7 +281,7 @@ class StoreCore final : public wal::LogObserver,
   Status FlushJoined(BranchId id);
   void FlushAllJoined();
   bool FlushJoinedTo(std::span<const uint64_t> branches, Lock* lock);
-  void FlushJoinedLater(BranchId id, uint64_t delay_ns);
+  engine::Timer::Entry FlushLater(BranchId id);
 
   // --- commit/policy.cc, commit/fill.cc
   void NoteUsed(const engine::Head& head, uint64_t now_ns);

@@ -346,14 +346,18 @@ Ticket StoreCore::MakeTicket(const Applied& applied, const AppendOptions& option
 }
 
 // For tickets of what was given to the log.
-void StoreCore::CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns) {
-  if (deadline_ns == io::kNoDeadline) return;
-  timer_->At(deadline_ns, [weak = std::weak_ptr<TicketState>(ticket)] {
+engine::Timer::Entry StoreCore::CutLater(const std::shared_ptr<TicketState>& ticket) {
+  return engine::Timer::Make([weak = std::weak_ptr<TicketState>(ticket)] {
     if (const auto alive = weak.lock(); alive != nullptr) {
       alive->Finish(
           Status(StatusCode::kUnknownOutcome, "the deadline passed after it was given to the log"));
     }
+    return io::kNoDeadline;
   });
+}
+
+void StoreCore::CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns) {
+  if (deadline_ns != io::kNoDeadline) timer_->At(deadline_ns, CutLater(ticket));
 }
 
 }  // namespace cairn

@@ -8,6 +8,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -37,7 +38,15 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
   state->kv_shed = kv_shed;
-  bool first = false;
+  state->help = [weak = weak_from_this(), id](uint64_t) {
+    const auto core = weak.lock();
+    return core == nullptr ? Status::Ok() : core->FlushJoined(id);
+  };
+  // What was accepted is told as that: all that needs memory comes before.
+  const uint64_t deadline_ns = Deadline(options.timeout_ns);
+  engine::Timer::Entry cut, flush;
+  if (deadline_ns != io::kNoDeadline) cut = CutLater(state);
+  std::vector<engine::DeltaState> states = engine::StatesOf(delta);
   bool full = false;
   {
     Lock lock(mutex_);
@@ -76,33 +85,45 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       bytes += view.count * model->groups[view.group].token_bytes();
     }
     if (!head->use->HasRoom(bytes)) return std::nullopt;
+    std::unique_ptr<engine::Joined> fresh;
     if (found == joined_.end()) {
-      auto joined = std::make_unique<engine::Joined>();
+      fresh = std::make_unique<engine::Joined>();
       std::vector<uint64_t> positions(head->lengths.begin() + 1, head->lengths.end());
       auto staging = engine::KvStaging::Make(&staging_, model, std::move(positions),
                                              options_.delta_batch_tokens);
       if (!staging.ok()) return staging.status();
-      joined->staging = std::move(*staging);
-      joined->kv_counts.assign(model->groups.size(), 0);
-      joined->model = std::move(model);
-      joined->length = length;
-      found = joined_.emplace(id, std::move(joined)).first;
-      joined_count_.fetch_add(1, std::memory_order_release);
-      first = true;
+      fresh->staging = std::move(*staging);
+      fresh->kv_counts.assign(model->groups.size(), 0);
+      fresh->model = std::move(model);
+      fresh->length = length;
+      fresh->tokens.reserve(options_.delta_batch_tokens);
+      fresh->tickets.reserve(options_.delta_batch_tokens);
     }
-    engine::Joined& joined = *found->second;
+    engine::Joined& joined = fresh != nullptr ? *fresh : *found->second;
+    if (!states.empty()) {
+      joined.states.reserve(options_.delta_batch_tokens * engine::kStatesOfDeltaMax);
+    }
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const GroupView& view = delta.kv->groups[i];
       if (view.count == 0) continue;
       for (uint32_t layer = 0; layer < joined.model->groups[view.group].layers; ++layer) {
         joined.staging->Put(view, layer, layer);
       }
+    }
+    if (fresh != nullptr) {
+      flush = FlushLater(id);
+      joined_.emplace(id, std::move(fresh));
+      joined_count_.fetch_add(1, std::memory_order_release);
+    }
+    // Nothing allocates from here on.
+    for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+      const GroupView& view = delta.kv->groups[i];
       joined.kv_counts[view.group] += view.count;
     }
     joined.tokens.push_back(delta.tokens[0]);
     joined.bytes += bytes;
     tree_.NoteJoined(head->ns, bytes, 1);
-    for (engine::DeltaState& one : engine::StatesOf(delta)) {
+    for (engine::DeltaState& one : states) {
       one.tokens = joined.tokens.size();
       joined.states.push_back(std::move(one));
     }
@@ -111,24 +132,19 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     joined.tickets.emplace_back(options.durability, state);
     full = joined.tokens.size() >= options_.delta_batch_tokens;
   }
-  state->help = [weak = weak_from_this(), id](uint64_t) {
-    const auto core = weak.lock();
-    return core == nullptr ? Status::Ok() : core->FlushJoined(id);
-  };
-  CutAtDeadline(state, Deadline(options.timeout_ns));
-  if (full) {
-    if (Status status = TryFlushJoined(id); status.code() == StatusCode::kBusy) {
-      FlushJoinedLater(id, options_.delta_batch_wait_ns);
-    }
-  } else if (first) {
-    FlushJoinedLater(id, options_.delta_batch_wait_ns);
+  if (!cut.empty()) timer_->At(deadline_ns, std::move(cut));
+  if (!flush.empty()) {
+    timer_->At(world_.scheduler->MonotonicNs() + options_.delta_batch_wait_ns, std::move(flush));
   }
+  // Without room or memory for it now, the timer that the first of them set tries again.
+  if (full) static_cast<void>(Guarded([&] { return TryFlushJoined(id); }));
   return Ticket(state);
 }
 
-void StoreCore::FlushJoinedLater(BranchId id, uint64_t delay_ns) {
-  timer_->At(world_.scheduler->MonotonicNs() + delay_ns, [this, id, delay_ns] {
-    if (TryFlushJoined(id).code() == StatusCode::kBusy) FlushJoinedLater(id, delay_ns);
+engine::Timer::Entry StoreCore::FlushLater(BranchId id) {
+  return engine::Timer::Make([this, id] {
+    const bool again = TryFlushJoined(id).code() == StatusCode::kBusy;
+    return again ? world_.scheduler->MonotonicNs() + options_.delta_batch_wait_ns : io::kNoDeadline;
   });
 }
 
@@ -185,7 +201,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     joined_count_.fetch_sub(1, std::memory_order_release);
   }
   if (!slot.ok()) {
-    const Status told = WhileRoomIsMade(id, joined->bytes, slot.status());
+    const Status told = Guarded([&] { return WhileRoomIsMade(id, joined->bytes, slot.status()); });
     for (auto& [durability, ticket] : joined->tickets) ticket->Finish(told);
     return slot.status();
   }

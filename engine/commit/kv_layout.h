@@ -71,6 +71,7 @@ struct DeltaState {
   uint64_t tokens = 0;
   std::vector<std::byte> bytes;
 };
+inline constexpr size_t kStatesOfDeltaMax = 2;
 std::vector<DeltaState> StatesOf(const Delta& delta);
 
 // The payload of one record, described before it is copied. Borrows the delta and the model.

@@ -10,13 +10,20 @@ bool Timer::Start() {
   return thread_ != nullptr;
 }
 
-void Timer::At(uint64_t when_ns, std::function<void()> action) {
+Timer::Entry Timer::Make(Action action) {
+  std::multimap<uint64_t, Action> made;
+  made.emplace(0, std::move(action));
+  return made.extract(made.begin());
+}
+
+void Timer::At(uint64_t when_ns, Entry entry) {
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
     CAIRN_CHECK(thread_ != nullptr);
     const bool earliest = actions_.empty() || when_ns < actions_.begin()->first;
-    actions_.emplace(when_ns, std::move(action));
+    entry.key() = when_ns;
+    actions_.insert(std::move(entry));
     if (!earliest) return;
     version_.fetch_add(1, std::memory_order_release);
   }
@@ -38,7 +45,7 @@ void Timer::Stop() {
 void Timer::Run() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
-    std::function<void()> due;
+    Entry due;
     uint64_t next_ns = io::kNoDeadline;
     const uint64_t now_ns = world_.scheduler->MonotonicNs();
     {
@@ -47,16 +54,13 @@ void Timer::Run() {
       if (!actions_.empty()) {
         const auto first = actions_.begin();
         next_ns = first->first;
-        if (next_ns <= now_ns) {
-          due = std::move(first->second);
-          actions_.erase(first);
-        }
+        if (next_ns <= now_ns) due = actions_.extract(first);
       }
     }
-    if (due) {
-      due();
-    } else {
+    if (due.empty()) {
       world_.scheduler->Wait(version_, seen, next_ns);
+    } else if (const uint64_t again_ns = due.mapped()(); again_ns != io::kNoDeadline) {
+      At(again_ns, std::move(due));
     }
   }
 }

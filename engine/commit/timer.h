@@ -15,13 +15,18 @@ namespace cairn::engine {
 // Thread-safe, but for Start.
 class Timer {
  public:
+  // Returns when it is to run again; io::kNoDeadline: not again. It must neither block nor throw.
+  using Action = std::function<uint64_t()>;
+  // An action with the memory that it needs here: At and running again allocate nothing.
+  using Entry = std::multimap<uint64_t, Action>::node_type;
+  static Entry Make(Action action);
   explicit Timer(io::World world) : world_(std::move(world)) {}
   ~Timer() { Stop(); }
   // False when the system refuses a thread.
   bool Start();
-  // `action` runs on the timer's thread, at or after `when_ns`, unless Stop comes first. It must
-  // not block. REQUIRES: Start.
-  void At(uint64_t when_ns, std::function<void()> action);
+  // The action runs on the timer's thread, at or after `when_ns`, unless Stop comes first.
+  // REQUIRES: Start.
+  void At(uint64_t when_ns, Entry entry);
   // Joins the thread. Idempotent.
   void Stop();
 
@@ -30,7 +35,7 @@ class Timer {
 
   io::World world_;
   std::mutex mutex_;
-  std::multimap<uint64_t, std::function<void()>> actions_;
+  std::multimap<uint64_t, Action> actions_;
   bool stopping_ = false;
   std::atomic<uint32_t> version_{0};  // Changes when the earliest time may have.
   std::unique_ptr<io::Thread> thread_;

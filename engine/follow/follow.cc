@@ -54,14 +54,16 @@ void StoreCore::PublishHintSoon(uint64_t durable_sequence) {
     }
   };
   without_memory([&] {
-    timer_->At(world_.scheduler->MonotonicNs() + engine::kHintPeriodNs, [this, without_memory] {
+    auto entry = engine::Timer::Make([this, without_memory] {
       without_memory([&] {
         executor_->Post([this, without_memory] {
           hint_due_.store(false);
           without_memory([&] { PublishHint(); });
         });
       });
+      return io::kNoDeadline;
     });
+    timer_->At(world_.scheduler->MonotonicNs() + engine::kHintPeriodNs, std::move(entry));
   });
 }
 

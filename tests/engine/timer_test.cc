@@ -17,7 +17,10 @@ TEST(Timer, EarliestFirstAndNothingBehindStop) {
   ASSERT_TRUE(timer.Start());
   std::vector<std::pair<int, uint64_t>> ran;
   const auto note = [&](int what) {
-    return [&, what] { ran.emplace_back(what, machine.scheduler->MonotonicNs()); };
+    return Timer::Make([&, what] {
+      ran.emplace_back(what, machine.scheduler->MonotonicNs());
+      return io::kNoDeadline;
+    });
   };
   const uint64_t now = machine.scheduler->MonotonicNs();
   timer.At(now + 2'000, note(2));
@@ -34,6 +37,23 @@ TEST(Timer, EarliestFirstAndNothingBehindStop) {
   machine.scheduler->Sleep(50'000);
   EXPECT_EQ(ran.size(), 2u);
   timer.Stop();  // Again.
+}
+
+TEST(Timer, RunsAgainWhenTheActionSays) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Timer timer(machine.world());
+  ASSERT_TRUE(timer.Start());
+  std::vector<uint64_t> ran;
+  const uint64_t now = machine.scheduler->MonotonicNs();
+  timer.At(now + 1'000, Timer::Make([&] {
+             ran.push_back(machine.scheduler->MonotonicNs());
+             return ran.size() < 3 ? ran.back() + 2'000 : io::kNoDeadline;
+           }));
+  machine.scheduler->Sleep(50'000);
+  ASSERT_EQ(ran.size(), 3u);
+  EXPECT_GE(ran[1], ran[0] + 2'000);
+  EXPECT_GE(ran[2], ran[1] + 2'000);
+  timer.Stop();
 }
 
 }  // namespace

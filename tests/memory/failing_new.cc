@@ -52,6 +52,7 @@ void SetFailPlan(const FailPlan& to) {
   plan = to;
   counted = failed = 0;
 }
+void EndFailPlan() { plan = FailPlan(); }
 uint64_t AllocationsCounted() { return counted; }
 uint64_t AllocationsFailed() { return failed; }
 void PrintFirstFailure() {

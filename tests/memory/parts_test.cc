@@ -23,13 +23,16 @@
 namespace cairn::memory {
 namespace {
 
-// As long as it lives, what is called here finds no memory at its n-th allocation, or none from
-// there on.
+// As long as it lives, what is called here, and threads that run meanwhile, find no memory at the
+// n-th allocation, or none from there on.
 class FailingAt {
  public:
   explicit FailingAt(uint64_t n, bool persistent = false) {
     SetFailPlan({.at = n, .persistent = persistent});
   }
+  ~FailingAt() { EndFailPlan(); }
+  FailingAt(const FailingAt&) = delete;
+  FailingAt& operator=(const FailingAt&) = delete;
 
  private:
   const FailingScope scope_;
@@ -241,6 +244,36 @@ TEST(Parts, JoinedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
     EXPECT_EQ(joining.escaped, "");
   });
   EXPECT_GT(runs, 20u);
+}
+
+// The first of a batch, one in the middle, and the one that fills it.
+TEST(Parts, AnAppendToBeJoinedThatFindsNoMemoryLeavesNoTrace) {
+  for (const uint64_t before : {0, 2, 3}) {
+    AtEveryAllocation([before](uint64_t n) {
+      JoiningStore joining(4);
+      std::vector<Ticket> tickets;
+      for (uint64_t i = 0; i < before; ++i) {
+        ASSERT_OK_ASSIGN(tickets.emplace_back(), joining.Append(i));
+      }
+      Result<Ticket> one = Ticket();
+      {
+        const FailingAt failing(n);
+        one = joining.Append(before);
+      }
+      if (one.ok()) {
+        tickets.push_back(*one);
+      } else {
+        EXPECT_FAILS(one, StatusCode::kOutOfMemory);
+      }
+      ASSERT_OK(joining.store.Flush());
+      for (Ticket& ticket : tickets) EXPECT_OK(ticket.Wait());
+      joining.HasAllOf(tickets.size());
+      ASSERT_OK_ASSIGN(Ticket next, joining.Append(tickets.size()));
+      ASSERT_OK(next.Wait());
+      joining.HasAllOf(tickets.size() + 1);
+      EXPECT_EQ(joining.escaped, "");
+    });
+  }
 }
 
 }  // namespace
