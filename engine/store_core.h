@@ -152,6 +152,7 @@ class StoreCore final : public wal::LogObserver,
   Status StartLog(wal::RecoveredLog recovered);
   Status WriteCheckpoint();
   void DumpAtClose();
+  Status CloseLog();
   Status CheckUsable() const;  // Open, and in the process that opened it.
   // After fork(): no lock may be taken, since a thread of the parent may have held it.
   bool IsInChild() const;
@@ -280,6 +281,8 @@ class StoreCore final : public wal::LogObserver,
   Status FlushJoinedWithRoom(BranchId id, uint64_t deadline_ns);
   Status FlushJoined(BranchId id);
   void FlushAllJoined();
+  // The same for Close. What there is no memory to flush ends with kOutOfMemory, which is told.
+  Status EndAllJoined();
   bool FlushJoinedTo(std::span<const uint64_t> branches, Lock* lock);
   engine::Timer::Entry FlushLater(BranchId id);
 
@@ -536,8 +539,10 @@ class StoreCore final : public wal::LogObserver,
   engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
-  // What the space thread says at its end, when it must not need memory.
+  // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
+  // ... and to tickets that are left when the store is closed.
+  const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 

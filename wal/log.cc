@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
@@ -282,14 +283,14 @@ Status LogImpl::Close() {
     if (closing_) return close_status_;
     closing_ = true;
   }
-  Status status;
-  if (log_thread_ != nullptr) {
-    if (poisoned().ok()) status = Flush(io::kNoDeadline);
-    if (status.ok()) {
-      status = WriteCleanEnd();
-      if (!status.ok()) Poison(status);
-    }
-  }
+  // The threads end whatever comes of it.
+  const Status status = Guarded([this]() -> Status {
+    if (log_thread_ == nullptr) return Status::Ok();
+    if (poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
+    const Status ended = WriteCleanEnd();
+    if (!ended.ok()) Poison(ended);
+    return ended;
+  });
   StopThreads();
   Lock lock(mutex_);
   close_status_ = status;

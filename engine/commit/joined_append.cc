@@ -277,4 +277,24 @@ void StoreCore::FlushAllJoined() {
   }
 }
 
+Status StoreCore::EndAllJoined() {
+  Status first;
+  while (true) {
+    const Status flushed = Guarded([&] { FlushAllJoined(); });
+    if (flushed.ok()) return first;
+    first = flushed;
+    std::unique_ptr<engine::Joined> joined;
+    {
+      std::lock_guard lock(mutex_);
+      if (joined_.empty()) continue;
+      joined = std::move(joined_.begin()->second);
+      joined_.erase(joined_.begin());
+      joined_count_.fetch_sub(1, std::memory_order_release);
+    }
+    for (auto& [durability, ticket] : joined->tickets) {
+      static_cast<void>(Guarded([&] { ticket->Finish(flushed); }));
+    }
+  }
+}
+
 }  // namespace cairn

@@ -6,6 +6,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
 #include "wal/constants.h"
@@ -470,8 +471,8 @@ void StoreCore::DumpAtClose() {
       return;
     }
   }
-  const Status dumped = DumpTree();
-  if (!dumped.ok()) OnEvent("closing: the index was not brought up to date: " + dumped.ToString());
+  const Status dumped = Guarded([this] { return DumpTree(); });
+  if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
 }
 
 Status StoreCore::WriteCheckpoint() {
@@ -482,6 +483,16 @@ Status StoreCore::WriteCheckpoint() {
   });
 }
 
+Status StoreCore::CloseLog() {
+  if (options_.read_only) return PoisonStatus();
+  CAIRN_RETURN_IF_ERROR(log_->Close());
+  CAIRN_RETURN_IF_ERROR(PoisonStatus());
+  CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
+  PublishHint();
+  return Status::Ok();
+}
+
+// Each step is taken whatever became of those before it, also without memory.
 Status StoreCore::Close() {
   if (IsInChild()) {
     // A child after fork() owns none of the threads, and joining them would hang; nor does it own
@@ -501,33 +512,33 @@ Status StoreCore::Close() {
     return closed_;
   }
   StopSpace();
-  if (!options_.read_only && PoisonStatus().ok()) DumpAtClose();
+  if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
   // AppendJoined looks under the lock whether the store is open. Once it was free, whoever found
   // that it is has put what it accepted where it is flushed now.
   mutex_.lock();
   mutex_.unlock();
-  FlushAllJoined();
+  Status status = EndAllJoined();
   for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
     world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
   }
   executor_->Stop();  // Finishes what was posted. Its jobs look for it here.
   prefetch_executor_->Stop();
-  Status status = options_.read_only ? Status::Ok() : log_->Close();
-  if (status.ok()) status = PoisonStatus();
-  if (status.ok() && !options_.read_only) status = WriteCheckpoint();
-  if (status.ok() && !options_.read_only) PublishHint();
+  const Status log_closed = Guarded([this] { return CloseLog(); });
+  if (!log_closed.ok()) status = log_closed;
   // Whatever is still pending has been decided by now.
-  const Status cut(StatusCode::kUnknownOutcome, "the store was closed");
-  std::deque<Pending> left;
-  {
-    std::lock_guard lock(tickets_mutex_);
-    left.insert(left.end(), wait_written_.begin(), wait_written_.end());
-    left.insert(left.end(), wait_durable_.begin(), wait_durable_.end());
-    wait_written_.clear();
-    wait_durable_.clear();
+  for (std::deque<Pending>* pending : {&wait_written_, &wait_durable_}) {
+    while (true) {
+      std::shared_ptr<TicketState> ticket;
+      {
+        std::lock_guard lock(tickets_mutex_);
+        if (pending->empty()) break;
+        ticket = std::move(pending->front().ticket);
+        pending->pop_front();
+      }
+      static_cast<void>(Guarded([&] { ticket->Finish(cut_by_close_); }));
+    }
   }
-  for (const Pending& pending : left) pending.ticket->Finish(cut);
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
   std::lock_guard lock(mutex_);
   return closed_ = status;

@@ -276,5 +276,41 @@ TEST(Parts, AnAppendToBeJoinedThatFindsNoMemoryLeavesNoTrace) {
   }
 }
 
+// Whatever it says, it says it again; every ticket has its end, and the store can be opened.
+TEST(Parts, AStoreThatFindsNoMemoryWhileItIsClosedIsClosed) {
+  for (const bool persistent : {false, true}) {
+    const uint64_t runs = AtEveryAllocation([persistent](uint64_t n) {
+      JoiningStore joining(4);
+      const std::vector<TokenId> two = testing::Tokens(2);
+      ASSERT_OK_ASSIGN(Branch other, joining.store.CreateBranch(joining.id, {.name = "other"}));
+      for (int i = 0; i < 20; ++i) ASSERT_OK(other.AppendSync(testing::MakeDelta(two)));
+      ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+      Status closed;
+      {
+        const FailingAt failing(n, persistent);
+        closed = joining.store.Close();
+      }
+      if (!closed.ok()) {
+        EXPECT_FAILS(closed, StatusCode::kOutOfMemory);
+      }
+      EXPECT_EQ(joining.store.Close().code(), closed.code());
+      ASSERT_TRUE(ticket.done());
+      const Status appended = ticket.status();
+      if (closed.ok()) {
+        EXPECT_OK(appended);
+      }
+
+      ASSERT_OK_ASSIGN(Store again, Store::Open("/store", joining.options));
+      ASSERT_OK_ASSIGN(other, again.FindBranch("other"));
+      EXPECT_EQ(*other.length(), 40u);
+      ASSERT_OK_ASSIGN(joining.branch, again.FindBranch("b"));
+      if (appended.code() != StatusCode::kUnknownOutcome) joining.HasAllOf(appended.ok());
+      EXPECT_OK(again.Close());
+      EXPECT_EQ(joining.escaped, "");
+    });
+    EXPECT_GT(runs, 100u);
+  }
+}
+
 }  // namespace
 }  // namespace cairn::memory
