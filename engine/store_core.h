@@ -541,8 +541,10 @@ class StoreCore final : public wal::LogObserver,
   engine::Pacer pacer_;
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
-  // ... and to tickets that are left when the store is closed.
+  // ... to tickets that are left when the store is closed, and by the timer.
   const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
+  const Status cut_by_deadline_{StatusCode::kUnknownOutcome,
+                                "the deadline passed after it was given to the log"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -347,10 +348,10 @@ Ticket StoreCore::MakeTicket(const Applied& applied, const AppendOptions& option
 
 // For tickets of what was given to the log.
 engine::Timer::Entry StoreCore::CutLater(const std::shared_ptr<TicketState>& ticket) {
-  return engine::Timer::Make([weak = std::weak_ptr<TicketState>(ticket)] {
+  return engine::Timer::Make([this, weak = std::weak_ptr<TicketState>(ticket)] {
     if (const auto alive = weak.lock(); alive != nullptr) {
-      alive->Finish(
-          Status(StatusCode::kUnknownOutcome, "the deadline passed after it was given to the log"));
+      // Without memory for its completion whoever asks the ticket is told.
+      static_cast<void>(Guarded([&] { alive->Finish(cut_by_deadline_); }));
     }
     return io::kNoDeadline;
   });

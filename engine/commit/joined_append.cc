@@ -143,7 +143,8 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
 
 engine::Timer::Entry StoreCore::FlushLater(BranchId id) {
   return engine::Timer::Make([this, id] {
-    const bool again = TryFlushJoined(id).code() == StatusCode::kBusy;
+    const StatusCode code = Guarded([&] { return TryFlushJoined(id); }).code();
+    const bool again = code == StatusCode::kBusy || code == StatusCode::kOutOfMemory;
     return again ? world_.scheduler->MonotonicNs() + options_.delta_batch_wait_ns : io::kNoDeadline;
   });
 }

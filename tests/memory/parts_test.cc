@@ -312,5 +312,33 @@ TEST(Parts, AStoreThatFindsNoMemoryWhileItIsClosedIsClosed) {
   }
 }
 
+TEST(Parts, TheTimerFlushesJoinedAppendsWhenThereIsMemoryAgain) {
+  for (const bool persistent : {false, true}) {
+    AtEveryAllocation([persistent](uint64_t n) {
+      JoiningStore joining(4, 1'000'000);
+      ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+      {
+        const FailingAt failing(n, persistent);
+        joining.world.scheduler->Sleep(50'000'000);
+      }
+      EXPECT_EQ(joining.escaped, "");
+      EXPECT_OK(ticket.Wait(1'000'000'000));  // Which looks on.
+      joining.HasAllOf(1);
+    });
+  }
+}
+
+TEST(Parts, ADeadlinePassesWithoutMemory) {
+  JoiningStore joining(4);
+  const AppendOptions options{.durability = Durability::kPower, .timeout_ns = 1'000'000};
+  ASSERT_OK_ASSIGN(Ticket ticket, joining.branch.Append(joining.One(0), options));
+  {
+    const FailingAt failing(1, /*persistent=*/true);
+    joining.world.scheduler->Sleep(50'000'000);
+  }
+  EXPECT_EQ(joining.escaped, "");
+  EXPECT_FAILS(ticket.status(), StatusCode::kUnknownOutcome, "the deadline passed");
+}
+
 }  // namespace
 }  // namespace cairn::memory
