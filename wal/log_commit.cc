@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
@@ -68,6 +69,8 @@ void LogImpl::HandOn(Wakes& wakes) {
 
 // ---------------------------------------------------------------- what a leader does
 
+// Whoever leads must come to its end, or nobody ever leads again: where an allocation fails, in a
+// file system that tells of an error as well, that is a write that failed, like any other.
 void LogImpl::Lead(Lock& lock, Group& group) {
   const uint64_t start_ns = scheduler_.MonotonicNs();
   const bool opens_epoch = group.opens_segment && group.segment->opens_epoch;
@@ -81,7 +84,9 @@ void LogImpl::Lead(Lock& lock, Group& group) {
 
   if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
   Status status;
-  if (group.opens_segment && !opens_epoch) status = FinishPredecessor(group);
+  if (group.opens_segment && !opens_epoch) {
+    status = Guarded([&] { return FinishPredecessor(group); });
+  }
 
   lock.lock();
   if (group.opens_segment && !opens_epoch) {
@@ -101,7 +106,7 @@ void LogImpl::Lead(Lock& lock, Group& group) {
     const uint64_t synced_upto = durable_.load();
     lock.unlock();
     SealGroup(group, synced_upto);
-    status = WriteGroup(group, at_once);
+    status = Guarded([&] { return WriteGroup(group, at_once); });
     lock.lock();
   }
 
@@ -113,7 +118,7 @@ void LogImpl::Lead(Lock& lock, Group& group) {
     if (group.durable && !at_once &&
         (!CAIRN_KEPT(kWritesBeforeSync) || AwaitEarlierWrites(lock, group))) {
       lock.unlock();
-      if (CAIRN_KEPT(kSyncGroup)) status = group.segment->file->Sync();
+      if (CAIRN_KEPT(kSyncGroup)) status = Guarded([&] { return group.segment->file->Sync(); });
       lock.lock();
     }
   }
@@ -137,7 +142,10 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
     lock.unlock();
-    options_.observer->OnEvent("log: a group took " + std::to_string(took_ns / 1'000'000) + " ms");
+    static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
+      const std::string ms = std::to_string(took_ns / 1'000'000);
+      options_.observer->OnEvent("log: a group took " + ms + " ms");
+    }));
     lock.lock();
   }
 }
@@ -149,7 +157,8 @@ void LogImpl::LeadSync(Lock& lock) {
   CAIRN_CHECK(segment != nullptr);
   ++in_flight_;
   lock.unlock();
-  const Status status = CAIRN_KEPT(kSyncLater) ? segment->file->Sync() : Status::Ok();
+  Status status;
+  if (CAIRN_KEPT(kSyncLater)) status = Guarded([&] { return segment->file->Sync(); });
   lock.lock();
   --in_flight_;
   Wakes wakes;
@@ -312,21 +321,15 @@ Status LogImpl::WriteGroup(Group& group, bool durable) {
   const uint32_t begin = group.opens_segment ? 0 : group.offset;
   const uint32_t end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
   const bool early = group.early_begin != group.early_end;
-  if (!early && end - begin <= kPieceBytes) {
+  if (!early && (end - begin <= kPieceBytes || !HasQueue(group))) {
     return group.segment->file->Write(begin, {group.chunk->At(begin), end - begin}, durable);
   }
   CAIRN_CHECK(!durable);
-  if (group.queue == nullptr) {
-    group.queue = world_.files->NewQueue(kPieceDepth);
-    for (io::Request& request : group.requests) group.free_requests.push_back(&request);
-  }
-  Status status;
-  if (!early) {
-    status = WritePieces(group, begin, end);
-  } else {
-    status = WritePieces(group, begin, group.early_begin);
-    if (status.ok()) status = WritePieces(group, group.early_end, end);
-  }
+  Status status = Guarded([&]() -> Status {
+    if (!early) return WritePieces(group, begin, end);
+    CAIRN_RETURN_IF_ERROR(WritePieces(group, begin, group.early_begin));
+    return WritePieces(group, group.early_end, end);
+  });
   // Whatever happened: nothing may be in flight when the group's memory is used again.
   while (group.queue->in_flight() > 0) {
     const Status piece = ReapPiece(group);

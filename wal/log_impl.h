@@ -88,6 +88,9 @@ class LogImpl final : public Log {
 
   // Reused for ever, so a thread that is late to a word never touches freed memory.
   struct Group {
+    Group() {
+      for (io::Request& request : requests) free_requests.push_back(&request);
+    }
     GroupState state = GroupState::kFree;
     std::shared_ptr<HotTail::Chunk> chunk;
     std::shared_ptr<OpenSegmentState> segment;
@@ -110,8 +113,8 @@ class LogImpl final : public Log {
     std::atomic<uint32_t> done_word{0};
     bool has_sleepers = false;
 
-    // For groups that are written in pieces.
-    std::unique_ptr<io::Queue> queue;
+    // For groups that are written in pieces. Between two of them all requests are free.
+    std::unique_ptr<io::Queue> queue;  // Made for the first of them; see HasQueue.
     std::array<io::Request, kPieceDepth> requests;
     std::vector<io::Request*> free_requests;
     uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
@@ -154,6 +157,7 @@ class LogImpl final : public Log {
   void CloseForming();
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
                                                    uint64_t bytes);
+  bool HasQueue(Group& group);
   void SubmitPiece(Group& group, uint32_t begin, uint32_t end);
 
   // --- Group commit (log_commit.cc); Lock& means: held on entry and on return

@@ -3,9 +3,9 @@
 // Placing records: which group, which memory, which segment. Everything here runs under the log's
 // lock except the copying of headers.
 #include <algorithm>
-#include <new>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
@@ -319,6 +319,12 @@ void LogImpl::CloseForming() {
   }
 }
 
+// False: there is no memory for one, and the group is written at once.
+bool LogImpl::HasQueue(Group& group) {
+  if (group.queue != nullptr) return true;
+  return Guarded([&] { group.queue = world_.files->NewQueue(kPieceDepth); }).ok();
+}
+
 void LogImpl::SubmitPiece(Group& group, uint32_t begin, uint32_t end) {
   io::Request* request = group.free_requests.back();
   group.free_requests.pop_back();
@@ -333,16 +339,7 @@ void LogImpl::SubmitPiece(Group& group, uint32_t begin, uint32_t end) {
 
 void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
   Group& group = *static_cast<Group*>(slot.group);
-  if (!group.large) return;
-  if (group.queue == nullptr) {
-    try {
-      group.free_requests.reserve(group.requests.size());
-      group.queue = world_.files->NewQueue(kPieceDepth);
-    } catch (const std::bad_alloc&) {
-      return;  // The leader writes it all.
-    }
-    for (io::Request& request : group.requests) group.free_requests.push_back(&request);
-  }
+  if (!group.large || !HasQueue(group)) return;
   const uint64_t ready =
       static_cast<uint64_t>(slot.payload - slot.record) + slot.location.offset + filled;
   CAIRN_CHECK(ready <= uint64_t{slot.location.offset} + slot.location.bytes);

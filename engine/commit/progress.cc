@@ -58,28 +58,45 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
   PublishHintSoon(durable_sequence);
 }
 
+namespace {
+
+// Made before it is needed: where an allocation failed, words for that may not be had either.
+const Status kCut(StatusCode::kUnknownOutcome,
+                  "the log failed; reopen the store, then expected_length settles it");
+
+}  // namespace
+
+// By whichever thread found out, the log's as well: what fails here for want of memory must leave
+// nobody waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
-  std::vector<std::shared_ptr<TicketState>> cut;
-  {
+  Status cut = kCut;
+  static_cast<void>(Guarded([&] {
+    cut = Status(StatusCode::kUnknownOutcome,
+                 "the log failed: " + cause.ToString() +
+                     "; reopen the store, then expected_length settles it");
+  }));
+  const auto take = [&] {
+    std::shared_ptr<TicketState> ticket;
     std::lock_guard lock(tickets_mutex_);
-    for (std::deque<Pending>* pending : {&wait_written_, &wait_durable_}) {
-      for (Pending& one : *pending) cut.push_back(std::move(one.ticket));
-      pending->clear();
+    std::deque<Pending>& pending = wait_written_.empty() ? wait_durable_ : wait_written_;
+    if (!pending.empty()) {
+      ticket = std::move(pending.front().ticket);
+      pending.pop_front();
     }
-  }
-  for (const std::shared_ptr<TicketState>& ticket : cut) {
-    ticket->Finish(Status(StatusCode::kUnknownOutcome,
-                          "the log failed: " + cause.ToString() +
-                              "; reopen the store, then expected_length settles it"));
-  }
+    return ticket;
+  };
+  while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(cut);
   {
     std::lock_guard lock(poison_mutex_);
     if (poison_told_) return;
     poison_told_ = true;
   }
   // While the store is being opened nothing was applied that the log does not have.
-  if (open_.load()) ReloadTree(acknowledged);
+  if (open_.load()) {
+    const Status reloaded = Guarded([&] { ReloadTree(acknowledged); });
+    if (!reloaded.ok()) OnEventOf("reads show what was applied before the log failed: ", reloaded);
+  }
   if (options_.listener != nullptr && options_.listener->on_poisoned) {
     options_.listener->on_poisoned(cause);
   }

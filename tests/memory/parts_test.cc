@@ -4,12 +4,14 @@
 // an allocation that fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/core/out_of_memory.h"
 #include "base/io/sim_disk.h"
 #include "sstable/gap_notes.h"
 #include "tests/engine/engine_test.h"
@@ -109,6 +111,74 @@ TEST(Parts, ALargeRecordIsWrittenWithoutAQueueOfItsOwn) {
     EXPECT_EQ(found.records[0].strips, record.strips);
     EXPECT_EQ(escaped, "");
   });
+}
+
+// One that is larger than a piece. With and without a waiter to lead it.
+TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
+  for (const bool by_waiter : {true, false}) {
+    AtEveryAllocation([&](uint64_t n) {
+      std::string escaped;
+      wal::LogFixture log(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
+      log.options.segment_bytes = 8 << 20;
+      log.options.hot_tail_bytes = 16 << 20;
+      log.options.chunk_bytes = 2 << 20;
+      log.OpenLog();
+      uint64_t last = 0;
+      for (uint64_t seed = 0; seed < 16; ++seed) last = log.Append(wal::Payload(seed, 40'000));
+      const auto wait = [&] { return log.log->Wait(last, true, io::kNoDeadline); };
+      Status waited;
+      {
+        const FailingAt failing(n);
+        if (by_waiter) waited = Guarded(wait);
+        if (!by_waiter) log.world.scheduler->Sleep(1'000'000'000);
+      }
+      ASSERT_OK(waited);
+      ASSERT_EQ(escaped, "");
+      ASSERT_OK(wait());
+      EXPECT_EQ(log.log->counters().groups, 1u);
+      log.log.reset();
+      const wal::Recovered found = log.RecoverAll();
+      ASSERT_OK(found.status);
+      EXPECT_EQ(found.records, log.appended);
+    });
+  }
+}
+
+// By the log thread, whose end would be the end of the process.
+TEST(Parts, APoisonThatFindsNoMemoryIsToldToAll) {
+  const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
+    std::string escaped;
+    const auto disk = std::make_shared<io::SimDisk>();
+    Options options = testing::TinyOptions();
+    options.world = std::make_shared<io::World>(MakeWholeWorld(disk, 1, &escaped));
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(testing::TokenModel()));
+    ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id, {.name = "b"}));
+    ASSERT_OK(store.Flush());
+    disk->AddFault({.when =
+                        [](const io::SimOperation& one) {
+                          return (one.op == io::SimOp::kWrite || one.op == io::SimOp::kSync) &&
+                                 one.path.starts_with("/store/log/0");
+                        },
+                    .error = EIO,
+                    .persistent = true});
+    std::vector<Ticket> tickets;
+    for (const Durability durability : {Durability::kProcess, Durability::kPower}) {
+      ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(testing::MakeDelta(testing::Tokens(1)),
+                                                    {.durability = durability}));
+      tickets.push_back(std::move(ticket));
+    }
+    {
+      const FailingAt failing(n);
+      options.world->scheduler->Sleep(1'000'000'000);
+    }
+    ASSERT_EQ(escaped, "");
+    for (Ticket& ticket : tickets) {
+      EXPECT_FAILS(ticket.Wait(1'000'000'000), StatusCode::kUnknownOutcome);
+    }
+    EXPECT_FAILS(store.poisoned(), StatusCode::kPoisoned);
+  });
+  EXPECT_GT(runs, 20u);
 }
 
 TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {

@@ -66,7 +66,10 @@ class WholeFile final : public io::File {
 
 class WholeQueue final : public io::Queue {
  public:
-  explicit WholeQueue(std::unique_ptr<io::Queue> inner) : inner_(std::move(inner)) {}
+  WholeQueue(io::FileSystem& files, size_t depth) {
+    const WholeScope scope;
+    inner_ = files.NewQueue(depth);
+  }
   ~WholeQueue() override {
     const WholeScope scope;
     inner_.reset();
@@ -168,8 +171,7 @@ class WholeFiles final : public io::FileSystem {
     return disk_->Space(path);
   }
   std::unique_ptr<io::Queue> NewQueue(size_t depth) override {
-    const WholeScope scope;
-    return std::make_unique<WholeQueue>(disk_->NewQueue(depth));
+    return std::make_unique<WholeQueue>(*disk_, depth);
   }
 
  private:

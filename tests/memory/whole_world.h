@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A simulated machine whose own allocations never fail: only those of the code above it do. All of
-// its threads are fibers, and who goes on goes on as one whose allocations may fail.
+// A simulated machine whose own allocations never fail, but for that of a queue: only those of the
+// code above it do. All of its threads are fibers, and who goes on goes on as one whose allocations
+// may fail.
 #pragma once
 
 #include <string>
