@@ -270,11 +270,18 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
   return used ? Status::Ok() : DeleteTable(info.number, info.bytes);
 }
 
+// Of which the tree names nothing, if it knows the table at all. What a crash brings back of it is
+// removed by the next opening, or deleted as a dead table again.
 Status StoreCore::DeleteTable(uint64_t number, uint64_t bytes) {
   tables_.Forget(number);
   const std::string& directory = tables_.context().directory;
   CAIRN_RETURN_IF_ERROR(
       io::RemoveIfExists(*world_.files, sstable::SnapshotTablePath(directory, number)));
+  {
+    // First: what the tree still knows is deleted again, and its bytes may be returned once only.
+    std::lock_guard lock(mutex_);
+    if (tree_.tables().contains(number)) tree_.ForgetTable(number);
+  }
   ledger_.Return(bytes);
   return FreeRemoved(directory);
 }
@@ -306,11 +313,7 @@ Status StoreCore::DeleteDeadTables() {
     CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   }
   PublishHint();  // First: whoever misses a table finds out why.
-  for (const auto& [number, bytes] : dead) {
-    CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
-    std::lock_guard lock(mutex_);
-    tree_.ForgetTable(number);
-  }
+  for (const auto& [number, bytes] : dead) CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
   return Status::Ok();
 }
 
