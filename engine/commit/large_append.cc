@@ -276,9 +276,10 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   CAIRN_ASSIGN_OR_RETURN(engine::Ingested ingested, engine::WriteIngestTable(context, source));
   const Written written{
       .parts = {}, .unit = 0, .table = ingested.table, .ranges = std::move(ingested.ranges)};
-  const Status still = context.go_on();
-  Result<Applied> applied =
-      still.ok() ? AppendLast(id, delta, expected, &last, written, deadline_ns) : still;
+  const Result<Applied> applied = Guarded([&]() -> Result<Applied> {
+    CAIRN_RETURN_IF_ERROR(context.go_on());
+    return AppendLast(id, delta, expected, &last, written, deadline_ns);
+  });
   if (!applied.ok()) {
     // No record names it. What cannot be removed is an orphan, counted until it goes.
     static_cast<void>(DeleteTable(written.table.number, written.table.bytes));

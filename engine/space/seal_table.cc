@@ -8,6 +8,7 @@
 #include "base/codec/token_block.h"
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/commit/constants.h"
 #include "engine/space/pack_frames.h"
@@ -34,7 +35,8 @@ class SealTable {
       source.stored_bytes = stored_bytes_;
     }
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer_->Finish());
-    const Status proved = ProveTable(tables_, number, sources, hashes_, allocator_, reader_, crew_);
+    const Status proved = Guarded(
+        [&] { return ProveTable(tables_, number, sources, hashes_, allocator_, reader_, crew_); });
     if (!proved.ok()) {
       tables_->Forget(number);
       const Status removed =

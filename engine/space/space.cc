@@ -251,14 +251,16 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
   for (size_t begin = 0; begin < sources.size(); begin += engine::kSealedRangesAtOnce) {
     const auto some =
         sources.subspan(begin, std::min(engine::kSealedRangesAtOnce, sources.size() - begin));
-    const auto sealed = Change(
-        {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
-        [&](const Tree& tree) -> Result<engine::Op> {
-          engine::Op op = tree.ResolveSeal(info.number, info.bytes, some);
-          if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
-          return op;
-        },
-        Durability::kMemory, wal::Log::Purpose::kReclaim);
+    const auto sealed = Guarded([&] {
+      return Change(
+          {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
+          [&](const Tree& tree) -> Result<engine::Op> {
+            engine::Op op = tree.ResolveSeal(info.number, info.bytes, some);
+            if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
+            return op;
+          },
+          Durability::kMemory, wal::Log::Purpose::kReclaim);
+    });
     if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) {
       if (!used) CAIRN_RETURN_IF_ERROR(DeleteTable(info.number, info.bytes));  // Nothing names it.
       return sealed.status();

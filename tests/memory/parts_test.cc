@@ -181,6 +181,43 @@ TEST(Parts, APoisonThatFindsNoMemoryIsToldToAll) {
   EXPECT_GT(runs, 20u);
 }
 
+// A large append whose table is there, and a table that a round of the space thread made.
+TEST(Parts, ATableThatNoRecordNamesGoes) {
+  const ModelSpec model = testing::TinyModel();
+  testing::KvSet kv(model, testing::Layout::kContiguous, 0, 1000);
+  kv.Write(testing::kSeed, 0, 1000);
+  const std::vector<TokenId> tokens = testing::Tokens(1000);
+  const Delta delta = testing::MakeDelta(tokens, kv.View(0, 1000));
+  for (const bool ingested : {true, false}) {
+    const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
+      std::string escaped;
+      const auto disk = std::make_shared<io::SimDisk>();
+      Options options = testing::TinyOptions();
+      if (ingested) options.direct_ingest_bytes = 32 << 10;
+      options.world = std::make_shared<io::World>(MakeWholeWorld(disk, 1, &escaped));
+      ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+      ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+      ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id, {.name = "b"}));
+      Status status = ingested ? Status::Ok() : branch.AppendSync(delta).status();
+      ASSERT_OK(status);
+      {
+        const FailingAt failing(n);
+        status = ingested ? branch.AppendSync(delta).status() : store.Compact();
+      }
+      const std::vector<std::string> files = disk->Files();
+      const auto tables = std::count_if(files.begin(), files.end(), [](const std::string& file) {
+        return file.ends_with(".snapshot");
+      });
+      EXPECT_EQ(static_cast<uint64_t>(tables), store.Metrics().tables);
+      if (status.ok() || ingested) {
+        EXPECT_EQ(tables, status.ok() ? 1 : 0);
+      }
+      EXPECT_EQ(escaped, "");
+    });
+    EXPECT_GT(runs, 20u);
+  }
+}
+
 TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
   io::SimDisk disk;
   const std::string path = wal::SegmentPath("log", 1);
