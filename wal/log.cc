@@ -195,7 +195,7 @@ LogPosition LogImpl::written_end() const {
 }
 
 Status LogImpl::ReleaseBelow(uint64_t first_segment) {
-  std::vector<LiveSegment> released;
+  const size_t before = released_.size();
   {
     Lock lock(mutex_);
     // The segment with the last durable record stays: should a power loss take what follows, its
@@ -203,7 +203,7 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
     const uint64_t durable = durable_.load();
     while (live_.size() > 1 && live_.front().info.number < first_segment &&
            live_[1].info.first_sequence <= durable) {
-      released.push_back(live_.front());
+      released_.push_back(live_.front());
       live_.pop_front();
     }
     std::erase_if(open_files_, [&](const auto& open) {
@@ -211,9 +211,15 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
     });
   }
   Status status;
-  for (const LiveSegment& segment : released) {
-    const Status recycled = pool_.Recycle(segment.info.number, segment.bytes);
+  for (size_t at = released_.size() > before ? before : 0; at < released_.size();) {
+    const Status recycled = pool_.Recycle(released_[at].info.number, released_[at].bytes);
     if (status.ok()) status = recycled;
+    // What is gone already will never go.
+    if (recycled.ok() || recycled.code() == StatusCode::kNotFound) {
+      released_.erase(released_.begin() + static_cast<ptrdiff_t>(at));
+    } else {
+      ++at;
+    }
   }
   return status;
 }

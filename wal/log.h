@@ -237,6 +237,8 @@ class Log {
   // to be overwritten in place) or are removed when it is full. The caller has made that durable.
   // A log start must hold a durable record, else a power loss could take the whole log: choose one
   // whose first_sequence is at most durable_sequence(). Segments beyond that are not released.
+  // What could not be recycled is told, and tried again by the next call that has nothing else to
+  // release: one file that will not go keeps no others. By one thread at a time.
   virtual Status ReleaseBelow(uint64_t first_segment) = 0;
 
   struct Counters {

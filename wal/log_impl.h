@@ -219,6 +219,7 @@ class LogImpl final : public Log {
   AlignedBuffer footer_buffer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
   std::deque<LiveSegment> live_;
+  std::vector<LiveSegment> released_;  // Not live any more, nor recycled yet: ReleaseBelow's own.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
   uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.
 

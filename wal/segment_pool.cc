@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 
@@ -32,6 +33,12 @@ void SegmentPool::Return(uint64_t bytes) {
 void SegmentPool::CountReadyLocked() {
   ready_.store(static_cast<uint32_t>(spares_.size()) + (next_.file != nullptr ? 1 : 0),
                std::memory_order_release);
+}
+
+// The id of a spare that is about to be made. One may be made and one recycled at the same time.
+uint64_t SegmentPool::NewSpareLocked() {
+  spares_.reserve(spares_.size() + 2);
+  return next_spare_id_++;
 }
 
 void SegmentPool::AddSpare(uint64_t id) {
@@ -225,7 +232,8 @@ void SegmentPool::Run() {
     const Task task = NextTaskLocked();
     const bool makes_file = task == Task::kMake || (task == Task::kPrepare && spares_.empty());
     const bool with_stock = task == Task::kPrepare && !makes_file;
-    const bool refused = !refusal_.ok() && (makes_file || (with_stock && stock_is_refused_));
+    const bool refused =
+        !refusal_.ok() && (makes_file || task == Task::kTrim || (with_stock && stock_is_refused_));
     const bool wanted = task != Task::kNone && (!refused || kicked_);
     if (!wanted && !kicked_) {
       const uint32_t seen = word_.load();
@@ -279,12 +287,12 @@ Status SegmentPool::RunTask(Task task) {
 }
 
 Status SegmentPool::MakeSpare() {
-  CAIRN_RETURN_IF_ERROR(Take());
   uint64_t id;
   {
     std::lock_guard lock(mutex_);
-    id = next_spare_id_++;
+    id = NewSpareLocked();
   }
+  CAIRN_RETURN_IF_ERROR(Take());
   const Status made = MakeZeroedFile(*world_.files, SparePath(options_.directory, id),
                                      options_.segment_bytes, options_.allocator);
   disk_is_full_.store(made.code() == StatusCode::kNoSpace, std::memory_order_release);
@@ -316,7 +324,7 @@ Status SegmentPool::PrepareNext() {
   CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare), path));
   {
     std::lock_guard lock(mutex_);
-    spares_.pop_front();
+    spares_.erase(spares_.begin());
     CountReadyLocked();
   }
   Status status;
@@ -342,10 +350,14 @@ Status SegmentPool::TrimSpare() {
   {
     std::lock_guard lock(mutex_);
     spare = spares_.back();
-    spares_.pop_back();
+  }
+  // It stays one of them until it is gone: else nobody would try again.
+  CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, SparePath(options_.directory, spare)));
+  {
+    std::lock_guard lock(mutex_);
+    std::erase(spares_, spare);
     CountReadyLocked();
   }
-  CAIRN_RETURN_IF_ERROR(world_.files->Remove(SparePath(options_.directory, spare)));
   Return(options_.segment_bytes);
   return Status::Ok();
 }
@@ -358,10 +370,10 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
     std::lock_guard lock(mutex_);
     keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max &&
            (MayUseReserve() || !IsShort());
-    if (keep) id = next_spare_id_++;
+    if (keep) id = NewSpareLocked();
   }
   if (!keep) {
-    CAIRN_RETURN_IF_ERROR(world_.files->Remove(path));
+    CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, path));
     Return(bytes);
   } else {
     CAIRN_RETURN_IF_ERROR(world_.files->Rename(path, SparePath(options_.directory, id)));

@@ -13,11 +13,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/io/world.h"
 #include "wal/log.h"
@@ -75,7 +75,8 @@ class SegmentPool {
   void NeedOne(bool needed) { needs_one_.store(needed, std::memory_order_release); }
 
   // A live segment whose records nobody needs becomes a spare, or is removed when there are
-  // enough, space is short, or its size is not what new segments have.
+  // enough, space is short, or its size is not what new segments have. Any error: it is still
+  // there, but for kNotFound. By one thread at a time.
   Status Recycle(uint64_t segment, uint64_t bytes);
 
   struct Stock {
@@ -95,6 +96,7 @@ class SegmentPool {
   Status PrepareNext();
   Status TrimSpare();
   Result<bool> HasRightSize(const std::string& path);
+  uint64_t NewSpareLocked();
   void AddSpare(uint64_t id);
   void CountReadyLocked();
   void Tell(const char* what, const Status& status);
@@ -110,8 +112,10 @@ class SegmentPool {
 
   std::mutex mutex_;
   Ready next_;
-  uint64_t next_segment_ = 0;    // The number that next_ has or will have.
-  std::deque<uint64_t> spares_;  // Their ids.
+  uint64_t next_segment_ = 0;  // The number that next_ has or will have.
+  // Their ids. There is room for what is about to be one before its file is: none is lost for want
+  // of memory.
+  std::vector<uint64_t> spares_;
   uint64_t next_spare_id_ = 1;
   Status refusal_;
   bool stock_is_refused_ = false;  // By refusal_: a spare could not be made the next segment.

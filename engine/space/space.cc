@@ -681,7 +681,8 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     CAIRN_RETURN_IF_ERROR(leave(SealUpTo(UINT64_MAX)));
     CAIRN_RETURN_IF_ERROR(leave(DumpTree()));
   }
-  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
+  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());     // Joins may have ended the last use of some.
+  CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(0));  // What would not go before.
   return outcome().ok() ? cut : outcome();
 }
 
