@@ -114,9 +114,9 @@ class LogImpl final : public Log {
     bool has_sleepers = false;
 
     // For groups that are written in pieces. Between two of them all requests are free.
-    std::unique_ptr<io::Queue> queue;  // Made for the first of them; see HasQueue.
     std::array<io::Request, kPieceDepth> requests;
     std::vector<io::Request*> free_requests;
+    std::unique_ptr<io::Queue> queue;  // Made for the first of them; see HasQueue. It goes first.
     uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
 
     uint64_t last_sequence() const { return first_sequence + record_count - 1; }
