@@ -230,7 +230,8 @@ void SegmentPool::Run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const Task task = NextTaskLocked();
-    const bool makes_file = task == Task::kMake || (task == Task::kPrepare && spares_.empty());
+    const bool has_stock = !spares_.empty() || next_is_named_;
+    const bool makes_file = task == Task::kMake || (task == Task::kPrepare && !has_stock);
     const bool with_stock = task == Task::kPrepare && !makes_file;
     const bool refused =
         !refusal_.ok() && (makes_file || task == Task::kTrim || (with_stock && stock_is_refused_));
@@ -293,8 +294,10 @@ Status SegmentPool::MakeSpare() {
     id = NewSpareLocked();
   }
   CAIRN_RETURN_IF_ERROR(Take());
-  const Status made = MakeZeroedFile(*world_.files, SparePath(options_.directory, id),
-                                     options_.segment_bytes, options_.allocator);
+  const Status made = Guarded([&] {
+    return MakeZeroedFile(*world_.files, SparePath(options_.directory, id), options_.segment_bytes,
+                          options_.allocator);
+  });
   disk_is_full_.store(made.code() == StatusCode::kNoSpace, std::memory_order_release);
   if (!made.ok()) {
     Return(options_.segment_bytes);
@@ -309,22 +312,25 @@ Status SegmentPool::MakeSpare() {
 
 Status SegmentPool::PrepareNext() {
   uint64_t spare = 0;
+  bool named = false;
   bool have = false;
   uint64_t segment;
   {
     std::lock_guard lock(mutex_);
     segment = next_segment_;
+    named = next_is_named_;
     have = !spares_.empty();
     if (have) spare = spares_.front();
   }
-  if (!have) return MakeSpare();  // And the next round prepares it.
+  if (!named && !have) return MakeSpare();  // And the next round prepares it.
 
   io::FileSystem& files = *world_.files;
   const std::string path = SegmentPath(options_.directory, segment);
-  CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare), path));
-  {
+  if (!named) {
+    CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare), path));
     std::lock_guard lock(mutex_);
     spares_.erase(spares_.begin());
+    next_is_named_ = true;
     CountReadyLocked();
   }
   Status status;
@@ -339,8 +345,10 @@ Status SegmentPool::PrepareNext() {
     callbacks_.on_fatal(file.status().WithContext("preparing a log segment"));
     return file.status();
   }
+  Ready next{std::move(*file), segment};
   std::lock_guard lock(mutex_);
-  next_ = {std::move(*file), segment};
+  next_ = std::move(next);
+  next_is_named_ = false;
   CountReadyLocked();
   return Status::Ok();
 }

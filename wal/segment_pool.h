@@ -112,7 +112,8 @@ class SegmentPool {
 
   std::mutex mutex_;
   Ready next_;
-  uint64_t next_segment_ = 0;  // The number that next_ has or will have.
+  uint64_t next_segment_ = 0;   // The number that next_ has or will have.
+  bool next_is_named_ = false;  // A spare has that number, and there was no memory to open it.
   // Their ids. There is room for what is about to be one before its file is: none is lost for want
   // of memory.
   std::vector<uint64_t> spares_;

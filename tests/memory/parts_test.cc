@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,46 +14,17 @@
 #include "base/io/sim_disk.h"
 #include "sstable/gap_notes.h"
 #include "tests/engine/engine_test.h"
-#include "tests/memory/failing_new.h"
+#include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
+#include "tests/wal/log_test.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
+#include "wal/segment_pool.h"
 
 namespace cairn::memory {
 namespace {
-
-// As long as it lives, what is called here, and threads that run meanwhile, find no memory at the
-// n-th allocation, or none from there on.
-class FailingAt {
- public:
-  explicit FailingAt(uint64_t n, bool persistent = false) {
-    SetFailPlan({.at = n, .persistent = persistent});
-  }
-  ~FailingAt() { EndFailPlan(); }
-  FailingAt(const FailingAt&) = delete;
-  FailingAt& operator=(const FailingAt&) = delete;
-
- private:
-  const FailingScope scope_;
-};
-
-// `run` for every n, until the n-th allocation is none of what it calls. How often it ran.
-uint64_t AtEveryAllocation(const std::function<void(uint64_t n)>& run) {
-  uint64_t n = 1;
-  for (;; ++n) {
-    SCOPED_TRACE("allocation " + std::to_string(n));
-    run(n);
-    if (::testing::Test::HasFailure()) break;
-    if (AllocationsFailed() == 0) {
-      EXPECT_GT(n, 1u) << "none failed";
-      break;
-    }
-  }
-  SetFailPlan({});
-  return n;
-}
 
 std::vector<std::string> Names(const Store& store) {
   std::vector<std::string> names;
@@ -216,6 +186,44 @@ TEST(Parts, ATableThatNoRecordNamesGoes) {
     });
     EXPECT_GT(runs, 20u);
   }
+}
+
+// By the thread of the pool.
+TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
+  AtEveryAllocation([](uint64_t n) {
+    std::string escaped;
+    const auto disk = std::make_shared<io::SimDisk>();
+    const io::World world = MakeWholeWorld(disk, 1, &escaped);
+    ASSERT_OK(disk->CreateDirectory("log"));
+    wal::Grant grant(UINT64_MAX);
+    wal::LogOptions options;
+    options.directory = "log";
+    options.segment_bytes = 4 * wal::kBlock;
+    options.spare_segments_min = options.spare_segments_max = 2;
+    options.grant = &grant;
+    Status fatal;
+    wal::SegmentPool pool(world, options,
+                          {.on_ready = [] {},
+                           .on_fatal = [&](const Status& why) { fatal = why; },
+                           .on_event = [](const std::string&) {},
+                           .idle_work = nullptr});
+    ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
+    ASSERT_NE(pool.TakeNext().file, nullptr);
+    ASSERT_TRUE(pool.Start());
+    {
+      const FailingAt failing(n);
+      pool.Kick();
+      world.scheduler->Sleep(10'000'000'000);
+    }
+    pool.TryAgain();
+    world.scheduler->Sleep(10'000'000'000);
+    pool.Stop();
+    EXPECT_OK(fatal);
+    EXPECT_EQ(pool.stock().spares, 3u);
+    EXPECT_EQ(disk->Files().size(), 4u);
+    EXPECT_EQ(grant.taken_, 4 * options.segment_bytes);
+    EXPECT_EQ(escaped, "");
+  });
 }
 
 TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
