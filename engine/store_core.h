@@ -234,7 +234,15 @@ class StoreCore final : public wal::LogObserver,
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
   bool IsIngested(uint64_t bytes) const;
   bool FitsRecord(uint64_t bytes) const;
-  Ticket MakeTicket(const Applied& applied, const AppendOptions& options, uint64_t started_ns);
+  // A ticket with all the memory that it needs, made before there is anything to tell it of.
+  struct NewTicket {
+    std::shared_ptr<TicketState> state;
+    engine::Timer::Entry cut{};  // For its deadline, if it has one.
+    uint64_t deadline_ns = io::kNoDeadline;
+  };
+  NewTicket MakeTicket(const AppendOptions& options, uint64_t started_ns);
+  // Of what is applied. Allocates nothing.
+  Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
   engine::Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket);
   void CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns);
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
@@ -452,10 +460,8 @@ class StoreCore final : public wal::LogObserver,
   void NoteRefused(const Status& status);
 
   // --- commit/progress.cc
+  // Ends the ticket when the log has got there. Allocates nothing.
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
-  // The same of what is applied, so that somebody may wait for it: without memory it waits itself.
-  void RegisterApplied(uint64_t sequence, Durability durability,
-                       const std::shared_ptr<TicketState>& ticket);
   void ReloadTree(uint64_t acknowledged);
   void RecordSave(uint64_t started_ns);
 
@@ -507,11 +513,8 @@ class StoreCore final : public wal::LogObserver,
   engine::DurableLengths lengths_;
 
   std::mutex tickets_mutex_;
-  struct Pending {
-    uint64_t sequence;
-    std::shared_ptr<TicketState> ticket;
-  };
-  std::deque<Pending> wait_written_, wait_durable_;
+  using Waiting = TicketRow<&TicketState::waiting>;  // By sequence.
+  Waiting wait_written_, wait_durable_;
 
   std::mutex poison_mutex_;
   bool poison_told_ = false;
@@ -543,8 +546,9 @@ class StoreCore final : public wal::LogObserver,
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   // ... to tickets that are left when the store is closed, and by the timer.
   const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
-  const Status cut_by_deadline_{StatusCode::kUnknownOutcome,
-                                "the deadline passed after it was given to the log"};
+  const Status cut_by_deadline_{
+      StatusCode::kUnknownOutcome,
+      "the deadline passed after it was given to the log; expected_length settles it"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 

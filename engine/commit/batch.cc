@@ -232,6 +232,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   const uint64_t now_ns = world_.scheduler->WallNs();
   Store::WriteResult result;
+  NewTicket ticket = MakeTicket(options, started_ns);
   Applied applied;
   wal::Log::Slot slot;
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
@@ -311,7 +312,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
       }
     }
   }
-  result.ticket = MakeTicket(applied, options, started_ns);
+  result.ticket = GiveToLog(std::move(ticket), applied, options.durability);
   return result;
 }
 

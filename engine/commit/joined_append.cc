@@ -219,7 +219,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     if (durability == Durability::kMemory) {
       if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
     } else {
-      RegisterApplied(applied.sequence, durability, ticket);
+      Register(applied.sequence, durability, ticket);
     }
   }
   if (written) log_->Request(applied.sequence, durable);
@@ -292,9 +292,7 @@ Status StoreCore::EndAllJoined() {
       joined_.erase(joined_.begin());
       joined_count_.fetch_sub(1, std::memory_order_release);
     }
-    for (auto& [durability, ticket] : joined->tickets) {
-      static_cast<void>(Guarded([&] { ticket->Finish(flushed); }));
-    }
+    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(flushed);
   }
 }
 

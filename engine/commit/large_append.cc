@@ -386,7 +386,7 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
       state->Finish(Status::Ok());
       return;
     }
-    self->RegisterApplied(applied->sequence, own.durability, state);
+    self->Register(applied->sequence, own.durability, state);
     self->log_->Request(applied->sequence, own.durability == Durability::kPower);
     static_cast<void>(Guarded([&] {  // Without memory it ends when the log has it.
       if (state->cancel_requested()) {

@@ -527,16 +527,15 @@ Status StoreCore::Close() {
   const Status log_closed = Guarded([this] { return CloseLog(); });
   if (!log_closed.ok()) status = log_closed;
   // Whatever is still pending has been decided by now.
-  for (std::deque<Pending>* pending : {&wait_written_, &wait_durable_}) {
+  for (Waiting* waiting : {&wait_written_, &wait_durable_}) {
     while (true) {
       std::shared_ptr<TicketState> ticket;
       {
         std::lock_guard lock(tickets_mutex_);
-        if (pending->empty()) break;
-        ticket = std::move(pending->front().ticket);
-        pending->pop_front();
+        ticket = waiting->TakeFirst();
       }
-      static_cast<void>(Guarded([&] { ticket->Finish(cut_by_close_); }));
+      if (ticket == nullptr) break;
+      ticket->Finish(cut_by_close_);
     }
   }
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What happens when the log gets on, and when it cannot.
-#include <algorithm>
 #include <new>
 
 #include "base/core/check.h"
@@ -18,38 +17,27 @@ void StoreCore::Register(uint64_t sequence, Durability durability,
                          std::shared_ptr<TicketState> ticket) {
   {
     std::lock_guard lock(tickets_mutex_);
-    std::deque<Pending>& pending = durability == Durability::kPower ? wait_durable_ : wait_written_;
+    Waiting& waiting = durability == Durability::kPower ? wait_durable_ : wait_written_;
+    ticket->sequence = sequence;
     // Threads may arrive here in another order than they reserved.
-    const auto at = std::upper_bound(
-        pending.begin(), pending.end(), sequence,
-        [](uint64_t wanted, const Pending& other) { return wanted < other.sequence; });
-    pending.insert(at, {sequence, std::move(ticket)});
+    TicketState* before = waiting.last();
+    while (before != nullptr && before->sequence > sequence) before = before->waiting.previous;
+    waiting.AddBehind(before, std::move(ticket));
   }
   // The log may have got there between the reservation and now; then nobody else would tell.
   OnProgress(log_->written_sequence(), log_->durable_sequence());
   if (Status status = log_->poisoned(); !status.ok()) OnPoison(status, log_->written_sequence());
 }
 
-void StoreCore::RegisterApplied(uint64_t sequence, Durability durability,
-                                const std::shared_ptr<TicketState>& ticket) {
-  const Status registered = Guarded([&] { Register(sequence, durability, ticket); });
-  if (registered.ok()) return;
-  ticket->Finish(log_->Wait(sequence, durability == Durability::kPower, io::kNoDeadline));
-}
-
 void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {
   // One after the other, since nothing may be allocated here.
-  const auto take = [&](std::deque<Pending>& pending, uint64_t sequence) {
-    std::shared_ptr<TicketState> ticket;
+  const auto take = [&](Waiting& waiting, uint64_t sequence) -> std::shared_ptr<TicketState> {
     std::lock_guard lock(tickets_mutex_);
-    if (!pending.empty() && pending.front().sequence <= sequence) {
-      ticket = std::move(pending.front().ticket);
-      pending.pop_front();
-    }
-    return ticket;
+    const TicketState* const first = waiting.first();
+    return first != nullptr && first->sequence <= sequence ? waiting.TakeFirst() : nullptr;
   };
-  const auto finish = [&](std::deque<Pending>& pending, uint64_t sequence) {
-    while (const std::shared_ptr<TicketState> ticket = take(pending, sequence)) {
+  const auto finish = [&](Waiting& waiting, uint64_t sequence) {
+    while (const std::shared_ptr<TicketState> ticket = take(waiting, sequence)) {
       if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
     }
   };
@@ -77,14 +65,8 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
                      "; reopen the store, then expected_length settles it");
   }));
   const auto take = [&] {
-    std::shared_ptr<TicketState> ticket;
     std::lock_guard lock(tickets_mutex_);
-    std::deque<Pending>& pending = wait_written_.empty() ? wait_durable_ : wait_written_;
-    if (!pending.empty()) {
-      ticket = std::move(pending.front().ticket);
-      pending.pop_front();
-    }
-    return ticket;
+    return (wait_written_.first() == nullptr ? wait_durable_ : wait_written_).TakeFirst();
   };
   while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(cut);
   {

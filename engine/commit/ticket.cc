@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/ticket.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -22,10 +23,10 @@ uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
 CompletionQueueState::CompletionQueueState(io::World world)
     : world_(std::move(world)), notifier_(world_.scheduler->NewNotifier()) {}
 
-void CompletionQueueState::Push(Completion completion) {
+void CompletionQueueState::Push(std::shared_ptr<TicketState> ticket) {
   {
     std::lock_guard lock(mutex_);
-    completions_.push_back(std::move(completion));
+    tickets_.Add(std::move(ticket));
     version_.fetch_add(1, std::memory_order_release);
     notifier_->Signal();
   }
@@ -34,17 +35,15 @@ void CompletionQueueState::Push(Completion completion) {
 
 std::vector<Completion> CompletionQueueState::Drain(size_t max) {
   std::lock_guard lock(mutex_);
-  const size_t count = std::min(max, completions_.size());
+  const size_t count = std::min(max, tickets_.size());
   std::vector<Completion> taken;
   try {
     taken.reserve(count);
   } catch (const std::bad_alloc&) {
     return taken;
   }
-  taken.assign(std::make_move_iterator(completions_.begin()),
-               std::make_move_iterator(completions_.begin() + static_cast<ptrdiff_t>(count)));
-  completions_.erase(completions_.begin(), completions_.begin() + static_cast<ptrdiff_t>(count));
-  if (completions_.empty()) notifier_->Clear();
+  while (taken.size() < count) taken.push_back(tickets_.TakeFirst()->completion());
+  if (tickets_.size() == 0) notifier_->Clear();
   return taken;
 }
 
@@ -54,7 +53,7 @@ bool CompletionQueueState::Wait(uint64_t timeout_ns) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     {
       std::lock_guard lock(mutex_);
-      if (!completions_.empty()) return true;
+      if (tickets_.size() != 0) return true;
     }
     if (!world_.scheduler->Wait(version_, seen, deadline_ns)) return false;
   }
@@ -78,7 +77,7 @@ bool TicketState::Finish(Status status) {
   // The completion holds this ticket: holding the queue as well would keep both for ever when
   // nobody drains it.
   if (const auto queue = std::exchange(queue_, nullptr); queue != nullptr) {
-    queue->Push({user_data_, status_, Ticket(shared_from_this())});
+    queue->Push(shared_from_this());
   }
   return true;
 }

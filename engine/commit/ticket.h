@@ -4,30 +4,24 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/io/world.h"
 #include "cairn/completion.h"
 
 namespace cairn {
 
-class CompletionQueueState {
- public:
-  explicit CompletionQueueState(io::World world);
-  void Push(Completion completion);
-  std::vector<Completion> Drain(size_t max);
-  bool Wait(uint64_t timeout_ns);
-  int event_fd() const { return notifier_->fd(); }
+class CompletionQueueState;
+class TicketState;
 
- private:
-  io::World world_;
-  std::unique_ptr<io::Notifier> notifier_;
-  std::mutex mutex_;
-  std::deque<Completion> completions_;
-  std::atomic<uint32_t> version_{0};  // Changes with every Push.
+// How a ticket stands in a TicketRow.
+struct TicketLink {
+  std::shared_ptr<TicketState> next{};
+  TicketState* previous = nullptr;
 };
 
 // A ticket's life: pending -> over, once. Work that touches the caller's memory runs between Begin
@@ -41,7 +35,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   bool released() const { return released_.load(); }
   void Release() { released_.store(true); }
 
-  // Ends the ticket; false when it was over already.
+  // Ends the ticket; false when it was over already. Allocates nothing.
   bool Finish(Status status);
   // Sleeps until over.
   bool WaitDone(uint64_t deadline_ns);
@@ -59,7 +53,11 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   bool kv_shed = false;
   std::shared_ptr<RestoreResult> restored{};  // Set before it is shared, filled before it ends.
   uint64_t started_ns = 0;                    // 0: not measured.
+  uint64_t sequence = 0;                      // Of its record, while it waits for the log.
+  TicketLink waiting, completed;              // Of the rows that it may stand in.
   io::World& world() { return world_; }
+  // Of one that is over.
+  Completion completion() { return {user_data_, status_, Ticket(shared_from_this())}; }
 
  private:
   io::World world_;
@@ -71,6 +69,67 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   std::atomic<bool> released_{false};
   std::atomic<uint32_t> done_{0};
   Status status_;  // Written once, before done_.
+};
+
+// Tickets one behind the other, linked through themselves: to stand in a row takes no memory. Each
+// in one row of a kind at most.
+template <TicketLink TicketState::* kLink>
+class TicketRow {
+ public:
+  TicketRow() = default;
+  // One by one: were each to let go of the next, a long row would not fit the stack.
+  ~TicketRow() {
+    while (TakeFirst() != nullptr) {
+    }
+  }
+  TicketRow(const TicketRow&) = delete;
+  TicketRow& operator=(const TicketRow&) = delete;
+
+  TicketState* first() const { return first_.get(); }
+  TicketState* last() const { return last_; }
+  size_t size() const { return size_; }
+  void Add(std::shared_ptr<TicketState> ticket) { AddBehind(last_, std::move(ticket)); }
+  // Null: before all others.
+  void AddBehind(TicketState* before, std::shared_ptr<TicketState> ticket) {
+    std::shared_ptr<TicketState>& place = before == nullptr ? first_ : (before->*kLink).next;
+    TicketLink& link = (*ticket).*kLink;
+    link.previous = before;
+    link.next = std::move(place);
+    (link.next == nullptr ? last_ : ((*link.next).*kLink).previous) = ticket.get();
+    place = std::move(ticket);
+    ++size_;
+  }
+  // Null when there is none.
+  std::shared_ptr<TicketState> TakeFirst() {
+    if (first_ == nullptr) return nullptr;
+    std::shared_ptr<TicketState> taken = std::move(first_);
+    first_ = std::move(((*taken).*kLink).next);
+    (first_ == nullptr ? last_ : ((*first_).*kLink).previous) = nullptr;
+    --size_;
+    return taken;
+  }
+
+ private:
+  std::shared_ptr<TicketState> first_;
+  TicketState* last_ = nullptr;
+  size_t size_ = 0;
+};
+
+class CompletionQueueState {
+ public:
+  explicit CompletionQueueState(io::World world);
+  // Of a ticket that is over. Allocates nothing.
+  void Push(std::shared_ptr<TicketState> ticket);
+  std::vector<Completion> Drain(size_t max);
+  bool Wait(uint64_t timeout_ns);
+  int event_fd() const { return notifier_->fd(); }
+
+ private:
+  io::World world_;
+  std::unique_ptr<io::Notifier> notifier_;
+  std::mutex mutex_;
+  TicketRow<&TicketState::completed> tickets_;
+  std::atomic<uint32_t> version_{0};  // Changes with every Push.
 };
 
 }  // namespace cairn
