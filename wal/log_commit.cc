@@ -473,10 +473,21 @@ void LogImpl::Announce(Lock& lock, Wakes& wakes) {
   announcing_ = false;
 }
 
+namespace {
+
+// Made before they are needed: without memory for words it is still told which of the two it is.
+const Status kWasIssued(StatusCode::kUnknownOutcome, "the log failed");
+const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
+
+}  // namespace
+
 Status LogImpl::OutcomeAfterPoison(uint64_t sequence) const {
-  const bool handed_to_write = sequence <= issued_;
-  return Status(handed_to_write ? StatusCode::kUnknownOutcome : StatusCode::kPoisoned,
-                "record " + std::to_string(sequence) + ": " + std::string(cause_.message()));
+  const Status& outcome = sequence <= issued_ ? kWasIssued : kWasNotIssued;
+  const Status in_words = Guarded([&] {
+    return Status(outcome.code(),
+                  "record " + std::to_string(sequence) + ": " + std::string(cause_.message()));
+  });
+  return in_words.code() == outcome.code() ? in_words : outcome;
 }
 
 // Releases the lock while it sleeps. False when the deadline passed.

@@ -168,5 +168,30 @@ TEST(Tickets, CompletionsNeedNoMemory) {
   }
 }
 
+TEST(Tickets, WhatWasCutByTheLogIsNotToldAsWithoutATrace) {
+  for (const uint64_t timeout_ns : {UINT64_MAX, kHour}) {
+    for (const bool persistent : {false, true}) {
+      AtEveryAllocation([&](uint64_t n) {
+        TicketStore on;
+        on.FailWrites();
+        Status status;
+        {
+          const FailingAt failing(n, persistent);
+          status = on.branch
+                       .AppendSync(testing::MakeDelta(kTokens),
+                                   {.durability = Durability::kPower, .timeout_ns = timeout_ns})
+                       .status();
+        }
+        if (on.store.poisoned().ok()) {
+          EXPECT_FAILS(status, StatusCode::kOutOfMemory);
+        } else {
+          EXPECT_FAILS(status, StatusCode::kUnknownOutcome);
+        }
+        EXPECT_EQ(on.escaped, "");
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cairn::memory
