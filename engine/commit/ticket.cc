@@ -18,6 +18,13 @@ uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
   return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
 }
 
+Status Empty() { return Status(StatusCode::kInvalidState, "an empty ticket"); }
+
+// Made before they are needed: to cancel needs no memory.
+const Status kCancelledEarly(StatusCode::kCancelled, "cancelled before it began");
+const Status kCancelledLate(StatusCode::kUnknownOutcome,
+                            "cancelled after it was given to the log; expected_length settles it");
+
 }  // namespace
 
 CompletionQueueState::CompletionQueueState(io::World world)
@@ -97,11 +104,10 @@ Status TicketState::Cancel() {
   // the other, so a job that is over with its memory is not waited for.
   cancel_.store(true);
   if (!is_job || released()) {
-    Finish(Status(StatusCode::kUnknownOutcome,
-                  "cancelled after it was given to the log; expected_length settles it"));
+    Finish(kCancelledLate);
   } else if (BeginJob()) {
     if (abandoned) abandoned();
-    Finish(Status(StatusCode::kCancelled, "cancelled before it began"));
+    Finish(kCancelledEarly);
   }
   WaitDone(io::kNoDeadline);
   return status_;
@@ -116,31 +122,27 @@ std::shared_ptr<const RestoreResult> Ticket::restored() const {
 bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
 
 Status Ticket::status() const {
-  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
-  return state_->status();
+  return Guarded([&] { return state_ == nullptr ? Empty() : state_->status(); });
 }
 
 Status Ticket::Wait(uint64_t timeout_ns) {
-  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
-  const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
-  // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
-  // until the disk answers, so a wait with a limit only looks on.
-  if (deadline_ns == io::kNoDeadline && !state_->done() && state_->help) {
-    try {
+  return Guarded([&] {  // Without memory the wait ends. The call goes on.
+    if (state_ == nullptr) return Empty();
+    const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
+    // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
+    // until the disk answers, so a wait with a limit only looks on.
+    if (deadline_ns == io::kNoDeadline && !state_->done() && state_->help) {
       static_cast<void>(state_->help(deadline_ns));
-    } catch (const std::bad_alloc&) {
-      return OutOfMemory();  // Of the wait. The call goes on.
     }
-  }
-  if (!state_->WaitDone(deadline_ns)) {
-    return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
-  }
-  return state_->status();
+    if (!state_->WaitDone(deadline_ns)) {
+      return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
+    }
+    return state_->status();
+  });
 }
 
 Status Ticket::Cancel() {
-  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
-  return state_->Cancel();
+  return Guarded([&] { return state_ == nullptr ? Empty() : state_->Cancel(); });
 }
 
 int CompletionQueue::event_fd() const { return state_ == nullptr ? -1 : state_->event_fd(); }

@@ -193,5 +193,29 @@ TEST(Tickets, WhatWasCutByTheLogIsNotToldAsWithoutATrace) {
   }
 }
 
+// One that waits for the log, and a job that did not begin.
+TEST(Tickets, AreAskedAndCancelledWithoutMemory) {
+  for (const bool job : {false, true}) {
+    Options options = testing::TinyOptions();
+    if (job) options.submit_copy_max_bytes = 0;
+    TicketStore on(options);
+    ASSERT_OK_ASSIGN(Ticket ticket, on.branch.Append(testing::MakeDelta(kTokens),
+                                                     {.durability = Durability::kPower}));
+    Status asked, waited, cancelled, empty;
+    {
+      const FailingAt failing(1, /*persistent=*/true);
+      asked = ticket.status();
+      waited = ticket.Wait(0);
+      cancelled = ticket.Cancel();
+      empty = Ticket().Cancel();
+    }
+    EXPECT_FAILS(asked, StatusCode::kOutOfMemory);
+    EXPECT_FAILS(waited, StatusCode::kOutOfMemory);
+    EXPECT_FAILS(cancelled, job ? StatusCode::kCancelled : StatusCode::kUnknownOutcome);
+    EXPECT_FAILS(empty, StatusCode::kOutOfMemory);
+    EXPECT_FAILS(ticket.status(), cancelled.code());
+  }
+}
+
 }  // namespace
 }  // namespace cairn::memory
