@@ -96,6 +96,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       fresh->kv_counts.assign(model->groups.size(), 0);
       fresh->model = std::move(model);
       fresh->length = length;
+      fresh->ns = head->ns;
       fresh->tokens.reserve(options_.delta_batch_tokens);
       fresh->tickets.reserve(options_.delta_batch_tokens);
     }
@@ -196,7 +197,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
       waiting.states = payload->TakeStates();
       return slot.status();
     }
-    if (loaded.ok()) tree_.NoteJoined((*loaded)->ns, waiting.bytes, -1);
+    tree_.NoteJoined(waiting.ns, waiting.bytes, -1);
     joined = std::move(found->second);
     joined_.erase(found);
     joined_count_.fetch_sub(1, std::memory_order_release);

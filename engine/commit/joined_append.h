@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,8 @@ struct Joined {
   std::unique_ptr<KvStaging> staging;
   uint64_t length = 0;  // Of the branch when the first came.
   std::vector<TokenId> tokens;
-  uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the namespace's quota.
+  uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the quota...
+  std::string ns;                   // ...of this namespace.
   std::vector<uint64_t> kv_counts;  // By group.
   std::vector<DeltaState> states;
   std::vector<std::pair<Durability, std::shared_ptr<TicketState>>> tickets;
