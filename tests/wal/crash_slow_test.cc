@@ -38,7 +38,7 @@ TEST(CrashSlow, EverySubsetOfTwelve) {
 TEST(CrashSlow, ManyLongRuns) {
   uint64_t states = 0;
   const uint64_t first = testing::TestSeed();  // Longer: tools/soak log-crashes.
-  for (uint64_t seed = first; seed < first + 50 && !::testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = first; seed < first + 20 && !::testing::Test::HasFailure(); ++seed) {
     CrashPlan plan;
     plan.seed = seed;
     plan.steps = 60;
@@ -48,7 +48,7 @@ TEST(CrashSlow, ManyLongRuns) {
     plan.sync_method = seed % 2 == 0 ? SyncMethod::kDurableWrite : SyncMethod::kFdatasync;
     states += Check(plan);
   }
-  EXPECT_GE(states, 20'000U);
+  EXPECT_GE(states, 8'000U);
 }
 
 }  // namespace
