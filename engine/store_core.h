@@ -544,7 +544,9 @@ class StoreCore final : public wal::LogObserver,
   engine::Pacer pacer_;
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
-  // ... to tickets that are left when the store is closed, and by the timer.
+  // ... to tickets that are left when the log fails or the store is closed, and by the timer.
+  const Status cut_by_poison_{StatusCode::kUnknownOutcome,
+                              "the log failed; reopen the store, then expected_length settles it"};
   const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
   const Status cut_by_deadline_{
       StatusCode::kUnknownOutcome,

@@ -284,7 +284,7 @@ Status StoreCore::OpenFiles() {
 }
 
 // The log is about to take what was cut for other segments, headers and all. A crash then must not
-// leave a log that shows less epochs than were used.
+// leave a log that shows fewer epochs than were used.
 Status StoreCore::NoteEpochs(const wal::RecoveredLog& recovered) {
   const uint64_t used = recovered.next_epoch - 1;
   const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;

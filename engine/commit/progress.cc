@@ -46,19 +46,11 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
   PublishHintSoon(durable_sequence);
 }
 
-namespace {
-
-// Made before it is needed: where an allocation failed, words for that may not be had either.
-const Status kCut(StatusCode::kUnknownOutcome,
-                  "the log failed; reopen the store, then expected_length settles it");
-
-}  // namespace
-
 // By whichever thread found out, the log's as well: what fails here for want of memory must leave
 // nobody waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
-  Status cut = kCut;
+  Status cut = cut_by_poison_;
   static_cast<void>(Guarded([&] {
     cut = Status(StatusCode::kUnknownOutcome,
                  "the log failed: " + cause.ToString() +

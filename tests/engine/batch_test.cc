@@ -4,6 +4,7 @@
 // Method: batches over several branches that create, fork, append, rewind, rename and drop; the
 // same batches with one op that cannot work, at every place; both before and after reopening.
 #include "tests/engine/engine_test.h"
+#include "tests/support/faults.h"
 
 namespace cairn::testing {
 namespace {
@@ -191,13 +192,7 @@ TEST(BatchOfAColdBranch, TellsWhatCannotBeRead) {
   const std::vector<TokenId> tokens = Tokens(3);
   batch.Append(chat, MakeDelta(tokens));
   takes_a_name.Create(store.Models().front().id, {.name = name(30)});
-  machine.disk->AddFault({.when =
-                              [](const io::SimOperation& op) {
-                                return op.op == io::SimOp::kRead &&
-                                       op.path.find("/tables/") != op.path.npos;
-                              },
-                          .error = EIO,
-                          .persistent = true});
+  machine.disk->AddFault(TableReadsFail());
   EXPECT_FAILS(store.Write(takes_a_name), StatusCode::kIoError, "/tables/");
   EXPECT_FAILS(store.Write(batch), StatusCode::kIoError, "/tables/");
   machine.disk->ClearFaults();

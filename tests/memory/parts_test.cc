@@ -114,43 +114,6 @@ TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
   }
 }
 
-// By the log thread, whose end would be the end of the process.
-TEST(Parts, APoisonThatFindsNoMemoryIsToldToAll) {
-  const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
-    std::string escaped;
-    const auto disk = std::make_shared<io::SimDisk>();
-    Options options = testing::TinyOptions();
-    options.world = std::make_shared<io::World>(MakeWholeWorld(disk, 1, &escaped));
-    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
-    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(testing::TokenModel()));
-    ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id, {.name = "b"}));
-    ASSERT_OK(store.Flush());
-    disk->AddFault({.when =
-                        [](const io::SimOperation& one) {
-                          return (one.op == io::SimOp::kWrite || one.op == io::SimOp::kSync) &&
-                                 one.path.starts_with("/store/log/0");
-                        },
-                    .error = EIO,
-                    .persistent = true});
-    std::vector<Ticket> tickets;
-    for (const Durability durability : {Durability::kProcess, Durability::kPower}) {
-      ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(testing::MakeDelta(testing::Tokens(1)),
-                                                    {.durability = durability}));
-      tickets.push_back(std::move(ticket));
-    }
-    {
-      const FailingAt failing(n);
-      options.world->scheduler->Sleep(1'000'000'000);
-    }
-    ASSERT_EQ(escaped, "");
-    for (Ticket& ticket : tickets) {
-      EXPECT_FAILS(ticket.Wait(1'000'000'000), StatusCode::kUnknownOutcome);
-    }
-    EXPECT_FAILS(store.poisoned(), StatusCode::kPoisoned);
-  });
-  EXPECT_GT(runs, 20u);
-}
-
 // A large append whose table is there, and a table that a round of the space thread made.
 TEST(Parts, ATableThatNoRecordNamesGoes) {
   const ModelSpec model = testing::TinyModel();

@@ -217,5 +217,29 @@ TEST(Tickets, AreAskedAndCancelledWithoutMemory) {
   }
 }
 
+// By the log thread, whose end would be the end of the process.
+TEST(Tickets, APoisonThatFindsNoMemoryIsToldToAll) {
+  const uint64_t runs = AtEveryAllocation([](uint64_t n) {
+    TicketStore one;
+    one.FailWrites();
+    std::vector<Ticket> tickets;
+    for (const Durability durability : {Durability::kProcess, Durability::kPower}) {
+      ASSERT_OK_ASSIGN(Ticket ticket, one.branch.Append(testing::MakeDelta(testing::Tokens(1)),
+                                                        {.durability = durability}));
+      tickets.push_back(std::move(ticket));
+    }
+    {
+      const FailingAt failing(n);
+      one.options.world->scheduler->Sleep(1'000'000'000);
+    }
+    ASSERT_EQ(one.escaped, "");
+    for (Ticket& ticket : tickets) {
+      EXPECT_FAILS(ticket.Wait(1'000'000'000), StatusCode::kUnknownOutcome);
+    }
+    EXPECT_FAILS(one.store.poisoned(), StatusCode::kPoisoned);
+  });
+  EXPECT_GT(runs, 20u);
+}
+
 }  // namespace
 }  // namespace cairn::memory

@@ -5,6 +5,7 @@
 // an index of more blocks than are kept, of which the branch's cannot be read.
 #include "base/io/sim_world.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/faults.h"
 
 namespace cairn::testing {
 namespace {
@@ -35,13 +36,7 @@ TEST(JoinedAppendsThatCouldNotBeRead, GiveBackTheirQuota) {
   const std::vector<TokenId> two = Tokens(2);
   ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(MakeDelta(std::span(two).first(1))));
   for (int i = 0; i < kOthers; ++i) ASSERT_OK(store.FindBranch(name(i)));
-  machine.disk->AddFault({.when =
-                              [](const io::SimOperation& op) {
-                                return op.op == io::SimOp::kRead &&
-                                       op.path.find("/tables/") != op.path.npos;
-                              },
-                          .error = EIO,
-                          .persistent = true});
+  machine.disk->AddFault(TableReadsFail());
   ASSERT_OK(store.Flush());
   ASSERT_FAILS(ticket.status(), StatusCode::kIoError);
   machine.disk->ClearFaults();
