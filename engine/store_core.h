@@ -147,6 +147,8 @@ class StoreCore final : public wal::LogObserver,
   Result<bool> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                       engine::Tree* tree, wal::RecoveredLog* recovered);
   Status NoteEpochs(const wal::RecoveredLog& recovered);
+  // What of `recovered` is told to users. `whole`: what CheckLogIsWhole says of it.
+  void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   Status CheckLogIsWhole(const engine::Manifest& manifest,
                          const wal::RecoveredLog& recovered) const;
   Status StartLog(wal::RecoveredLog recovered);
@@ -244,7 +246,6 @@ class StoreCore final : public wal::LogObserver,
   // Of what is applied. Allocates nothing.
   Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
   engine::Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket);
-  void CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns);
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
 
   // --- commit/large_append.cc
@@ -472,6 +473,8 @@ class StoreCore final : public wal::LogObserver,
   MemoryBudget budget_;
   uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
+  io::Turn close_turn_{*world_.scheduler};
+  Status closed_;  // What Close returned. The turn guards it.
   std::atomic<uint32_t> uses_{0};
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
   // Whoever has the turn writes manifest_ and next_table_, and may read them as they are.
@@ -502,7 +505,6 @@ class StoreCore final : public wal::LogObserver,
   mutable std::mutex mutex_;
   engine::Tree tree_;
   bool rolled_back_ = false;      // The log failed, and the tree is what it acknowledged.
-  Status closed_;                 // What Close returned.
   uint64_t models_sequence_ = 0;  // Of the youngest model that was registered since the opening.
   uint64_t log_start_ = 1;        // What lies below is being given back.
   std::set<BranchId> gathering_;  // Branches with a large append under way.

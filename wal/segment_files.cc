@@ -9,6 +9,7 @@
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "wal/format.h"
 
 namespace cairn::wal {
@@ -98,12 +99,14 @@ std::string SparePath(const std::string& directory, uint64_t id) {
 Status MakeZeroedFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
                       const Allocator& allocator) {
   const std::string temporary = path + std::string(kUnfinishedSuffix);
-  Status status;
-  {
-    auto file = files.Open(temporary, {.write = true, .create = true, .direct = true});
-    status = file.ok() ? WriteZeros(**file, bytes, allocator) : file.status();
-  }
-  if (status.ok()) status = files.Rename(temporary, path);
+  const Status status = Guarded([&]() -> Status {
+    {
+      CAIRN_ASSIGN_OR_RETURN(
+          const auto file, files.Open(temporary, {.write = true, .create = true, .direct = true}));
+      CAIRN_RETURN_IF_ERROR(WriteZeros(*file, bytes, allocator));
+    }
+    return files.Rename(temporary, path);
+  });
   if (!status.ok()) {
     // The reason is already known; a file that stays behind is removed at the next Open.
     (void)files.Remove(temporary);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/core/out_of_memory.h"
+
 namespace cairn::io {
 
 StatusCode CodeOfErrno(int error) {
@@ -31,22 +33,28 @@ std::string DescribeErrno(int error) {
 }
 
 Status OsError(int error, std::string_view call, std::string_view path) {
-  return Status(CodeOfErrno(error),
-                std::string(call) + " " + std::string(path) + ": " + DescribeErrno(error));
+  return Guarded([&] {
+    return Status(CodeOfErrno(error),
+                  std::string(call) + " " + std::string(path) + ": " + DescribeErrno(error));
+  });
 }
 
 Status OsError(int error, std::string_view call, std::string_view path, uint64_t offset,
                uint64_t length) {
-  return Status(CodeOfErrno(error), std::string(call) + " " + std::string(path) + ": offset " +
-                                        std::to_string(offset) + ", length " +
-                                        std::to_string(length) + ": " + DescribeErrno(error));
+  return Guarded([&] {
+    return Status(CodeOfErrno(error), std::string(call) + " " + std::string(path) + ": offset " +
+                                          std::to_string(offset) + ", length " +
+                                          std::to_string(length) + ": " + DescribeErrno(error));
+  });
 }
 
 Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64_t transferred) {
-  return Status(StatusCode::kIoError, "read " + std::string(path) + ": offset " +
-                                          std::to_string(offset) + ", length " +
-                                          std::to_string(length) + ": the file ends after " +
-                                          std::to_string(transferred) + " of these bytes");
+  return Guarded([&] {
+    return Status(StatusCode::kIoError, "read " + std::string(path) + ": offset " +
+                                            std::to_string(offset) + ", length " +
+                                            std::to_string(length) + ": the file ends after " +
+                                            std::to_string(transferred) + " of these bytes");
+  });
 }
 
 Status LockedElsewhere(std::string_view path) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the operating system refused, as a Status. Every backend words its errors here, the ones in
-// memory too, so that a caller meets the same code and the same text whatever lies below.
+// memory too, so that a caller meets the same code and the same text whatever lies below. Without
+// memory for the words it is kOutOfMemory: who reaps requests, and threads of a pool, must not
+// throw.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -51,8 +52,9 @@ void GoToBackground() {
 
 class RealThread final : public Thread {
  public:
-  explicit RealThread(std::unique_ptr<std::thread> thread)
-      : thread_(std::move(thread)), owner_(getpid()) {}
+  // Throws what std::thread throws.
+  explicit RealThread(std::function<void()> body)
+      : owner_(getpid()), thread_(std::make_unique<std::thread>(std::move(body))) {}
   ~RealThread() override {
     if (getpid() == owner_) {
       thread_->join();
@@ -63,8 +65,8 @@ class RealThread final : public Thread {
   }
 
  private:
-  std::unique_ptr<std::thread> thread_;
   const pid_t owner_;
+  std::unique_ptr<std::thread> thread_;
 };
 
 class EventFdNotifier final : public Notifier {
@@ -89,21 +91,21 @@ std::unique_ptr<Thread> RealScheduler::StartThread(std::string name, std::functi
   sigset_t all, before;
   sigfillset(&all);
   CAIRN_CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-  std::unique_ptr<std::thread> thread;
+  std::unique_ptr<Thread> thread;
   try {
     thread =
-        std::make_unique<std::thread>([name = std::move(name), body = std::move(body), priority] {
+        std::make_unique<RealThread>([name = std::move(name), body = std::move(body), priority] {
           constexpr size_t kLongestName = 15;
           pthread_setname_np(pthread_self(), name.substr(0, kLongestName).c_str());
           if (priority == ThreadPriority::kBackground) GoToBackground();
           body();
         });
   } catch (const std::system_error&) {
-    // Out of threads; the caller gets null.
+    // Out of threads, or below of memory; the caller gets null.
+  } catch (const std::bad_alloc&) {
   }
   CAIRN_CHECK(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
-  if (thread == nullptr) return nullptr;
-  return std::make_unique<RealThread>(std::move(thread));
+  return thread;
 }
 
 bool RealScheduler::Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) {

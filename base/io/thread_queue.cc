@@ -13,7 +13,9 @@ void Run(Request* request) { static_cast<PosixFile*>(request->file)->Run(*reques
 
 }  // namespace
 
-ThreadPool::ThreadPool() : owner_(getpid()) {}
+ThreadPool::ThreadPool() : owner_(getpid()) {
+  threads_.reserve(kMaxThreads);  // Submit and the threads must not throw.
+}
 
 ThreadPool::~ThreadPool() {
   // In a forked child the threads do not exist, and one of them may hold the mutex for ever.

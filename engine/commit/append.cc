@@ -364,8 +364,4 @@ engine::Timer::Entry StoreCore::CutLater(const std::shared_ptr<TicketState>& tic
   });
 }
 
-void StoreCore::CutAtDeadline(const std::shared_ptr<TicketState>& ticket, uint64_t deadline_ns) {
-  if (deadline_ns != io::kNoDeadline) timer_->At(deadline_ns, CutLater(ticket));
-}
-
 }  // namespace cairn

@@ -364,10 +364,14 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
   state->length = length + delta.tokens.size();
   state->started_ns = world_.scheduler->MonotonicNs();
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
+  std::shared_ptr<engine::Timer::Entry> cut;  // Shared: what is posted can be copied.
+  if (deadline_ns != io::kNoDeadline) {
+    cut = std::make_shared<engine::Timer::Entry>(CutLater(state));
+  }
   AppendOptions own = options;
   own.queue = nullptr;
   executor_->Post([self = shared_from_this(), id, delta, own, expected, model = std::move(model),
-                   length, deadline_ns, state, keep = std::move(keep)] {
+                   length, deadline_ns, cut, state, keep = std::move(keep)] {
     if (!state->BeginJob()) return;
     const auto applied = Guarded([&] {
       return self->AppendGathered(id, delta, expected, *model, length, deadline_ns, state.get());
@@ -388,13 +392,8 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
     }
     self->Register(applied->sequence, own.durability, state);
     self->log_->Request(applied->sequence, own.durability == Durability::kPower);
-    static_cast<void>(Guarded([&] {  // Without memory it ends when the log has it.
-      if (state->cancel_requested()) {
-        state->Finish(
-            Status(StatusCode::kUnknownOutcome, "cancelled after it was given to the log"));
-      }
-      self->CutAtDeadline(state, deadline_ns);
-    }));
+    state->FinishIfCancelled();
+    if (cut != nullptr) self->timer_->At(deadline_ns, std::move(*cut));
   });
   return Ticket(state);
 }

@@ -58,14 +58,14 @@ Status Damaged(const std::string& path, const std::string& what) {
   return Status(StatusCode::kCorruption, path + ": " + what);
 }
 
-// The number in "MANIFEST-12"; 0 for other names.
+// The number in "MANIFEST-12"; 0 for other names, "MANIFEST-012" among them.
 uint64_t NumberOf(const std::string& name) {
   if (!name.starts_with(kPrefix)) return 0;
   uint64_t number = 0;
   const char* first = name.data() + kPrefix.size();
   const char* last = name.data() + name.size();
   const auto [end, error] = std::from_chars(first, last, number);
-  return error == std::errc() && end == last ? number : 0;
+  return error == std::errc() && end == last && name == ManifestName(number) ? number : 0;
 }
 
 uint64_t PercentileOf(std::vector<uint64_t> values, double quantile) {

@@ -258,12 +258,9 @@ Status StoreCore::OpenFiles() {
   CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(manifest_, &tree_)));
   CAIRN_ASSIGN_OR_RETURN(const bool all, Replay(manifest_, recovery, &tree_, &recovered));
   if (!all) left_out_upto_ = recovered.last_sequence;
-  if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
-  if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
-  if (const Status whole = CheckLogIsWhole(manifest_, recovered); !whole.ok()) {
-    if (!options_.salvage || whole.code() != StatusCode::kCorruption) return whole;
-    if (!recovered.repaired) recovery_note_ = std::string(whole.message());
-  }
+  const Status whole = CheckLogIsWhole(manifest_, recovered);
+  if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
+  NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
   if (options_.salvage) CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
@@ -402,6 +399,14 @@ Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
                     std::to_string(manifest.last_sequence));
 }
 
+void StoreCore::NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole) {
+  if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
+  if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
+  if (whole.ok()) return;
+  if (!recovery_note_.empty()) recovery_note_ += "; ";
+  recovery_note_ += whole.message();
+}
+
 // A disk that does not tell what it has refuses when it is full.
 uint64_t StoreCore::FreeOnDisk() const {
   const auto space = world_.files->Space(path_);
@@ -506,11 +511,9 @@ Status StoreCore::Close() {
     static_cast<void>(space_thread_.release());
     return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
   }
-  if (!open_.exchange(false)) {
-    // Never opened: what Open started is taken down with the members. Or closed before.
-    std::lock_guard lock(mutex_);
-    return closed_;
-  }
+  const io::Turn::Holder turn(&close_turn_);
+  // Never opened: what Open started is taken down with the members. Or closed before.
+  if (!open_.exchange(false)) return closed_;
   StopSpace();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
@@ -539,7 +542,6 @@ Status StoreCore::Close() {
     }
   }
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
-  std::lock_guard lock(mutex_);
   return closed_ = status;
 }
 

@@ -96,6 +96,10 @@ bool TicketState::WaitDone(uint64_t deadline_ns) {
   return true;
 }
 
+void TicketState::FinishIfCancelled() {
+  if (cancel_requested()) Finish(kCancelledLate);
+}
+
 bool TicketState::BeginJob() { return !started_.exchange(true, std::memory_order_acq_rel); }
 
 Status TicketState::Cancel() {

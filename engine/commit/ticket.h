@@ -43,7 +43,8 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   // For calls that run as a job on borrowed memory.
   bool BeginJob();  // False: cancelled first.
   bool cancel_requested() const { return cancel_.load(); }
-  Status Cancel();  // See Ticket::Cancel.
+  void FinishIfCancelled();  // Once the log has it.
+  Status Cancel();           // See Ticket::Cancel.
 
   // What a waiting thread can do for it, such as leading its group. Set before it is shared.
   std::function<Status(uint64_t deadline_ns)> help;

@@ -154,12 +154,7 @@ Status StoreCore::OpenFollower() {
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
-  if (seen->log.torn_tail) recovery_note_ = seen->log.torn_detail;
-  if (seen->log.repaired) {
-    recovery_note_ = seen->log.repaired_detail;
-  } else if (!seen->whole.ok()) {
-    recovery_note_ = std::string(seen->whole.message());
-  }
+  NoteRecovery(seen->log, seen->whole);
   manifest_ = std::move(seen->manifest);
   log_start_ = manifest_.log_start_segment;
   tree_ = std::move(seen->tree);

@@ -8,6 +8,8 @@
 
 #include <thread>
 
+#include "base/io/executor.h"
+#include "engine/store_core.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -156,6 +158,26 @@ TEST_P(CloseTest, AChildAfterForkIsRefusedAndTheParentGoesOn) {
   ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(1)))) << "the parent is as it was";
   Reopen();
   EXPECT_EQ(6u, *Find("chat").length());
+}
+
+// It returns when the store is closed, not before.
+TEST_P(CloseTest, ASecondCloseWaitsForTheFirst) {
+  io::Scheduler& scheduler = *world_->world().scheduler;
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(1)), {.durability = Durability::kMemory}));
+    io::Turn opening(scheduler);
+    const auto close = [&] {
+      EXPECT_OK(store_.core()->Close());
+      const io::Turn::Holder turn(&opening);
+      EXPECT_OK(world_->Open());
+    };
+    {
+      const auto first = scheduler.StartThread("first", close);
+      const auto second = scheduler.StartThread("second", close);
+    }
+    Reopen();
+    chat_ = Find("chat");
+  }
 }
 
 // Calls from many threads while another closes: each is done or refused.

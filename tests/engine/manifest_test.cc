@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/codec/fields.h"
+#include "base/io/sim_disk.h"
 #include "tests/support/status.h"
 
 namespace cairn::engine {
@@ -73,6 +74,19 @@ TEST(Manifest, ComesBack) {
 }
 
 // Longer or shorter than what it lists.
+TEST(Manifest, FilesWithOtherNamesAreNone) {
+  io::SimDisk disk;
+  ASSERT_OK(disk.CreateDirectory("store"));
+  Manifest manifest = Some();
+  manifest.number = 5;
+  ASSERT_OK(WriteManifest(disk, "store", manifest));
+  for (const char* name : {"MANIFEST-007", "MANIFEST-8x", "MANIFEST--9", "MANIFEST-"}) {
+    ASSERT_OK(disk.Open(std::string("store/") + name, {.write = true, .create = true}));
+  }
+  ASSERT_OK_ASSIGN(const Manifest read, ReadManifest(disk, "store"));
+  EXPECT_EQ(read.number, 5u);
+}
+
 TEST(Manifest, OfAnotherLength) {
   const std::vector<std::byte> bytes = EncodeManifest(Some());
   const uint32_t table = static_cast<uint32_t>(bytes.size() - kHeadBytes - kHashBytes);

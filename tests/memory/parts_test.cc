@@ -3,21 +3,28 @@
 // Property and method of out_of_memory_test.cc, for parts of the store where no script comes with
 // an allocation that fails.
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/core/out_of_memory.h"
+#include "base/io/posix_file.h"
+#include "base/io/real_scheduler.h"
 #include "base/io/sim_disk.h"
+#include "base/io/sim_world.h"
 #include "sstable/gap_notes.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
+#include "tests/support/test_store.h"
 #include "tests/wal/log_test.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
@@ -187,6 +194,28 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     EXPECT_EQ(grant.taken_, 4 * options.segment_bytes);
     EXPECT_EQ(escaped, "");
   });
+}
+
+// On a real disk, whose files take memory as well.
+TEST(Parts, ASegmentThatFindsNoMemoryLeavesNoFile) {
+  const testing::TempDirectory directory;
+  const auto world = io::MakeRealWorld(io::IoBackend::kThreads);
+  const std::string path = wal::SegmentPath(directory.path(), 1);
+  const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
+    Status made;
+    {
+      const FailingAt failing(n);
+      made = Guarded([&] {
+        return wal::MakeZeroedFile(*world->files, path, 2 * wal::kBlock, Allocator::Default());
+      });
+    }
+    if (!made.ok()) {
+      EXPECT_FAILS(made, StatusCode::kOutOfMemory);
+    }
+    ASSERT_OK_ASSIGN(const auto names, world->files->List(directory.path()));
+    EXPECT_EQ(names.size(), made.ok() ? 1u : 0u);
+  });
+  EXPECT_GT(runs, 2u);
 }
 
 TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
@@ -416,6 +445,83 @@ TEST(Parts, ADeadlinePassesWithoutMemory) {
   }
   EXPECT_EQ(joining.escaped, "");
   EXPECT_FAILS(ticket.status(), StatusCode::kUnknownOutcome, "the deadline passed");
+}
+
+// The log is not through with it before.
+TEST(Parts, ADeadlineOfABorrowedAppendPassesWithoutMemory) {
+  AtEveryAllocation([](uint64_t n) {
+    constexpr uint64_t kMs = 1'000'000;
+    std::string escaped;
+    const auto disk =
+        std::make_shared<io::SimDisk>(io::SimDiskOptions{.durable = {100 * kMs, 100 * kMs}});
+    const io::World world = MakeWholeWorld(disk, 1, &escaped);
+    Options options = testing::TinyOptions();
+    options.submit_copy_max_bytes = 1;
+    options.world = std::make_shared<io::World>(world);
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    const ModelSpec model = testing::TinyModel();
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id));
+    const std::vector<TokenId> tokens = testing::Tokens(2);
+    const AppendOptions append{.durability = Durability::kPower, .timeout_ns = kMs};
+    disk->set_on_operation([&](const io::SimOperation& one) {
+      if (one.op == io::SimOp::kSync || one.op == io::SimOp::kDurableWrite) {
+        world.scheduler->Sleep(100 * kMs);
+      }
+    });
+    {
+      const FailingAt failing(n);
+      auto ticket = Guarded([&] { return branch.Append(testing::MakeDelta(tokens), append); });
+      if (ticket.ok()) {
+        world.scheduler->Sleep(10 * kMs);
+        EXPECT_TRUE(ticket->done());
+        EXPECT_NE(ticket->status().code(), StatusCode::kOk);
+      } else {
+        EXPECT_FAILS(ticket, StatusCode::kOutOfMemory);
+      }
+    }
+    EXPECT_EQ(escaped, "");
+    EXPECT_OK(store.Close());
+    disk->set_on_operation(nullptr);
+  });
+}
+
+// As a host's: its signals must be as they were.
+TEST(Parts, AThreadThatFindsNoMemoryIsNone) {
+  io::RealScheduler scheduler;
+  AtEveryAllocation([&](uint64_t n) {
+    std::unique_ptr<io::Thread> thread;
+    const std::string name(100, 'n');
+    std::atomic<bool> ran = false;
+    {
+      const FailingAt failing(n);
+      static_cast<void>(
+          Guarded([&] { thread = scheduler.StartThread(name, [&ran] { ran = true; }); }));
+    }
+    const bool started = thread != nullptr;
+    thread.reset();  // Joins.
+    EXPECT_EQ(started, ran);
+    EXPECT_EQ(started, AllocationsFailed() == 0);
+    sigset_t blocked;
+    ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &blocked), 0);
+    EXPECT_EQ(sigismember(&blocked, SIGTERM), 0);
+  });
+}
+
+// Requests end with a Status, whoever reaps them and whatever the disk says.
+TEST(Parts, AnErrorOfTheDiskThatFindsNoWordsIsTold) {
+  const auto file = io::PosixFile::Open("/dev/full", {.write = true});
+  ASSERT_OK(file);
+  std::vector<std::byte> bytes(100);
+  AtEveryAllocation([&](uint64_t n) {
+    Status written;
+    {
+      const FailingAt failing(n);
+      written = (*file)->Write(0, bytes, false);
+    }
+    const bool found = AllocationsFailed() == 0;
+    EXPECT_EQ(written.code(), found ? StatusCode::kNoSpace : StatusCode::kOutOfMemory);
+  });
 }
 
 }  // namespace

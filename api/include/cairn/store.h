@@ -219,7 +219,7 @@ class Store {
   std::string recovery_note() const;
 
   // Waits for what was given to the log, makes it durable, and ends all threads. Idempotent:
-  // another call returns what the first one did.
+  // another call returns what the first one did, when that is over.
   Status Close();
   std::shared_ptr<StoreCore> core() const { return core_; }
 
