@@ -137,7 +137,7 @@ void ScriptRun::AppendJoined(const std::string& name, uint64_t count, Durability
 
 void ScriptRun::FillAll(const std::string& name) {
   const Name key = Find(name);
-  if (!now_.contains(key)) return;
+  if (!now_.contains(key) || now_[key].tokens.empty()) return;
   StoreState next = now_;
   BranchState& state = next[key];
   const uint64_t length = state.tokens.size();
