@@ -41,7 +41,8 @@ Result<std::vector<double>> InChild(const std::function<Result<std::vector<doubl
     const char* const bytes =
         result.ok() ? reinterpret_cast<const char*>(values.data()) : error.data();
     const size_t size = result.ok() ? values.size() * sizeof(double) : error.size();
-    const bool told = write(ends[1], bytes, size) == static_cast<ssize_t>(size);
+    // Without values there are no bytes to point to.
+    const bool told = size == 0 || write(ends[1], bytes, size) == static_cast<ssize_t>(size);
     _exit(!told ? 2 : result.ok() ? 0 : 1);  // Without closing what is open: a crash.
   }
   close(ends[1]);
@@ -57,7 +58,7 @@ Result<std::vector<double>> InChild(const std::function<Result<std::vector<doubl
     return Status(StatusCode::kIoError, "a child process failed: " + said);
   }
   std::vector<double> values(said.size() / sizeof(double));
-  std::memcpy(values.data(), said.data(), values.size() * sizeof(double));
+  if (!values.empty()) std::memcpy(values.data(), said.data(), values.size() * sizeof(double));
   return values;
 }
 
