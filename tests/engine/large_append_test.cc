@@ -176,7 +176,7 @@ TEST(LargeAppendInSimulationTest, WhatComesBetweenIsBusyOrWaits) {
   EXPECT_TRUE(HasKv(chat, model, 0, kCount));
 }
 
-// The same for one that brings no KV: the fill waits, and comes through.
+// The same for one that brings no KV, without joined ones: the fill waits, and comes through.
 TEST(LargeAppendInSimulationTest, AFillWaitsForIt) {
   const auto world = TestWorld::Make("simulated");
   ASSERT_OK_ASSIGN(Store store, world->Open());
@@ -189,6 +189,8 @@ TEST(LargeAppendInSimulationTest, AFillWaitsForIt) {
   ASSERT_OK(chat.AppendSync(MakeDelta(std::span(tokens).first(10))));
   ASSERT_OK(chat.Fill(*kv.View(0, 5)));
   ASSERT_OK_ASSIGN(Ticket large, chat.Append(MakeDelta(std::span(tokens).subspan(10))));
+  EXPECT_FAILS(chat.Append(MakeDelta(tokens)), StatusCode::kBusy,
+               "a large append of this branch is being gathered");
   ASSERT_OK(chat.Fill(*kv.View(3, 5)));
   ASSERT_OK(large.Wait());
   EXPECT_EQ(tokens, *chat.ReadTokens(0, tokens.size()));

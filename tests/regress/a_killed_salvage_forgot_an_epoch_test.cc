@@ -7,6 +7,7 @@
 // anything is cut.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,21 +44,27 @@ class AKilledSalvage : public ::testing::TestWithParam<bool> {
     }
   }
 
+  // The first segment is damaged where only a salvage goes on.
+  void MakeDamaged() {
+    const bool one = GetParam();
+    Live(false, [&](Store& store) {
+      ASSERT_OK(store.RegisterModel(model_));
+      Append(store, "a", 10, kCut);
+    });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kCut); });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kCut); });
+    ASSERT_OK(disk_->FlipBit("store/log/0000000000000001.log", 5 * 4096 + 20, 2));
+  }
+
+  static constexpr uint64_t kCut = 1, kSince = 5;  // Seeds.
+  static constexpr uint64_t kMany = 262;           // Appends that fill some segments.
   const ModelSpec model_ = TinyModel();
   std::shared_ptr<io::SimDisk> disk_ = std::make_shared<io::SimDisk>();
   uint64_t lives_ = 0;
 };
 
 TEST_P(AKilledSalvage, DoesNotLetAnEpochBeUsedTwice) {
-  const bool one = GetParam();
-  constexpr uint64_t kCut = 1, kSince = 5, kMany = 262;  // Seeds; appends that fill some segments.
-  Live(false, [&](Store& store) {
-    ASSERT_OK(store.RegisterModel(model_));
-    Append(store, "a", 10, kCut);
-  });
-  Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kCut); });
-  Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kCut); });
-  ASSERT_OK(disk_->FlipBit("store/log/0000000000000001.log", 5 * 4096 + 20, 2));
+  ASSERT_NO_FATAL_FAILURE(MakeDamaged());
   Live(true, [](Store&) {});
   uint64_t length = 0;
   Live(true, [&](Store& store) {
@@ -71,6 +78,25 @@ TEST_P(AKilledSalvage, DoesNotLetAnEpochBeUsedTwice) {
     EXPECT_EQ(shown, length);
     EXPECT_TRUE(HasKv(a, model_, length - kMany, length, kSince));
   });
+}
+
+// Nothing was cut where that could not be written.
+TEST_P(AKilledSalvage, IsRefusedWhereItCannotSayWhichWereUsed) {
+  ASSERT_NO_FATAL_FAILURE(MakeDamaged());
+  disk_->AddFault({.when =
+                       [](const io::SimOperation& operation) {
+                         return operation.op == io::SimOp::kRename &&
+                                operation.path.find("MANIFEST") != std::string::npos;
+                       },
+                   .error = EIO});
+  Options options = TinyOptions();
+  options.salvage = true;
+  options.world = std::make_shared<io::World>(
+      io::World{.files = disk_, .scheduler = std::make_shared<io::SimScheduler>(++lives_)});
+  EXPECT_FAILS(Store::Open("/store", options), StatusCode::kIoError, "MANIFEST");
+  EXPECT_EQ(disk_->faults_struck(), 1u);
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  EXPECT_OK(store.FindBranch("a"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Branches, AKilledSalvage, ::testing::Bool(),

@@ -4,6 +4,8 @@
 // was deleted. After a crash the replay left undecided whether the node was dead, so its table was
 // missed: an intact store was called damaged, and a checkpoint failed; by one that is read only,
 // for ever. A replay ends with nothing undecided.
+#include <cerrno>
+
 #include "tests/regress/popular_node.h"
 
 namespace cairn::testing {
@@ -30,6 +32,39 @@ TEST_F(ATableThatDied, IsNotMissedAfterACrash) {
     ASSERT_OK_ASSIGN(const VerifyReport report, found.Verify(VerifyLevel::kAll));
     EXPECT_TRUE(report.damages.empty()) << report.damages[0].where;
   }
+}
+
+// Nor is anything taken for dead because the index could not be asked.
+TEST_F(ATableThatDied, IsNotTakenForDeadWhereTheIndexCannotBeRead) {
+  ASSERT_NO_FATAL_FAILURE(Make(TinyModel(), /*forks=*/0));
+  // So many, and so different, that memory has the last of them and the index two blocks.
+  constexpr uint64_t kForks = 1500;
+  ASSERT_OK(AppendSome(branches_[0], TinyModel(), 32, kForks, kSeed, Durability::kPower));
+  for (uint64_t i = 1; i <= kForks; ++i) {
+    ASSERT_OK_ASSIGN(Branch fork, branches_[0].ForkAt(i, {.durability = Durability::kMemory}));
+    branches_.push_back(fork);
+  }
+  ASSERT_OK(store_.Compact());
+  for (Branch& one : branches_) ASSERT_OK(one.Drop(Durability::kPower));
+  Status last;
+  for (uint64_t at = 0, struck = 1; struck != 0; ++at) {
+    const std::shared_ptr<io::SimDisk> disk = machine_.disk->KillClone();
+    disk->AddFault({.when =
+                        [at, n = uint64_t{0}](const io::SimOperation& operation) mutable {
+                          return operation.op == io::SimOp::kRead &&
+                                 operation.path.ends_with(".index") && n++ == at;
+                        },
+                    .error = EIO});
+    const auto found = Store::Open("/store", FoundOn(disk));
+    struck = disk->faults_struck();
+    if (struck == 0) {
+      EXPECT_OK(found);
+    } else {
+      EXPECT_FAILS(found, StatusCode::kIoError, ".index");
+      last = found.status();
+    }
+  }
+  EXPECT_TRUE(last.message().starts_with("read ")) << "behind the replay: " << last.ToString();
 }
 
 }  // namespace

@@ -424,6 +424,39 @@ TEST_F(LogTest, PiecesThatFailFailTheGroupAndNoMoreFollow) {
   ExpectRecovered(1);
 }
 
+// So do those written while the next were being gathered; the leader gets no further.
+TEST_F(LogTest, EarlyPiecesThatFailFailTheGroupAndNoMoreFollow) {
+  fixture_.options.segment_bytes = 16 << 20;
+  fixture_.options.hot_tail_bytes = 32 << 20;
+  fixture_.OpenLog();
+  ASSERT_OK(Durable(Append(10)));
+  const TestRecord record = Payload(2, 8'000'000);
+  const Strip strip{0, 8'000'000};
+  ASSERT_OK_ASSIGN(
+      Log::Slot slot,
+      log().Reserve({record.kind, false, 0, record.fields, {&strip, 1}}, Log::Purpose::kData));
+  uint64_t writes = 0;
+  machine_.disk->AddFault({.when =
+                               [&](const io::SimOperation& op) {
+                                 if (op.op != io::SimOp::kWrite ||
+                                     op.path != SegmentPath("log", 1)) {
+                                   return false;
+                                 }
+                                 ++writes;
+                                 return true;
+                               },
+                           .error = kEio,
+                           .persistent = true});
+  Fill(log(), slot, record, 100'000);
+  EXPECT_EQ(writes, kPieceDepth);
+  EXPECT_FAILS(Durable(slot.sequence), StatusCode::kUnknownOutcome, "0000000000000001.log");
+  EXPECT_EQ(writes, kPieceDepth);
+  EXPECT_FAILS(TryAppend(10), StatusCode::kPoisoned);
+  machine_.disk->ClearFaults();
+  fixture_.log.reset();
+  ExpectRecovered(1);
+}
+
 // The group opens a segment, and its leader waits for its last member meanwhile.
 TEST_F(LogTest, APoisonedLogFinishesNoSegment) {
   fixture_.OpenLog();
