@@ -262,7 +262,9 @@ Status StoreCore::OpenFiles() {
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
-  if (options_.salvage) CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
+  if (options_.salvage && CAIRN_KEPT(kEpochBeforeCut)) {
+    CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
+  }
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
   // what was lost; if the index has that, it must not be taken for it.
