@@ -79,6 +79,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
   announced_written_ = announced_durable_ = recovered_.last_sequence;
   issued_ = writes_through_ = write_wanted_ = durable_wanted_ = recovered_.last_sequence;
   last_hash_ = recovered_.last_hash;
+  queue_.reserve(kMaxGroups);
   if (!recovered_.segments.empty()) tail_end_ = recovered_.segments.back().end_offset;
 }
 
@@ -283,6 +284,19 @@ void LogImpl::StopThreads() {
   pool_.Stop();
 }
 
+// After a poisoning there may be leaders whose callers have been told already, and pieces of groups
+// that nobody leads any more.
+void LogImpl::AwaitWrites() {
+  Lock lock(mutex_);
+  while (in_flight_ > 0) Sleep(lock, write_word_, io::kNoDeadline);
+  lock.unlock();
+  for (Group& group : groups_) {
+    while (group.queue != nullptr && group.queue->in_flight() > 0) {
+      static_cast<void>(ReapPiece(group));  // The cause is told.
+    }
+  }
+}
+
 Status LogImpl::Close() {
   {
     Lock lock(mutex_);
@@ -298,6 +312,7 @@ Status LogImpl::Close() {
     return ended;
   });
   StopThreads();
+  AwaitWrites();
   Lock lock(mutex_);
   close_status_ = status;
   return status;

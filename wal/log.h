@@ -259,7 +259,8 @@ class Log {
   virtual Counters counters() const = 0;
 
   // Flushes what is published, marks a clean end, stops the threads. Idempotent. After poison it
-  // only stops. Every slot has been published, and no other call is under way or follows.
+  // only stops. Every slot has been published; no other call is under way or follows, but of Wait.
+  // When it returns nothing is under way to the disk, nor comes later.
   virtual Status Close() = 0;
 };
 

@@ -124,6 +124,7 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   }
 
   --in_flight_;
+  if (closing_) wakes.Add(write_word_);
   if (opens_epoch) exclusive_ = false;
   uint64_t took_ns = 0;
   if (!status.ok()) {
@@ -162,6 +163,7 @@ void LogImpl::LeadSync(Lock& lock) {
   lock.lock();
   --in_flight_;
   Wakes wakes;
+  if (closing_) wakes.Add(write_word_);
   if (!status.ok()) {
     PoisonLocked(status, wakes);
   } else {
@@ -390,7 +392,7 @@ void LogImpl::Retire(Wakes& wakes) {
   uint32_t records = 0;
   while (!queue_.empty() && queue_.front()->state == GroupState::kDone) {
     Group& group = *queue_.front();
-    queue_.pop_front();
+    queue_.erase(queue_.begin());
     CAIRN_CHECK(group.first_sequence == written_.load() + 1);
     records += group.record_count;
     written_.store(group.last_sequence());

@@ -191,8 +191,8 @@ class LogImpl final : public Log {
 
   // --- The rest (log.cc)
   Status WriteCleanEnd();
-  Status FlushForClose();
   void StopThreads();
+  void AwaitWrites();
   struct LiveSegment {
     SegmentInfo info;
     uint64_t bytes = 0;
@@ -209,8 +209,8 @@ class LogImpl final : public Log {
 
   mutable std::mutex mutex_;
   std::array<Group, kMaxGroups> groups_;
-  std::deque<Group*> queue_;  // By sequence; the forming one is the last.
-  Group* forming_ = nullptr;  // queue_.back() or null.
+  std::vector<Group*> queue_;  // By sequence; the forming one is the last. Has room for all.
+  Group* forming_ = nullptr;   // queue_.back() or null.
   std::shared_ptr<HotTail::Chunk> chunk_;
   std::shared_ptr<OpenSegmentState> segment_;       // Where records are placed.
   std::shared_ptr<OpenSegmentState> tail_segment_;  // Where the last retired group lies.

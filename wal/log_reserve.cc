@@ -59,7 +59,9 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
     if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
     CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
     const HotTail::Chunk* const chunk_before = chunk_.get();
-    Result<Group*> placed = GroupFor(spec, record_bytes, purpose, wakes);
+    // Whom it found that must wake is woken, too, where it finds no memory.
+    const Result<Group*> placed =
+        Guarded([&] { return GroupFor(spec, record_bytes, purpose, wakes); });
     took_stock = chunk_.get() != chunk_before || pool_.ready() == 0;
     if (placed.ok()) {
       Group& group = **placed;

@@ -189,6 +189,8 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
                  : ReserveDeltaLocked(id, delta,
                                       {.length = waiting.length, .version = {}, .joined = true},
                                       &*payload, &applied, nullptr, now_ns);
+      // That the log had none is as if there was none here.
+      if (slot.status().code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
     } catch (const std::bad_alloc&) {
       waiting.states = payload->TakeStates();  // All of it stays.
       throw;

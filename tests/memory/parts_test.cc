@@ -121,6 +121,53 @@ TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
   }
 }
 
+// Rounds enough for every allocation that only some groups make.
+TEST(Parts, AReservationThatFindsNoMemoryChangesNothing) {
+  std::string escaped;
+  wal::LogFixture log(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
+  log.OpenLog();
+  uint64_t failed = 0;
+  for (uint64_t round = 0; round < 200 && !HasFailure(); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    const wal::TestRecord record = wal::Payload(round, round % 8 == 7 ? 40'000 : 100);
+    const wal::Strip strip{0, static_cast<uint32_t>(record.strips[0].size())};
+    AtEveryAllocation([&](uint64_t n) {
+      const uint64_t last = log.log->last_reserved_sequence();
+      Status refused;
+      wal::Log::Slot slot;
+      const auto reserve = [&] {
+        const FailingAt failing(n);
+        return Guarded([&]() -> Status {
+          CAIRN_ASSIGN_OR_RETURN(
+              slot, log.log->Reserve({record.kind, false, 0, record.fields, {&strip, 1}},
+                                     wal::Log::Purpose::kData));
+          return Status::Ok();
+        });
+      };
+      while ((refused = reserve()).code() == StatusCode::kBusy) {
+        ASSERT_OK(log.log->WaitForRoom(io::kNoDeadline));
+      }
+      if (!refused.ok()) {
+        EXPECT_FAILS(refused, StatusCode::kOutOfMemory);
+        EXPECT_EQ(log.log->last_reserved_sequence(), last);
+        ++failed;
+        return;
+      }
+      log.appended.push_back(record);
+      log.appended.back().sequence = slot.sequence;
+      wal::Fill(*log.log, slot, record);
+      const uint64_t soon = log.world.scheduler->MonotonicNs() + 10'000'000'000;
+      ASSERT_OK(log.log->Wait(slot.sequence, true, soon));
+    });
+  }
+  EXPECT_GE(failed, 200u);
+  log.log.reset();
+  const wal::Recovered found = log.RecoverAll();
+  ASSERT_OK(found.status);
+  EXPECT_EQ(found.records, log.appended);
+  EXPECT_EQ(escaped, "");
+}
+
 // A large append whose table is there, and a table that a round of the space thread made.
 TEST(Parts, ATableThatNoRecordNamesGoes) {
   const ModelSpec model = testing::TinyModel();

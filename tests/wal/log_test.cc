@@ -647,5 +647,54 @@ TEST_F(LogTest, CloseFlushesAndRefusesFurtherRecords) {
   ExpectRecovered(5);
 }
 
+// Also of a failed log: what comes next in this directory must not be overwritten by this one.
+TEST_F(LogTest, CloseEndsWhenNothingIsUnderWayToTheDisk) {
+  constexpr uint64_t kSlowNs = 500 * kMs;
+  for (const bool led : {true, false}) {
+    SCOPED_TRACE(led);
+    io::SimWorld machine = io::MakeSimWorld(7);
+    LogFixture fixture(machine.world());
+    fixture.options.segment_bytes = 16 << 20;
+    fixture.options.hot_tail_bytes = 32 << 20;
+    fixture.OpenLog();
+    wal::Log& log = *fixture.log;
+    ASSERT_OK(log.Wait(fixture.Append(Payload(1, 100)), true, io::kNoDeadline));
+    const uint64_t second = fixture.Append(Payload(2, 100));
+    if (!led) {
+      ASSERT_OK(log.Wait(second, false, io::kNoDeadline));
+    }
+
+    const auto writes = [](const io::SimOperation& op) {
+      return op.op == io::SimOp::kWrite && op.path == SegmentPath("log", 1);
+    };
+    machine.disk->AddFault({.when = writes, .delay_ns = kSlowNs});
+    const uint64_t begin_ns = machine.scheduler->MonotonicNs();
+    std::unique_ptr<io::Thread> leader;
+    if (led) {
+      leader = machine.scheduler->StartThread("leader", [&] {
+        EXPECT_FAILS(log.Wait(second, false, io::kNoDeadline), StatusCode::kUnknownOutcome);
+      });
+      machine.scheduler->Sleep(kMs);
+    }
+    const TestRecord large = Payload(3, 2'000'000);
+    const Strip strip{0, 2'000'000};
+    ASSERT_OK_ASSIGN(Log::Slot slot, log.Reserve({large.kind, false, 0, large.fields, {&strip, 1}},
+                                                 Log::Purpose::kData));
+    Fill(log, slot, large, led ? 0 : 100'000);  // Pieces of it go at once.
+    machine.disk->AddFault({.when =
+                                [&](const io::SimOperation& op) {
+                                  return led ? writes(op) : op.op == io::SimOp::kSync;
+                                },
+                            .error = kEio});
+    EXPECT_FAILS(log.Wait(led ? slot.sequence : second, true, io::kNoDeadline),
+                 StatusCode::kUnknownOutcome);
+    EXPECT_LT(machine.scheduler->MonotonicNs(), begin_ns + kSlowNs);
+    EXPECT_OK(log.Close());
+    EXPECT_GE(machine.scheduler->MonotonicNs(), begin_ns + kSlowNs);
+    EXPECT_EQ(log.counters().groups_in_flight, 0u);
+    leader.reset();
+  }
+}
+
 }  // namespace
 }  // namespace cairn::wal
