@@ -143,9 +143,9 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
-  // False: a salvage left something out.
-  Result<bool> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
-                      engine::Tree* tree, wal::RecoveredLog* recovered);
+  // How many records a salvage left out.
+  Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
+                          engine::Tree* tree, wal::RecoveredLog* recovered);
   Status NoteEpochs(const wal::RecoveredLog& recovered);
   // What of `recovered` is told to users. `whole`: what CheckLogIsWhole says of it.
   void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
@@ -398,6 +398,7 @@ class StoreCore final : public wal::LogObserver,
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
+  void KeepGoing(Status removed);
   Status FreeRemoved(const std::string& directory);
   void KickSpace();
   void RunSpace();
@@ -490,7 +491,8 @@ class StoreCore final : public wal::LogObserver,
   uint64_t manifest_bytes_ = 0;   // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
-  uint64_t left_out_upto_ = 0;  // Not 0: up to it a salvage left records out.
+  // Of the log, how many records the salvage that opened it left out, and where it ended then.
+  uint64_t left_out_ = 0, left_out_upto_ = 0;
   std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
   uint64_t epoch_ = 0;  // Of the log, as this store writes it.
@@ -567,6 +569,7 @@ class StoreCore final : public wal::LogObserver,
   std::map<uint64_t, engine::Manifest> dumps_;
   uint64_t flushed_dump_ = 0;
   bool held_ = false;            // By readers, some of what the round would have given back.
+  Status would_not_go_;          // Of the round: the first file that could not be removed.
   uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<uint32_t> space_word_{0};

@@ -127,8 +127,8 @@ class LsmIndex {
   // The edit that removed these tables is durable.
   void Release(std::span<const uint64_t> removed);
   // Deletes the released tables that no reader holds, and appends them to `deleted`, if given. To
-  // be called now and then. After an error (kIoError) what was not deleted is tried again next
-  // time.
+  // be called now and then. The first error (kIoError): one that was not deleted is tried again the
+  // next time.
   Status DeleteReleased(std::vector<LiveTable>* deleted = nullptr);
 
   // --- Looking ---

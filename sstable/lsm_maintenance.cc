@@ -182,20 +182,19 @@ Status LsmIndex::DeleteReleased(std::vector<LiveTable>* deleted) {
     free.assign(std::make_move_iterator(end), std::make_move_iterator(removed_.end()));
     removed_.erase(end, removed_.end());
   }
-  Status status;
-  while (!free.empty() && status.ok()) {
-    Removed& table = free.back();
+  Status first;
+  for (Removed& table : free) {
     table.table = nullptr;
-    status = DeleteTable(options_.tables, table.file.number, table.file.bytes);
-    if (!status.ok()) break;
-    if (deleted != nullptr) deleted->push_back(table.file);
-    free.pop_back();
-  }
-  if (!free.empty()) {
+    Status status = DeleteTable(options_.tables, table.file.number, table.file.bytes);
+    if (status.ok()) {
+      if (deleted != nullptr) deleted->push_back(table.file);
+      continue;
+    }
+    if (first.ok()) first = std::move(status);
     std::lock_guard lock(mutex_);
-    for (Removed& table : free) removed_.push_back(std::move(table));
+    removed_.push_back(std::move(table));
   }
-  return status;
+  return first;
 }
 
 }  // namespace cairn::sstable

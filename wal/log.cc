@@ -215,8 +215,7 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   for (size_t at = released_.size() > before ? before : 0; at < released_.size();) {
     const Status recycled = pool_.Recycle(released_[at].info.number, released_[at].bytes);
     if (status.ok()) status = recycled;
-    // What is gone already will never go.
-    if (recycled.ok() || recycled.code() == StatusCode::kNotFound) {
+    if (recycled.ok()) {
       released_.erase(released_.begin() + static_cast<ptrdiff_t>(at));
     } else {
       ++at;

@@ -342,7 +342,9 @@ Status SegmentPool::PrepareNext() {
       std::lock_guard lock(mutex_);
       broken_ = true;
     }
-    callbacks_.on_fatal(file.status().WithContext("preparing a log segment"));
+    Status cause = file.status();
+    static_cast<void>(Guarded([&] { cause = cause.WithContext("preparing a log segment"); }));
+    callbacks_.on_fatal(cause);
     return file.status();
   }
   Ready next{std::move(*file), segment};
@@ -384,8 +386,14 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
     CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, path));
     Return(bytes);
   } else {
-    CAIRN_RETURN_IF_ERROR(world_.files->Rename(path, SparePath(options_.directory, id)));
-    AddSpare(id);
+    const Status renamed = world_.files->Rename(path, SparePath(options_.directory, id));
+    if (renamed.ok()) {
+      AddSpare(id);
+    } else if (renamed.code() == StatusCode::kNotFound) {
+      Return(bytes);  // Somebody removed it.
+    } else {
+      return renamed;
+    }
   }
   Kick();  // Also after a removal: the space that it gave back may be what was missing.
   return Status::Ok();

@@ -76,7 +76,7 @@ class SegmentPool {
 
   // A live segment whose records nobody needs becomes a spare, or is removed when there are
   // enough, space is short, or its size is not what new segments have. Any error: it is still
-  // there, but for kNotFound. By one thread at a time.
+  // there. By one thread at a time.
   Status Recycle(uint64_t segment, uint64_t bytes);
 
   struct Stock {

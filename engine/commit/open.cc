@@ -256,8 +256,8 @@ Status StoreCore::OpenFiles() {
   SetTableContext();
   wal::RecoveredLog recovered;
   CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(manifest_, &tree_)));
-  CAIRN_ASSIGN_OR_RETURN(const bool all, Replay(manifest_, recovery, &tree_, &recovered));
-  if (!all) left_out_upto_ = recovered.last_sequence;
+  CAIRN_ASSIGN_OR_RETURN(left_out_, Replay(manifest_, recovery, &tree_, &recovered));
+  left_out_upto_ = recovered.last_sequence;
   const Status whole = CheckLogIsWhole(manifest_, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
@@ -293,8 +293,8 @@ Status StoreCore::NoteEpochs(const wal::RecoveredLog& recovered) {
   return engine::WriteManifest(*world_.files, path_, manifest_);
 }
 
-Result<bool> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
-                               engine::Tree* tree, wal::RecoveredLog* recovered) {
+Result<uint64_t> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
+                                   engine::Tree* tree, wal::RecoveredLog* recovered) {
   recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = manifest.store;
   recovery.first_segment = manifest.log_start_segment;
@@ -352,11 +352,12 @@ Result<bool> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOp
   };
   // The log is whole where the index cannot tell what a record changes. A salvage goes on without
   // it, and without those that need it, and comes to the same each time.
-  Status left_out;
+  uint64_t left_out = 0;
+  Status first_left_out;
   const auto on_record = [&](const wal::RecordView& record) -> Status {
     Status status = replay(record);
     if (!recovery.salvage || status.code() != StatusCode::kCorruption) return status;
-    if (left_out.ok()) left_out = std::move(status);
+    if (++left_out == 1) first_left_out = std::move(status);
     return Status::Ok();
   };
   auto found = wal::Recover(world_, recovery, on_record);
@@ -371,11 +372,11 @@ Result<bool> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOp
   if (!decided.ok() && (!recovery.salvage || decided.code() != StatusCode::kCorruption)) {
     return decided;
   }
-  if (left_out.ok()) return true;
-  recovered->repaired_detail += (recovered->repaired ? "; " : "") + left_out.ToString() +
+  if (left_out == 0) return 0;
+  recovered->repaired_detail += (recovered->repaired ? "; " : "") + first_left_out.ToString() +
                                 ": this record is left out, and all that need it";
   recovered->repaired = true;
-  return false;
+  return left_out;
 }
 
 // What a log cannot know of itself: that its end was taken away, segments and all. Everything up to
@@ -470,10 +471,11 @@ void StoreCore::DumpAtClose() {
     const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
     const uint64_t last = log_->last_reserved_sequence();
     // Who writes behind what a salvage left out has given that up; else no opening but a salvage
-    // would pass it.
-    const bool left_out = left_out_upto_ != 0 && last > left_out_upto_;
+    // would pass it. Until then another opening may have it, with the file that was damaged.
+    const bool gives_up = left_out_ != 0 && last > left_out_upto_;
+    if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
-    if (!left_out && !DumpIsDue(last, records_max) &&
+    if (!gives_up && !DumpIsDue(last, records_max) &&
         last - manifest_.index_sequence < records_max) {
       return;
     }

@@ -98,7 +98,13 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     manifest.log_start_segment = log_start_;  // What lies below may be gone already.
   }
   Status status = OpenTree(manifest, &tree);
-  if (status.ok()) status = Replay(manifest, recovery, &tree, &recovered).status();
+  if (status.ok()) {
+    const auto left_out = Replay(manifest, recovery, &tree, &recovered);
+    status = left_out.status();
+    if (left_out.ok() && *left_out > left_out_) {
+      status = Status(StatusCode::kCorruption, recovered.repaired_detail);
+    }
+  }
   if (status.ok() && recovered.last_sequence < acknowledged) {
     status = Status(StatusCode::kCorruption,
                     "the log ends with sequence " + std::to_string(recovered.last_sequence) +

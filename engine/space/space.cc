@@ -296,7 +296,8 @@ Status StoreCore::FreeRemoved(const std::string& directory) {
   return Status::Ok();
 }
 
-// A table that nothing in the tree needs is deleted when that is durable and nobody reads it.
+// A table that nothing in the tree needs is deleted when that is durable and nobody reads it. One
+// whose file would not go is tried again the next time.
 Status StoreCore::DeleteDeadTables() {
   std::vector<std::pair<uint64_t, uint64_t>> dead;
   uint64_t sequence = 0;
@@ -315,8 +316,14 @@ Status StoreCore::DeleteDeadTables() {
     CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   }
   PublishHint();  // First: whoever misses a table finds out why.
-  for (const auto& [number, bytes] : dead) CAIRN_RETURN_IF_ERROR(DeleteTable(number, bytes));
+  for (const auto& [number, bytes] : dead) KeepGoing(DeleteTable(number, bytes));
   return Status::Ok();
+}
+
+// A file that would not go keeps its space, and nothing else from being done. The round ends with
+// what is said of the first.
+void StoreCore::KeepGoing(Status removed) {
+  if (would_not_go_.ok()) would_not_go_ = std::move(removed);
 }
 
 // A table of which little enough is needed is written anew without the rest; the old one is dead
@@ -525,7 +532,7 @@ Status StoreCore::MergeIndex() {
     }
     // Whoever begins to hold them now has a manifest that does not name them. Also those that were
     // held the last time.
-    if (index_holds_.load() == 0) CAIRN_RETURN_IF_ERROR(index_->DeleteReleased());
+    if (index_holds_.load() == 0) KeepGoing(index_->DeleteReleased());
     if (last) return Status::Ok();
   }
 }
@@ -561,7 +568,7 @@ Status StoreCore::RetireOldest(bool* retired) {
         EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
   }
   PublishHint();
-  CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(oldest.number + 1));
+  KeepGoing(log_->ReleaseBelow(oldest.number + 1));
   CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
   counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
   *retired = true;
@@ -681,8 +688,8 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     CAIRN_RETURN_IF_ERROR(leave(SealUpTo(UINT64_MAX)));
     CAIRN_RETURN_IF_ERROR(leave(DumpTree()));
   }
-  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());     // Joins may have ended the last use of some.
-  CAIRN_RETURN_IF_ERROR(log_->ReleaseBelow(0));  // What would not go before.
+  CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
+  KeepGoing(log_->ReleaseBelow(0));           // What would not go before.
   return outcome().ok() ? cut : outcome();
 }
 
@@ -703,6 +710,7 @@ void StoreCore::RunSpace() {
     bool evicted = false, made_room = false, more = false;
     Status status;
     held_ = false;
+    would_not_go_ = Status::Ok();
     try {
       ledger_.LookAtDisk();
       (void)CountWritten();  // Each segment of the log begins a round.
@@ -721,12 +729,14 @@ void StoreCore::RunSpace() {
       status = OutOfMemory();
     }
     pacer_.End();
+    const bool goes = Goes(status);
     space_waits_ = status.code() == StatusCode::kNoSpace;
+    if ((status.ok() || space_waits_) && !would_not_go_.ok()) status = would_not_go_;
     if (!pacer_.stopped()) {
       background_fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
     }
     // Who waits for room goes on waiting: a reader that ends wakes this thread.
-    const bool waits_for_readers = held_ && Goes(status) && !made_room && !more;
+    const bool waits_for_readers = held_ && goes && !made_room && !more;
     {
       std::lock_guard lock(space_mutex_);
       // Whoever waits may not have looked when the next round ends.
@@ -749,7 +759,7 @@ void StoreCore::RunSpace() {
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEventOf("space: ", status);
     // Until it is enough, or nothing is left to take.
-    if ((evicted || more) && Goes(status)) continue;
+    if ((evicted || more) && goes) continue;
     world_.scheduler->Wait(space_word_, seen, NextExpiry());
   }
   {

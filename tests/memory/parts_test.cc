@@ -243,6 +243,42 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
   });
 }
 
+// What must not be written on is told also without memory for its words.
+TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
+  AtEveryAllocation([](uint64_t n) {
+    std::string escaped;
+    const auto disk = std::make_shared<io::SimDisk>();
+    const io::World world = MakeWholeWorld(disk, 1, &escaped);
+    ASSERT_OK(disk->CreateDirectory("log"));
+    wal::LogOptions options;
+    options.directory = "log";
+    options.segment_bytes = 4 * wal::kBlock;
+    Status fatal;
+    wal::SegmentPool pool(world, options,
+                          {.on_ready = [] {},
+                           .on_fatal = [&](const Status& why) { fatal = why; },
+                           .on_event = [](const std::string&) {},
+                           .idle_work = nullptr});
+    ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
+    ASSERT_NE(pool.TakeNext().file, nullptr);
+    disk->AddFault(
+        {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSyncDirectory; },
+         .error = EIO,
+         .persistent = true});
+    ASSERT_TRUE(pool.Start());
+    {
+      const FailingAt failing(n);
+      pool.Kick();
+      world.scheduler->Sleep(10'000'000'000);
+    }
+    pool.TryAgain();
+    world.scheduler->Sleep(10'000'000'000);
+    pool.Stop();
+    EXPECT_FAILS(fatal, StatusCode::kIoError);
+    EXPECT_EQ(escaped, "");
+  });
+}
+
 // On a real disk, whose files take memory as well.
 TEST(Parts, ASegmentThatFindsNoMemoryLeavesNoFile) {
   const testing::TempDirectory directory;

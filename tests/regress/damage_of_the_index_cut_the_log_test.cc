@@ -113,6 +113,49 @@ TEST_P(DamageOfTheIndex, CostsOnlyWhatNeedsIt) {
   EXPECT_TRUE(HasKv(branch, model_, 0, 3));
 }
 
+// Also by the dump of a Close that is due.
+TEST_P(DamageOfTheIndex, CostsNothingBeforeSomethingIsWritten) {
+  disk_ = disk_->KillClone();
+  FlipInTheMiddle(".index");
+  options_.replay_records_max = 160;
+  {
+    ASSERT_OK_ASSIGN(Store store, Open(true));
+    EXPECT_NE(store.recovery_note().find("left out"), std::string::npos) << store.recovery_note();
+    ASSERT_OK(store.Close());
+  }
+  FlipInTheMiddle(".index");  // As it was.
+  ASSERT_OK_ASSIGN(const Store store, Open(false));
+  for (int k = 0; k < GetParam(); ++k) {
+    ASSERT_OK_ASSIGN(const Branch branch, store.FindBranch(NameOf(Touched(k))));
+    EXPECT_EQ(*branch.length(), 2u) << NameOf(Touched(k));
+  }
+}
+
+// When the log fails the tree is replayed. Another one is not taken for it that lacks what the
+// opening did not leave out.
+TEST_P(DamageOfTheIndex, CostsNothingMoreWhenTheLogFails) {
+  disk_ = disk_->KillClone();
+  options_.max_memory_bytes = 16 << 20;
+  options_.hot_tail_bytes = 8 << 20;  // Little is left for blocks of the index.
+  ASSERT_OK_ASSIGN(Store store, Open(true));
+  EXPECT_EQ(store.recovery_note(), "");
+  for (int i = 0; i < kBranches; ++i) ASSERT_OK(store.FindBranch(NameOf(i)));
+  ASSERT_OK_ASSIGN(Branch branch, store.FindBranch(NameOf(Touched(0))));
+  FlipInTheMiddle(".index");
+  disk_->AddFault({.when =
+                       [](const io::SimOperation& op) {
+                         return op.op == io::SimOp::kWrite && op.path.starts_with("/store/log/0");
+                       },
+                   .error = EIO,
+                   .persistent = true});
+  EXPECT_FAILS(AppendSome(branch, model_, 2, 1, kSeed, Durability::kPower),
+               StatusCode::kUnknownOutcome);
+  for (int k = 1; k < GetParam(); ++k) {
+    ASSERT_OK_ASSIGN(const Branch one, store.FindBranch(NameOf(Touched(k))));
+    EXPECT_EQ(*one.length(), 2u) << NameOf(Touched(k));
+  }
+}
+
 // A salvage tells of both.
 TEST_P(DamageOfTheIndex, DoesNotHideThatTheLogEndsShort) {
   ASSERT_OK(store_.Close());  // From here on MANIFEST knows of all appends.

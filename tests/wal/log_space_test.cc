@@ -3,6 +3,7 @@
 // Property: where space is refused, by the store's cap or by the disk, data is refused in time and
 // what gives space back goes on; segments are made, kept and given back as wal/log.h says.
 // Method: as in log_test.cc, with a ledger that grants so much, and small disks.
+#include "tests/support/status.h"
 #include "tests/wal/log_test.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
@@ -112,6 +113,28 @@ TEST_F(LogTest, DataDoesNotUseUpTheBallast) {
   ASSERT_TRUE(sequence.ok()) << sequence.status().ToString();
   ASSERT_TRUE(Durable(*sequence).ok());
   fixture_.log.reset();  // Before its grant.
+}
+
+// Under the log, by somebody. Whether it would have become a spare one or not.
+TEST_F(LogTest, SpaceOfASegmentThatWasRemovedIsGivenBack) {
+  for (const uint32_t spares : {2u, 8u}) {
+    SCOPED_TRACE(spares);
+    const io::SimWorld machine = io::MakeSimWorld(7);
+    Grant grant(UINT64_MAX);
+    LogFixture fixture(machine.world());
+    fixture.options.spare_segments_max = spares;
+    fixture.options.grant = &grant;
+    fixture.OpenLog();
+    uint64_t last = 0;
+    while (fixture.log->counters().segments_live < 4) last = fixture.Append(Payload(last, 50'000));
+    ASSERT_OK(fixture.log->Wait(last, true, io::kNoDeadline));
+    machine.scheduler->Sleep(100 * kMs);
+    ASSERT_OK(machine.disk->Remove(SegmentPath("log", 2)));
+    EXPECT_OK(fixture.log->ReleaseBelow(4));
+    machine.scheduler->Sleep(100 * kMs);
+    EXPECT_EQ(grant.taken_, fixture.log->counters().segment_bytes_total);
+    fixture.log.reset();  // Before its grant.
+  }
 }
 
 TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
