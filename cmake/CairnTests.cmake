@@ -9,7 +9,7 @@
 # program takes what it uses; but those of tests/memory, which replace operator new, and of
 # tests/tools are linked into the programs of their folder alone.
 # Tests that draw begin at a seed that follows from the commit (tests/support/test_seed.h).
-# CAIRN_SOURCE_DIR names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
+# tests/support/source_dir.h names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
 
 enable_testing()
 include(GoogleTest)
@@ -20,9 +20,11 @@ pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3)
 
 function(cairn_test_settings target)
   cairn_target_defaults(${target})
-  target_compile_definitions(${target} PRIVATE CAIRN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${target} PUBLIC cairn_internal GTest::gmock rapidcheck PkgConfig::SECCOMP)
 endfunction()
+
+set_source_files_properties(tests/support/source_dir.cc
+                            PROPERTIES COMPILE_DEFINITIONS "CAIRN_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 
 # The commit, as a number; configured anew when another one is checked out.
 execute_process(COMMAND git rev-parse --short=15 HEAD WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}

@@ -7,6 +7,8 @@
 #include <random>
 #include <sstream>
 
+#include "tests/support/source_dir.h"
+
 namespace cairn::testing {
 namespace {
 
@@ -94,7 +96,7 @@ std::vector<std::byte> MakeElements(const FrameShape& shape, Content content, ui
 }
 
 std::vector<std::byte> ExampleBytes(const std::string& heading) {
-  std::ifstream file(CAIRN_SOURCE_DIR "/base/codec/FORMAT.md");
+  std::ifstream file(testing::SourcePath("/base/codec/FORMAT.md"));
   std::vector<std::byte> bytes;
   bool within = false;
   for (std::string line; std::getline(file, line);) {

@@ -22,6 +22,7 @@
 #include "cairn/metrics.h"
 #include "engine/metrics/catalog.h"
 #include "engine/metrics/constants.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/test_store.h"
 
 namespace cairn {
@@ -33,7 +34,7 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMs = 1'000'000;
 
 std::string ReadDocs(const std::string& name) {
-  std::ifstream file(std::string(CAIRN_SOURCE_DIR) + "/docs/" + name);
+  std::ifstream file(testing::SourcePath("/docs/" + name));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -372,9 +373,9 @@ TEST(MetricsDocs, PromtoolAcceptsTextAndRules) {
   metrics.save = Latencies(10, 50 * kMs);
   std::ofstream(text) << PrometheusText(metrics, "a \"store\"");
   EXPECT_EQ(std::system(("promtool check metrics < " + text).c_str()), 0);
-  const std::string rules = std::string(CAIRN_SOURCE_DIR) + "/docs/prometheus/cairn.rules.yml";
+  const std::string rules = testing::SourcePath("/docs/prometheus/cairn.rules.yml");
   EXPECT_EQ(std::system(("promtool check rules " + rules).c_str()), 0);
-  const std::string unit = std::string(CAIRN_SOURCE_DIR) + "/tests/engine/cairn.rules.test.yml";
+  const std::string unit = testing::SourcePath("/tests/engine/cairn.rules.test.yml");
   EXPECT_EQ(std::system(("promtool test rules " + unit).c_str()), 0);
 }
 

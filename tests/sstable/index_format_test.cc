@@ -18,6 +18,7 @@
 
 #include "base/codec/fields.h"
 #include "tests/sstable/table_fixture.h"
+#include "tests/support/source_dir.h"
 
 namespace cairn::sstable {
 namespace {
@@ -33,7 +34,7 @@ std::vector<std::byte> ExampleTable() {
 
 // Lines "xxxxxx  16 hex bytes" of the document's example, by offset.
 std::map<uint64_t, std::vector<uint8_t>> DumpInDocument() {
-  std::ifstream document(std::string(CAIRN_SOURCE_DIR) + "/sstable/FORMAT.md");
+  std::ifstream document(testing::SourcePath("/sstable/FORMAT.md"));
   std::map<uint64_t, std::vector<uint8_t>> dump;
   bool inside = false;
   for (std::string line; std::getline(document, line);) {

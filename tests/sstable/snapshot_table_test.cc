@@ -20,6 +20,7 @@
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
 #include "tests/sstable/table_fixture.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/status.h"
 
 namespace cairn::sstable {
@@ -513,7 +514,7 @@ TEST_F(SnapshotTableTest, TheExampleOfTheFormatDocument) {
   ASSERT_TRUE((*writer)->Finish().ok());
   const auto bytes = *machine_.disk->ReadRaw(path_);
 
-  std::ifstream document(std::string(CAIRN_SOURCE_DIR) + "/sstable/FORMAT.md");
+  std::ifstream document(testing::SourcePath("/sstable/FORMAT.md"));
   std::string text(std::istreambuf_iterator<char>(document), {});
   text = text.substr(text.find("# Snapshot tables"));
   text = text.substr(text.find("### Example"));

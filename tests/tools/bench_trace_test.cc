@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/source_dir.h"
 #include "tests/tools/run_tool.h"
 
 namespace cairn::testing {
@@ -24,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const fs::path kData = fs::path(CAIRN_SOURCE_DIR) / "tests/tools/data";
+const fs::path kData = SourcePath("/tests/tools/data");
 
 class BenchTraceTest : public ::testing::Test {
  protected:

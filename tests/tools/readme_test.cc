@@ -12,6 +12,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/source_dir.h"
+
 namespace {
 
 std::string ReadAll(const std::string& path) {
@@ -22,7 +24,7 @@ std::string ReadAll(const std::string& path) {
 }
 
 TEST(Readme, ShowsTheExampleThatIsBuilt) {
-  const std::string root = CAIRN_SOURCE_DIR;
+  const std::string root = cairn::testing::SourcePath("");
   std::string example = ReadAll(root + "/tools/example/first_store.cc");
   ASSERT_FALSE(example.empty());
   example = example.substr(example.find('\n') + 1);  // Without the licence line.
@@ -32,7 +34,7 @@ TEST(Readme, ShowsTheExampleThatIsBuilt) {
 
 // An option that is misspelt is taken by cmake without a word.
 TEST(Readme, NamesOptionsOfTheBuildThatExist) {
-  const std::string root = CAIRN_SOURCE_DIR;
+  const std::string root = cairn::testing::SourcePath("");
   const std::string readme = ReadAll(root + "/README.md"),
                     build = ReadAll(root + "/CMakeLists.txt");
   size_t options = 0;
@@ -58,7 +60,7 @@ TEST(Readme, TheExamplesRun) {
 
 // The default segment would make some 64 MiB of every command that writes.
 TEST(Readme, TheCommandsRunAndTakeLittleRoom) {
-  const std::string readme = ReadAll(CAIRN_SOURCE_DIR "/README.md");
+  const std::string readme = ReadAll(cairn::testing::SourcePath("/README.md"));
   const size_t begin = readme.find("```sh\ncairn create ");
   ASSERT_NE(begin, std::string::npos);
   const size_t first = begin + 6;

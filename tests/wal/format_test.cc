@@ -16,6 +16,7 @@
 
 #include "base/codec/fields.h"
 #include "tests/support/log_fixture.h"
+#include "tests/support/source_dir.h"
 #include "tests/support/status.h"
 
 namespace cairn::wal {
@@ -59,7 +60,7 @@ std::vector<std::byte> ExampleSegment() {
 
 // Lines "xxxxxx  16 hex bytes" of the document, by offset.
 std::map<uint64_t, std::vector<uint8_t>> DumpInDocument() {
-  std::ifstream document(CAIRN_SOURCE_DIR "/wal/FORMAT.md");
+  std::ifstream document(testing::SourcePath("/wal/FORMAT.md"));
   std::map<uint64_t, std::vector<uint8_t>> dump;
   bool inside = false;
   for (std::string line; std::getline(document, line);) {
