@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -254,6 +255,11 @@ Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
   }
   info.direct_io = AcceptsDirectIo(PlaceOf(path));
   return info;
+}
+
+uint64_t PosixFileSystem::OpenFilesMax() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
 }
 
 Result<DiskSpace> PosixFileSystem::Space(const std::string& path) {

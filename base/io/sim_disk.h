@@ -143,6 +143,7 @@ class SimDisk final : public FileSystem {
   bool Leads(const std::string& path, const SimInode& inode) const;  // `path` to that inode.
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override { return UINT64_MAX; }
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
   // --- The crash ---
