@@ -273,7 +273,7 @@ void StoreCore::NoteBatch(const WriteBatch& batch, std::span<const uint64_t> bef
 
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   if (batch.ops().size() > WriteBatch::kOpsMax) {
     return Status(StatusCode::kInvalidArgument,
@@ -313,7 +313,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     auto reserved = log_->Reserve(builder.Record(), wal::Log::Purpose::kData);
     if (!reserved.ok()) {
       NoteRefused(reserved.status());
-      return no_room(appended, reserved.status());
+      return no_room(appended, reserved.status().WithContext("the batch"));
     }
     slot = std::move(*reserved);
     NoteLogged(slot);

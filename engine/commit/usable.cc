@@ -39,17 +39,27 @@ Status StoreCore::CheckProcess() const {
   return Status(StatusCode::kInvalidState, "used in a child process after fork()");
 }
 
+Status StoreCore::CheckDurability(Durability durability) {
+  if (durability <= Durability::kPower) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument, "durability " +
+                                                  std::to_string(static_cast<int>(durability)) +
+                                                  " is none of kMemory, kProcess, kPower");
+}
+
 Status StoreCore::CheckWritable(Durability durability) const {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (durability > Durability::kPower) {
-    return Status(StatusCode::kInvalidArgument, "durability " +
-                                                    std::to_string(static_cast<int>(durability)) +
-                                                    " is none of kMemory, kProcess, kPower");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
   if (options_.read_only) {
     return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
   }
   return PoisonStatus();
+}
+
+Status StoreCore::CheckWritable(const AppendOptions& options) const {
+  if (options.overload > Overload::kShedKv) {
+    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
+  }
+  return CheckWritable(options.durability);
 }
 
 Status StoreCore::PoisonStatus() const {

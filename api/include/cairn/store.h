@@ -39,7 +39,8 @@ struct BranchPage {
 // Several changes, to one or many branches: all of them or none, in one record. Built on one
 // thread, then given to Store::Write. At most kOpsMax changes, and 4 MiB of tokens and KV in all,
 // less where a log segment or half of hot_tail_bytes holds less; larger deltas are appended by
-// themselves. Deltas are borrowed until Write returns.
+// themselves. All of it, names and states too, is one record of the log: kInvalidArgument when that
+// would be larger than one may be. Deltas are borrowed until Write returns.
 class WriteBatch {
  public:
   // More are kInvalidArgument: all of them are decided together, and other changes wait for that,
