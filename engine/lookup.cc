@@ -2,6 +2,7 @@
 //
 // Questions about models and branches, and the metrics.
 #include "base/core/check.h"
+#include "base/core/text.h"
 #include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
@@ -70,8 +71,7 @@ Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns)
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadNamed(ns, name, &lock));
   if (head == nullptr) {
     return Status(StatusCode::kNotFound,
-                  "no branch \"" + std::string(name) + "\"" +
-                      (ns.empty() ? "" : " in namespace \"" + std::string(ns) + "\""));
+                  "no branch " + Quoted(name) + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
   }
   return Branch(shared_from_this(), BranchId{head->id});
 }

@@ -114,8 +114,8 @@ Status Store::ResumeBackground() {
 Result<CompletionQueue> Store::NewCompletionQueue() {
   return OnCore(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }
-Result<VerifyReport> Store::Verify(VerifyLevel level) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Verify(level); });
+Result<VerifyReport> Store::Verify(VerifyLevel level, const VerifyProgress& progress) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.Verify(level, progress); });
 }
 StoreMetrics Store::Metrics() const {
   return OnCoreOr(core_, StoreMetrics(), [](StoreCore& core) { return core.Metrics(); });
@@ -178,8 +178,7 @@ Status Branch::Drop(Durability durability) {
 }
 Result<RestoreResult> Branch::Restore(const RestoreRequest& request,
                                       LayerProgress* progress) const {
-  return OnCore(core_,
-                [&](StoreCore& core) { return core.Restore(id_, request, progress, nullptr); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Restore(id_, request, progress); });
 }
 Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress* progress) const {
   return OnCore(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });

@@ -53,6 +53,13 @@ namespace cairn {
 
 class StoreSealReader;
 
+namespace engine {
+class LayerWords;
+}
+namespace io {
+class ForwardReader;
+}
+
 class StoreCore final : public wal::LogObserver,
                         public sstable::TableHost,
                         public std::enable_shared_from_this<StoreCore> {
@@ -85,7 +92,7 @@ class StoreCore final : public wal::LogObserver,
   Status PauseBackground();
   Status ResumeBackground();
   Result<CompletionQueue> NewCompletionQueue();
-  Result<VerifyReport> Verify(VerifyLevel level);
+  Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress);
   StoreMetrics Metrics();
   Status poisoned() const;
   std::string io_name() const { return std::string(world_.files->name()); }
@@ -112,8 +119,8 @@ class StoreCore final : public wal::LogObserver,
   Status Rewind(BranchId id, uint64_t length, Durability durability);
   Status Rename(BranchId id, const std::string& name, Durability durability);
   Status Drop(BranchId id, Durability durability);
-  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request, LayerProgress* progress,
-                                const TicketState* ticket);
+  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request,
+                                LayerProgress* progress);
   Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
   Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
@@ -344,9 +351,11 @@ class StoreCore final : public wal::LogObserver,
   // nothing; some records are in its stage already (else null). A prefetch reads for the page
   // cache, and nobody helps.
   enum class Reader { kCaller, kSpace, kPrefetch };
+  Result<RestoreResult> RestoreLayers(BranchId id, const RestoreRequest& request,
+                                      engine::LayerWords* layers, const TicketState* ticket);
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
                                 Reader reader, const engine::RecordStage* stage,
-                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
+                                engine::LayerWords* layers, const TicketState* ticket, Hits* hits);
   Status FindFragments(const engine::RestorePlan& plan, const RestoreRequest& request,
                        std::vector<engine::OpenPiece>* open);
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
@@ -379,11 +388,13 @@ class StoreCore final : public wal::LogObserver,
 
   // --- verify.cc
   struct Verified;
+  struct Found;
   Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                    Verified* all);
+                    uint64_t bytes, Verified* all);
   void VerifySmallFiles(VerifyLevel level, Verified* found);
   void VerifyLog(VerifyLevel level, Verified* found);
-  Status VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer, Verified* found);
+  void VerifySegment(std::span<const Found> records, Verified* found);
+  Status VerifyRecord(const wal::Location& at, io::ForwardReader* reader, Verified* found);
   void VerifyIndex(VerifyLevel level, Verified* found);
   Status VerifyTable(uint64_t number, VerifyLevel level,
                      std::span<const engine::SealedRange> sealed, Verified* all);

@@ -4,6 +4,7 @@
 // cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
 // part by part, so that a store at its cap gives space back while all of it is read: the log, then
 // one table after the other.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -11,18 +12,19 @@
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
 #include "base/io/file_util.h"
+#include "base/io/forward_reader.h"
 #include "engine/store_core.h"
 #include "sstable/index_table.h"
 
 namespace cairn {
 
-namespace {
-
 // Where each record is; payloads are checked after the headers have been replayed.
-struct Found {
+struct StoreCore::Found {
   wal::Location location;
-  uint64_t sequence;
+  uint64_t sequence = 0;
 };
+
+namespace {
 
 // Positions that somebody says are in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
@@ -95,10 +97,36 @@ Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& rang
   return Status::Ok();
 }
 
+// Tells the caller how far the run is, in bytes of the files that it goes through, part by part.
+class Meter {
+ public:
+  Meter(const VerifyProgress& progress, uint64_t total) : progress_(progress), total_(total) {}
+  void BeginPart(uint64_t bytes) {
+    begin_ = end_;
+    end_ = std::min(begin_ + bytes, total_);
+  }
+  void BeginPartAnew() { Tell(begin_); }
+  void Add(uint64_t bytes) { Tell(std::min(done_ + bytes, end_)); }
+  void EndPart() { Tell(end_); }
+  // Less than that may be there to be read.
+  void End() { Tell(total_); }
+
+ private:
+  void Tell(uint64_t done) {
+    done_ = done;
+    if (progress_) progress_(done_, total_);
+  }
+
+  const VerifyProgress& progress_;
+  const uint64_t total_;
+  uint64_t begin_ = 0, done_ = 0, end_ = 0;  // Of the part, and how far that is.
+};
+
 }  // namespace
 
 // What one part of the store turned out to be.
 struct StoreCore::Verified {
+  Meter* meter = nullptr;
   VerifyReport report;
   Sealed sealed;
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
@@ -121,27 +149,39 @@ struct StoreCore::Verified {
   }
 };
 
-Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
+Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   if (level > VerifyLevel::kAll) {
     return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
   }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
-  std::vector<uint64_t> tables;
+  const uint64_t log_bytes = log_->counters().segment_bytes_live;
+  uint64_t index_bytes = 0, table_bytes = 0;
+  {
+    std::lock_guard lock(manifest_mutex_);
+    for (const sstable::LiveTable& table : manifest_.index) index_bytes += table.bytes;
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> tables;  // Number and bytes.
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, table] : tree_.tables()) {
-      if (table.live_bytes > 0) tables.push_back(number);
+      if (table.live_bytes == 0) continue;
+      tables.emplace_back(number, table.bytes);
+      table_bytes += table.bytes;
     }
   }
-  Verified all;
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, &all));
-  for (const uint64_t number : tables) {
+  Meter meter(progress, log_bytes + index_bytes + table_bytes);
+  Verified all{.meter = &meter};
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, 0, &all));
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, log_bytes, &all));
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, index_bytes, &all));
+  for (const auto& [number, bytes] : tables) {
+    meter.BeginPart(bytes);
     CAIRN_RETURN_IF_ERROR(VerifyTable(number, level, all.sealed[number], &all));
+    meter.EndPart();
   }
+  meter.End();
   const std::string directory = io::JoinPath(path_, "");
   for (VerifyReport::Damage& damage : all.report.damages) {
     EraseWordBeginning(directory, &damage.what);
@@ -152,18 +192,21 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
 // A part that a reader finds damaged beside a writer may only have moved: then it is read anew, as
 // it is by now.
 Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                             Verified* all) {
+                             uint64_t bytes, Verified* all) {
   const auto checkpoint = [this] {
     std::lock_guard lock(manifest_mutex_);
     return manifest_.number;
   };
+  all->meter->BeginPart(bytes);
   for (int again = 0;; ++again) {
     const uint64_t seen = checkpoint();
-    Verified found;
+    all->meter->BeginPartAnew();
+    Verified found{.meter = all->meter};
     (this->*part)(level, &found);
     if (found.report.damages.empty() || !options_.read_only || !Follow(/*look_anyway=*/true).ok() ||
         checkpoint() == seen) {
       all->Add(std::move(found));
+      all->meter->EndPart();
       return Status::Ok();
     }
     if (again == engine::kReadAgainMax) {
@@ -220,24 +263,33 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
                              ", but " + std::to_string(recovery.stop_after) + " was written" +
                              (recovered->torn_tail ? ": " + recovered->torn_detail : "")));
   }
-  engine::ReadBuffer buffer;
+  for (auto first = records.begin(); first != records.end();) {
+    const auto end = std::find_if(first, records.end(), [&](const Found& record) {
+      return record.location.segment != first->location.segment;
+    });
+    VerifySegment({first, end}, found);
+    first = end;
+  }
+}
+
+// Reads the records of a segment anew, all of them.
+void StoreCore::VerifySegment(std::span<const Found> records, Verified* found) {
+  const wal::Location& last = records.back().location;
+  const auto file = log_->OpenSegment(last.segment);
+  io::ForwardReader reader(options_.allocator);
+  if (file.ok()) reader.Open(file->get(), last.offset + last.bytes);
   for (const Found& record : records) {
-    const Status status = VerifyRecord(record.location, &buffer, found);
+    const Status status = file.ok() ? VerifyRecord(record.location, &reader, found) : file.status();
+    found->meter->Add(record.location.bytes);
     if (status.ok()) continue;
     found->Damage(engine::PlaceText(record.location), status, record.sequence);
   }
 }
 
-// Reads the record anew, all of it. Damage of a strip is told by itself.
-Status StoreCore::VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer,
+// Damage of a strip is told by itself.
+Status StoreCore::VerifyRecord(const wal::Location& at, io::ForwardReader* reader,
                                Verified* found) {
-  const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
-  const uint64_t end = AlignUp(at.offset + at.bytes, io::kBlockBytes);
-  if (buffer->size() < end - begin) *buffer = read_pool_.TakeBuffer(end - begin);
-  if (buffer->empty()) return Status(StatusCode::kOutOfMemory, "verify");
-  CAIRN_ASSIGN_OR_RETURN(const auto file, log_->OpenSegment(at.segment));
-  CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer->span().first(end - begin)));
-  const std::span<const std::byte> bytes = buffer->span().subspan(at.offset - begin, at.bytes);
+  CAIRN_ASSIGN_OR_RETURN(const auto bytes, reader->Read(at.offset, at.bytes));
   CAIRN_ASSIGN_OR_RETURN(const auto record, wal::ParseRecord(bytes, at, store_id()));
   for (size_t strip = 0; strip < record.strip_count(); ++strip) {
     ++found->report.strips;
@@ -305,7 +357,7 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
     if (!needed()) return Status::Ok();
     pin = pins_.Take(engine::Pins::Of::kReader, UINT64_MAX, {number});
   }
-  Verified found;
+  Verified found{.meter = all->meter};
   const std::string where = sstable::SnapshotTablePath(engine::kTableDirectory, number);
   const auto damaged = [&](const Status& status) { found.Damage(where, status); };
   ++found.report.tables;
@@ -323,6 +375,7 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored) {
         ++found.report.frames;
         found.report.bytes += stored.size();
+        found.meter->Add(stored.size());
         return CheckFrame(fragment, page, frame, stored, &memory, &state);
       };
     }

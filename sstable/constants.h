@@ -78,6 +78,10 @@ inline constexpr size_t kMaxStoredBytes = kMaxRowBytes + kFrameHeaderBytes;
 inline constexpr size_t kOpenReadBytes = 32 << 10;
 static_assert(kOpenReadBytes % kTableAlignment == 0 && kOpenReadBytes >= 2 * kTableAlignment);
 
+// Who verifies the entries of all fragments reads fragments up to this as a whole, one after the
+// other in large pieces: to go to the device for each costs more than the frames that come along.
+inline constexpr uint64_t kEntriesWithFragmentBytes = 64 << 10;
+
 // So many locks of the block cache. Threads that restore are few; eight rarely meet.
 inline constexpr size_t kCacheShards = 8;
 

@@ -185,23 +185,39 @@ void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
                                const std::function<void(const Status&)>& damaged) {
   const auto fragments = Fragments();
   if (!fragments.ok()) return damaged(fragments.status());
-  std::vector<std::byte> stored;
+  io::ForwardReader reader(context_.allocator);
+  reader.Open(file_.get(), footer_.fragments_offset);
+  const uint64_t small_bytes = check_frame ? io::kForwardReadBytes : kEntriesWithFragmentBytes;
   for (const FragmentEntry& fragment : *fragments) {
-    const auto frames = Frames(fragment);
+    const auto frames = FramesOf(fragment, small_bytes, &reader);
     if (!frames.ok()) damaged(frames.status());
     if (!frames.ok() || !check_frame) continue;
     for (size_t i = 0; i < frames->size(); ++i) {
       const FrameEntry& frame = (*frames)[i];
-      stored.resize(frame.stored_bytes);
-      Status status = ReadBytes(frame.offset, stored);
-      if (status.ok()) status = Verify(frame, stored);
+      const auto stored = reader.Read(frame.offset, frame.stored_bytes);
+      Status status = stored.ok() ? Verify(frame, *stored) : stored.status();
       if (status.ok()) {
-        status = check_frame(fragment, static_cast<uint32_t>(i % fragment.pages), frame, stored);
+        status = check_frame(fragment, static_cast<uint32_t>(i % fragment.pages), frame, *stored);
         if (!status.ok()) status = Damaged(frame.offset, std::string(status.message()));
       }
       if (!status.ok()) damaged(status);
     }
   }
+  context_.counters->block_reads.fetch_add(reader.reads(), std::memory_order_relaxed);
+  context_.counters->read_bytes.fetch_add(reader.read_bytes(), std::memory_order_relaxed);
+}
+
+// The entries lie behind the frames. Those of a small fragment come with it; those of a larger one
+// are read by themselves, lest the reader runs ahead of its frames.
+Result<std::vector<FrameEntry>> SnapshotTable::FramesOf(const FragmentEntry& fragment,
+                                                        uint64_t small_bytes,
+                                                        io::ForwardReader* reader) const {
+  if (fragment.bytes() > small_bytes) return Frames(fragment);
+  // Where all of it cannot be had, some of it may.
+  static_cast<void>(reader->Read(fragment.offset, fragment.bytes()));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries,
+                         reader->Read(fragment.entries_offset, fragment.entries_bytes()));
+  return ParseFrames(fragment, entries);
 }
 
 Status SnapshotTable::VerifyAll() {

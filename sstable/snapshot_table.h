@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/io/forward_reader.h"
 #include "sstable/snapshot_format.h"
 #include "sstable/table_files.h"
 
@@ -58,6 +59,8 @@ class SnapshotTable {
   Status Damaged(uint64_t offset, const std::string& what) const;
   Status ReadBytes(uint64_t offset, std::span<std::byte> into) const;
   Result<std::vector<FragmentEntry>> ReadFragments() const;
+  Result<std::vector<FrameEntry>> FramesOf(const FragmentEntry& fragment, uint64_t small_bytes,
+                                           io::ForwardReader* reader) const;
   Status CheckFragments(std::span<const FragmentEntry> fragments) const;
 
   const TableContext context_;

@@ -8,6 +8,7 @@
 
 #include "base/codec/model_check.h"
 #include "base/core/mutation.h"
+#include "base/core/text.h"
 
 namespace cairn {
 
@@ -75,7 +76,7 @@ class Checker {
     }
     for (size_t i = 0; i < view.planes.size(); ++i) {
       if (Status status = CheckPlane(view, view.planes[i], group.planes[i], layers); !status.ok()) {
-        return status.WithContext("plane \"" + group.planes[i].name + "\"");
+        return status.WithContext("plane " + Quoted(group.planes[i].name));
       }
     }
     return Status::Ok();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/codec/model_check.h"
+#include "base/core/text.h"
 
 namespace cairn {
 
@@ -18,7 +19,7 @@ std::string Versus(const std::string& field, uint64_t ours, uint64_t theirs) {
 }
 
 std::string Versus(const std::string& field, const std::string& ours, const std::string& theirs) {
-  return field + ": \"" + ours + "\" against \"" + theirs + "\"";
+  return field + ": " + Quoted(ours) + " against " + Quoted(theirs);
 }
 
 LayerGroup KeyValueGroup(std::string name, uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
@@ -304,7 +305,7 @@ Status CheckStoredModel(const ModelSpec& spec) {
     const std::string where = "groups[" + std::to_string(i) + "]";
     if (Status status = ValidateGroup(spec.groups[i], where); !status.ok()) return status;
     if (!names.insert(spec.groups[i].name).second) {
-      return Bad(where + ".name: \"" + spec.groups[i].name + "\" is given twice");
+      return Bad(where + ".name: " + Quoted(spec.groups[i].name) + " is given twice");
     }
   }
   const uint32_t extent = spec.extent_tokens;

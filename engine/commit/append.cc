@@ -6,6 +6,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -14,8 +15,8 @@ namespace cairn {
 namespace {
 
 std::string GroupName(const ModelSpec& model, const GroupView& view) {
-  return "kv of group " + std::to_string(view.group) + " (\"" + model.groups[view.group].name +
-         "\")";
+  return "kv of group " + std::to_string(view.group) + " (" +
+         Quoted(model.groups[view.group].name) + ")";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 //
 // Changes to the tree that carry no payload of their own, and batches.
 #include "base/core/check.h"
+#include "base/core/text.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -111,9 +112,9 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
       }
       const std::string difference = known->FirstDifference(spec);
       if (difference.empty()) return id;
-      return Status(
-          StatusCode::kModelMismatch,
-          "model \"" + spec.identity.name + "\" is registered with another shape: " + difference);
+      return Status(StatusCode::kModelMismatch,
+                    "model " + Quoted(spec.identity.name) +
+                        " is registered with another shape: " + difference);
     }
     return uint64_t{0};
   };

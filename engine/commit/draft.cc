@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
 #include "base/io/no_cancel.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
@@ -42,8 +43,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     }
     if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
     if (engine::KeepsStates(model.groups[view.group])) {
-      return Bad("group \"" + model.groups[view.group].name +
-                 "\" keeps states, which are given to Commit");
+      return Bad("group " + Quoted(model.groups[view.group].name) +
+                 " keeps states, which are given to Commit");
     }
     std::atomic<uint64_t>& staged = staged_[view.group][layer];
     const uint64_t first = staging_->position(view.group);

@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
 #include "wal/constants.h"
@@ -164,7 +165,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
 Status StoreCore::CheckDirectoryIsFree() {
   const auto other = [&](const std::string& name) {
     return Status(StatusCode::kInvalidState,
-                  path_ + " is no store and holds other files (\"" + name + "\")");
+                  path_ + " is no store and holds other files (" + Quoted(name) + ")");
   };
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
   for (const std::string& name : names) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "base/core/check.h"
@@ -108,6 +109,30 @@ bool TicketState::WaitDone(uint64_t deadline_ns) {
   return true;
 }
 
+Status TicketState::WaitLayer(size_t layer, LayerState state, uint64_t deadline_ns) {
+  if (state != kLayerComplete) {
+    return Status(StatusCode::kInvalidArgument,
+                  "state " + std::to_string(state) + " of a layer cannot be waited for");
+  }
+  if (layer >= layers.size()) {
+    return Status(StatusCode::kInvalidArgument, "layer " + std::to_string(layer) +
+                                                    " of a call that tells of " +
+                                                    std::to_string(layers.size()));
+  }
+  std::atomic<uint32_t>& word = layers[layer];
+  // Once the ticket is over the word may be gone. It gets its last state before.
+  while (!done()) {
+    const uint32_t seen = word.load(std::memory_order_acquire);
+    if (seen == state) return Status::Ok();
+    const bool in_time = seen == kLayerFailed ? WaitDone(deadline_ns)
+                                              : world_.scheduler->Wait(word, seen, deadline_ns);
+    if (!in_time && !done()) {
+      return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
+    }
+  }
+  return status_;
+}
+
 void TicketState::FinishIfCancelled() {
   if (cancel_requested()) Finish(kCancelledLate);
 }
@@ -158,6 +183,13 @@ Status Ticket::Wait(uint64_t timeout_ns) {
       return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
     }
     return state_->status();
+  });
+}
+
+Status Ticket::WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns) const {
+  return Guarded([&] {
+    if (state_ == nullptr) return Empty();
+    return state_->WaitLayer(layer, state, DeadlineIn(*state_->world().scheduler, timeout_ns));
   });
 }
 

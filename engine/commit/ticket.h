@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   // Sleeps until over.
   bool WaitDone(uint64_t deadline_ns);
 
+  Status WaitLayer(size_t layer, LayerState state, uint64_t deadline_ns);  // Ticket::WaitForLayer.
+
   // For calls that run as a job on borrowed memory.
   bool BeginJob();  // False: cancelled first.
   bool cancel_requested() const { return cancel_.load(); }
@@ -54,6 +57,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   uint64_t length = 0;              // Set before done or release.
   bool kv_shed = false;
   std::shared_ptr<RestoreResult> restored{};  // Set before it is shared, filled before it ends.
+  std::span<std::atomic<uint32_t>> layers{};  // The caller's, until it ends. Set likewise.
   uint64_t started_ns = 0;                    // 0: not measured.
   uint64_t sequence = 0;                      // Of its record, while it waits for the log.
   TicketLink waiting, completed;              // Of the rows that it may stand in.

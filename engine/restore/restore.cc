@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
+#include "engine/restore/layer_words.h"
 #include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
 #include "engine/space/crew.h"
@@ -189,15 +190,15 @@ wal::Pinned StoreCore::FindHot(const wal::Location& location, uint32_t bytes) {
 
 namespace {
 
-Status CheckProgress(const RestoreRequest& request, const LayerProgress* progress) {
-  if (progress == nullptr) return Status::Ok();
+Status CheckProgress(const RestoreRequest& request, const engine::LayerWords& words) {
+  if (!words.wanted()) return Status::Ok();
   size_t layers = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     layers += request.into->groups[i].planes[0].layer_bases.size();
   }
-  if (progress->layers.size() >= layers) return Status::Ok();
+  if (words.words().size() >= layers) return Status::Ok();
   return Status(StatusCode::kInvalidArgument,
-                "progress has room for " + std::to_string(progress->layers.size()) +
+                "progress has room for " + std::to_string(words.words().size()) +
                     " layers; the view has " + std::to_string(layers));
 }
 
@@ -205,13 +206,6 @@ struct FoundState {
   uint64_t position = 0;
   std::vector<std::byte> bytes;
 };
-
-// Whoever uses it by now must not see it change: the branch may be another by then.
-bool SomeLayerIsDone(const LayerProgress* progress) {
-  if (progress == nullptr) return false;
-  return std::any_of(progress->layers.begin(), progress->layers.end(),
-                     [](const std::atomic<uint32_t>& layer) { return layer.load() != 0; });
-}
 
 }  // namespace
 
@@ -246,7 +240,16 @@ auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
 }
 
 Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& request,
-                                         LayerProgress* progress, const TicketState* ticket) {
+                                         LayerProgress* progress) {
+  engine::LayerWords layers(*world_.scheduler, progress);
+  auto result = RestoreLayers(id, request, &layers, nullptr);
+  layers.End(result.ok());
+  return result;
+}
+
+Result<RestoreResult> StoreCore::RestoreLayers(BranchId id, const RestoreRequest& request,
+                                               engine::LayerWords* layers,
+                                               const TicketState* ticket) {
   const Use use(this);
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckUsable());
@@ -255,7 +258,8 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
   bool begun = false;
   bool planned = false;  // Else it is the caller's mistake.
   const auto result = WhileFilesMove([&](uint64_t* places) -> Result<RestoreResult> {
-    if (std::exchange(begun, true) && SomeLayerIsDone(progress)) {
+    // What is used by now must not change: the branch may be another by then.
+    if (std::exchange(begun, true) && layers->SomeComplete()) {
       return Status(StatusCode::kStale,
                     "the writer has moved what was to be read, after some layers were told to be "
                     "complete");
@@ -271,10 +275,10 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
       pin = pins_.Take(plan);
       NoteUsed(*head, now_ns);
     }
-    CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
+    CAIRN_RETURN_IF_ERROR(CheckProgress(request, *layers));
     *places = engine::HashOfPlaces(plan);
     planned = true;
-    return RunPlan(std::move(plan), request, Reader::kCaller, nullptr, progress, ticket, &hits);
+    return RunPlan(std::move(plan), request, Reader::kCaller, nullptr, layers, ticket, &hits);
   });
   if (!result.ok()) {
     if (planned) CountFailedRestore(result.status().code());
@@ -328,12 +332,12 @@ std::span<const std::byte> FindStaged(const engine::RecordStage* stage,
 // The plan must stay pinned.
 Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
                                          Reader reader, const engine::RecordStage* stage,
-                                         LayerProgress* progress, const TicketState* ticket,
+                                         engine::LayerWords* layers, const TicketState* ticket,
                                          Hits* hits) {
   std::vector<OpenPiece> open;
   CAIRN_RETURN_IF_ERROR(FindFragments(plan, request, &open));
   engine::PageCache* const cache = reader != Reader::kSpace ? &page_cache_ : nullptr;
-  engine::Scatterer scatterer(plan, request, store_id(), progress, open, cache,
+  engine::Scatterer scatterer(plan, request, store_id(), layers, open, cache,
                               reader == Reader::kPrefetch);
   RestoreRun run(this, reader, &scatterer, open);
   for (const RecordJob& job : plan.jobs) {
@@ -369,7 +373,6 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   static_cast<void>(pipeline->Run(run.TakeJobs()));
   run.AddFrames();
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
-  scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;
   hits->hot_bytes = hot_bytes;
   hits->cached_frames = run.cached();
@@ -387,15 +390,19 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
 Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& request,
                                        LayerProgress* progress) {
   const Use use(this);
+  const auto layers = std::make_shared<engine::LayerWords>(*world_.scheduler, progress);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   auto state = std::make_shared<TicketState>(
       world_, request.queue == nullptr ? nullptr : request.queue->state(), request.user_data);
   state->is_job = true;
   state->restored = std::make_shared<RestoreResult>();
-  executor_->Post([self = shared_from_this(), id, request, progress, state] {
+  state->layers = layers->words();
+  state->abandoned = [layers] { layers->End(false); };
+  executor_->Post([self = shared_from_this(), id, request, layers, state] {
     if (!state->BeginJob()) return;
     Result<RestoreResult> restored =
-        Guarded([&] { return self->Restore(id, request, progress, state.get()); });
+        Guarded([&] { return self->RestoreLayers(id, request, layers.get(), state.get()); });
+    layers->End(restored.ok());
     if (restored.ok()) *state->restored = std::move(*restored);
     state->Finish(restored.status());
   });
@@ -462,7 +469,7 @@ Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, 
   request.begin = range.begin;
   request.end = range.end;
   request.tokens = tokens;
-  CAIRN_RETURN_IF_ERROR(Restore(id, request, nullptr, nullptr).status());
+  CAIRN_RETURN_IF_ERROR(Restore(id, request, nullptr).status());
   return tokens;
 }
 

@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
 #include "base/io/file_util.h"
 #include "engine/commit/constants.h"
 #include "engine/store_core.h"
@@ -55,7 +56,7 @@ class CheckpointDirectory {
       CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files().List(target_));
       if (!names.empty()) {
         return Status(StatusCode::kInvalidState,
-                      target_ + " is not empty (\"" + names.front() + "\")");
+                      target_ + " is not empty (" + Quoted(names.front()) + ")");
       }
     } else {
       made_.push_back(target_);

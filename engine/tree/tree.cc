@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/text.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/retention.h"
 
@@ -31,7 +32,7 @@ bool IsSharedAt(const Node& node, uint64_t position, uint64_t branch) {
 }
 
 std::string Describe(const Head& head) {
-  return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch \"" + head.name + "\"";
+  return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch " + Quoted(head.name);
 }
 
 }  // namespace
@@ -204,7 +205,7 @@ Status Tree::CheckName(const std::string& name, const std::string& ns) const {
   if (FindHead(ns, name) != nullptr) {
     return Status(
         StatusCode::kAlreadyExists,
-        "branch \"" + name + "\" exists" + (ns.empty() ? "" : " in namespace \"" + ns + "\""));
+        "branch " + Quoted(name) + " exists" + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
   }
   return Status::Ok();
 }

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {

@@ -13,6 +13,7 @@
 #include "base/io/path.h"
 #include "tools/cli/command.h"
 #include "tools/cli/log_walk.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/record_text.h"
 #include "wal/segment_files.h"

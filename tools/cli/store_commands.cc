@@ -7,6 +7,7 @@
 #include "base/io/path.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tools/cli/progress_bar.h"
 
 namespace cairn::cli {
 
@@ -71,10 +72,15 @@ VerifyReport::Damage DamageOf(const std::string& store, const Status& status) {
 }
 
 // A store whose headers are damaged does not open at all; that is a finding, too.
-Result<VerifyReport> Verify(const VerifyArguments& arguments, bool* opened) {
+Result<VerifyReport> Verify(const VerifyArguments& arguments, bool json, bool* opened) {
   const Result<Store> store = OpenForReading(arguments.store);
   *opened = store.ok();
-  if (store.ok()) return store->Verify(arguments.level());
+  if (store.ok()) {
+    ProgressBar bar(!json);
+    return store->Verify(arguments.level(), [&](uint64_t done, uint64_t total) {
+      bar.Update(done, total, BytesText(done) + " of " + BytesText(total));
+    });
+  }
   if (store.status().code() != StatusCode::kCorruption) return store.status();
   VerifyReport report;
   report.damages.push_back(DamageOf(arguments.store, store.status()));
@@ -83,7 +89,7 @@ Result<VerifyReport> Verify(const VerifyArguments& arguments, bool* opened) {
 
 Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
   bool opened = false;
-  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments, &opened));
+  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments, json, &opened));
   if (json) {
     Json damages = Json::array();
     for (const VerifyReport::Damage& damage : report.damages) {

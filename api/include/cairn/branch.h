@@ -167,13 +167,22 @@ struct RestoreRequest {
   // that is not below begin (else kInvalidArgument, naming L). RestorableLength tells which `end`
   // to ask for.
   const KvView* into = nullptr;
+  // L must be `end`, and so must the position that optional groups of the view reach: else
+  // kEvicted, before anything was read, names the groups and positions that were never given and up
+  // to which position it would work. A token that was just sampled has no KV yet, so of a branch
+  // that is being generated `end` is to be given. Off: RestoreResult::kv_ends tells how far KV
+  // reaches.
+  bool require_kv = false;
   uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
 };
 
 // Filled as a restore goes on. Must outlive it. One word a (group, layer) of the view, in view
-// order; set to 1 once all the layer's bytes of the range are verified and in place.
+// order, each a LayerState (cairn/completion.h). The call sets all to kLayerPending; when the
+// restore is over each is kLayerComplete or kLayerFailed, also where the call failed at once or was
+// cancelled. To be polled, or waited for: Ticket::WaitForLayer has a deadline; std::atomic::wait is
+// woken as well.
 struct LayerProgress {
   std::span<std::atomic<uint32_t>> layers{};
 };

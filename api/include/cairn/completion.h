@@ -14,6 +14,7 @@
 // memory of its call again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -25,6 +26,15 @@ namespace [[gnu::visibility("default")]] cairn {
 class TicketState;
 struct RestoreResult;
 class CompletionQueueState;
+
+// How far a layer of a restore is, as a word of LayerProgress (cairn/branch.h) says it. In this
+// order; a later version may put a state between pending and complete, so compare with the names,
+// never with a number.
+enum LayerState : uint32_t {
+  kLayerPending = 0,   // Not to be used.
+  kLayerComplete = 2,  // All its bytes of the range are verified and in place.
+  kLayerFailed = 3,    // The restore ended without it; its status says why.
+};
 
 // Copyable handle; all methods are thread-safe.
 class Ticket {
@@ -45,6 +55,11 @@ class Ticket {
   // Waits until done and returns status(). May lead a group commit on the calling thread.
   // A time-out of the wait is kDeadlineExceeded and leaves the ticket as it is.
   Status Wait(uint64_t timeout_ns = UINT64_MAX);
+  // Of a restore that was given a LayerProgress: waits until the word `layer` of it has reached
+  // `state`, which is kLayerComplete, or the restore is over: then its status is returned. Ok: the
+  // layer is in place. kDeadlineExceeded as in Wait, kInvalidArgument (another state, no such
+  // word). The words must outlive the wait, unless the ticket was over before.
+  Status WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns = UINT64_MAX) const;
   // Ends the ticket now. kCancelled: nothing was or will be applied. kUnknownOutcome: it had been
   // given to the log and may survive. Returns the status it ended with, which is the earlier one
   // when it was over already. When this returns, no memory of the call is touched any more.

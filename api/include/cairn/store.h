@@ -119,6 +119,10 @@ struct CheckpointInfo {
 // throw into.
 using CheckpointProgress = std::function<void(uint64_t done, uint64_t total)>;
 
+// How far Verify is, in bytes of the store's files of those that it had at the beginning. Called on
+// the thread that verifies; must not throw.
+using VerifyProgress = std::function<void(uint64_t done, uint64_t total)>;
+
 class Store {
  public:
   // `path` is a directory, looked up now and then held, or ":memory:", which goes with this object.
@@ -206,11 +210,11 @@ class Store {
   Status ResumeBackground();  // kInvalidState without a pause.
   Result<CompletionQueue> NewCompletionQueue();
 
-  // Reads from the device, not from memory, and goes on after damage, which the report lists place
-  // by place. What comes while it runs is not checked; space is given back meanwhile, except in the
-  // part that is being read. Beside a writer in another process: kStale when that replaces files
-  // faster than they are read.
-  Result<VerifyReport> Verify(VerifyLevel level) const;
+  // Reads from the device, not from memory, in large pieces on the calling thread, and goes on
+  // after damage, which the report lists place by place. What comes while it runs is not checked;
+  // space is given back meanwhile, except in the part that is being read. Beside a writer in
+  // another process: kStale when that replaces files faster than they are read.
+  Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress = {}) const;
   StoreMetrics Metrics() const;
   // Of the metrics now, see cairn/metrics.h.
   std::string PrometheusText(std::string_view label = {}) const;
