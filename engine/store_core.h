@@ -41,6 +41,7 @@
 #include "engine/restore/pins.h"
 #include "engine/restore/read_pool.h"
 #include "engine/restore/tables.h"
+#include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
 #include "engine/space/record_stage.h"
 #include "engine/space/seal_table.h"
@@ -155,6 +156,7 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
+  Status CheckSegmentBytes() const;
   // How many records a salvage left out.
   Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                           engine::Tree* tree, wal::RecoveredLog* recovered);
@@ -415,7 +417,6 @@ class StoreCore final : public wal::LogObserver,
   Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
-  Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
@@ -453,6 +454,23 @@ class StoreCore final : public wal::LogObserver,
   bool ThereIsMoreToReclaim();
   bool IdleWorkIsDue();
   bool AwaitWork(uint32_t seen, bool idle_work);
+
+  // --- space/retire.cc
+  uint64_t LogBytesMax() const;
+  uint64_t ShortSegments() const;
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
+  Status RetireOldest(bool* retired);
+  Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
+  void GiveBackAtClose();
+  // Data that the log's limit holds is kBusy, as where its memory is full.
+  bool LogIsHeld() const;
+  Result<wal::Log::Slot> ReserveData(const wal::RecordSpec& spec);
+  // For whoever can wait, without a lock: before data of so many bytes is reserved, and after it
+  // was kBusy.
+  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
+  Status WaitForLog(uint64_t deadline_ns);
+  void NoteLogIsLong(uint64_t live_bytes);
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -503,9 +521,7 @@ class StoreCore final : public wal::LogObserver,
   void MakeHosts();
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
-  uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t FreeOnDisk() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;
@@ -591,16 +607,18 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
         merged_tables{0}, joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
+    std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};
   } counters_;
-  Histogram save_latency_, restore_latency_;
+  Histogram save_latency_, restore_latency_, append_delay_;
 
   engine::Pins pins_{[this] { KickSpace(); }};
   io::FileCache open_files_{*world_.scheduler, engine::OpenFilesKept(*world_.files)};
   engine::TableSet tables_{memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
+  engine::LogGate log_gate_{*world_.scheduler};
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   // ... to tickets that are left when the log fails or the store is closed, and by the timer.

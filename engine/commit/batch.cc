@@ -310,7 +310,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     for (const uint64_t id : builder.created()) {
       result.created.emplace_back(shared_from_this(), BranchId{id});
     }
-    auto reserved = log_->Reserve(builder.Record(), wal::Log::Purpose::kData);
+    auto reserved = ReserveData(builder.Record());
     if (!reserved.ok()) {
       NoteRefused(reserved.status());
       return no_room(appended, reserved.status().WithContext("the batch"));

@@ -96,7 +96,7 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   tables_.SetContext(context);
   MakeHosts();
-  options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
+  options_.segment_bytes = manifest_.segment_bytes;
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
   written_ = manifest_.written;
@@ -427,44 +427,6 @@ Status StoreCore::MergeIndex() {
   }
 }
 
-// Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the
-// index. Nothing to do: it is still written to, or somebody reads in it.
-Status StoreCore::RetireOldest(bool* retired) {
-  *retired = false;
-  const std::vector<wal::SegmentInfo> segments = log_->Segments();
-  if (segments.size() < 2) return Status::Ok();
-  const wal::SegmentInfo& oldest = segments[0];
-  if (segments[1].first_sequence > log_->durable_sequence()) {
-    // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  }
-  if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-  if (log_start_ <= oldest.number) {
-    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
-    std::lock_guard lock(mutex_);
-    if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-    log_start_ = oldest.number + 1;
-  }
-  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
-  // whole log begins at log_start_. Who began before that has it pinned.
-  if (pins_.HoldSegment(oldest.number)) {
-    held_ = true;
-    return Status::Ok();
-  }
-  if (CAIRN_KEPT(kManifestBeforeRelease)) {
-    CAIRN_RETURN_IF_ERROR(
-        EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
-  }
-  PublishHint();
-  KeepGoing(log_->ReleaseBelow(oldest.number + 1));
-  CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
-  counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
-  *retired = true;
-  return Status::Ok();
-}
-
 // A record got its place. Under the commit lock.
 void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
@@ -555,6 +517,7 @@ Status StoreCore::GiveBack(Round round, bool* more) {
   if (at_once) CAIRN_RETURN_IF_ERROR(leave(all ? SealUpTo(UINT64_MAX) : SealDue()));
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? DumpTree() : DumpIfDue()));
+  log_gate_.BeginGivingBack();
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {
@@ -573,7 +536,9 @@ Status StoreCore::GiveBack(Round round, bool* more) {
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(rewritten)) return outcome();
+      if (rewritten && LogIsHeld()) break;
     }
+    if (rewritten) continue;  // Appends wait for the log, nobody for a table.
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
@@ -609,6 +574,7 @@ void StoreCore::RunSpace() {
     would_not_go_ = Status::Ok();
     try {
       ledger_.LookAtDisk();
+      log_gate_.SetLimit(LogBytesMax());
       (void)CountWritten();  // Each segment of the log begins a round.
       {
         Lock lock(mutex_);
@@ -630,6 +596,7 @@ void StoreCore::RunSpace() {
     }
     pacer_.End();
     const bool goes = Goes(status);
+    if (!goes) log_gate_.Open();
     space_waits_ = status.code() == StatusCode::kNoSpace;
     if ((status.ok() || space_waits_) && !would_not_go_.ok()) status = would_not_go_;
     if (!pacer_.stopped()) {
@@ -678,6 +645,7 @@ void StoreCore::RunSpace() {
 
 void StoreCore::StopSpace() {
   pacer_.Stop();
+  log_gate_.End();
   KickSpace();
   space_thread_.reset();
   background_executor_.reset();
