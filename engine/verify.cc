@@ -127,8 +127,8 @@ class Meter {
 // What one part of the store turned out to be.
 struct StoreCore::Verified {
   Meter* meter = nullptr;
-  VerifyReport report;
-  Sealed sealed;
+  VerifyReport report{};
+  Sealed sealed{};
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
     report.damages.push_back({where, io::GoneIsDamage(status).ToString(), sequence});
   }

@@ -185,8 +185,10 @@ void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
                                const std::function<void(const Status&)>& damaged) {
   const auto fragments = Fragments();
   if (!fragments.ok()) return damaged(fragments.status());
+  const auto file = OpenFile();
+  if (!file.ok()) return damaged(file.status());
   io::ForwardReader reader(context_.allocator);
-  reader.Open(file_.get(), footer_.fragments_offset);
+  reader.Open(file->get(), footer_.fragments_offset);
   const uint64_t small_bytes = check_frame ? io::kForwardReadBytes : kEntriesWithFragmentBytes;
   for (const FragmentEntry& fragment : *fragments) {
     const auto frames = FramesOf(fragment, small_bytes, &reader);

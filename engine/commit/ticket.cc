@@ -187,8 +187,9 @@ Status Ticket::Wait(uint64_t timeout_ns) {
 }
 
 Status Ticket::WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns) const {
-  return Guarded([&] {
-    if (state_ == nullptr) return Empty();
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
     return state_->WaitLayer(layer, state, DeadlineIn(*state_->world().scheduler, timeout_ns));
   });
 }

@@ -4,36 +4,15 @@
 // appended to by a thousand and more ingested appends, which are a table each, it needed as many
 // descriptors, and where a process may have 1024 it failed, each time.
 // Method: a process that may have few, by one restore and by several at once.
-#include <fcntl.h>
-#include <sys/resource.h>
-
 #include <thread>
 
 #include "tests/engine/engine_test.h"
+#include "tests/support/few_descriptors.h"
 
 namespace cairn::testing {
 namespace {
 
 constexpr uint64_t kTables = 100, kEach = 4;  // Positions of an append.
-
-// May have so many more than there are.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(uint64_t more) {
-    EXPECT_EQ(0, getrlimit(RLIMIT_NOFILE, &before_));
-    rlimit few = before_;
-    few.rlim_cur = 0;
-    for (; more > 0; ++few.rlim_cur)
-      more -= fcntl(static_cast<int>(few.rlim_cur), F_GETFD) == -1 ? 1 : 0;
-    EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
-  }
-  ~FewDescriptors() { EXPECT_EQ(0, setrlimit(RLIMIT_NOFILE, &before_)); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 class ABranchOfManyTablesWasNotRestored : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Worlds, ABranchOfManyTablesWasNotRestored,

@@ -43,8 +43,7 @@ class OneStoreAndAnother : public ::testing::TestWithParam<Backend> {
   }
   Status Go(Used& used, uint64_t seed) {
     for (uint64_t round = 0; round < kRounds; ++round) {
-      const auto length =
-          AppendSome(used.chat, WideModel(), used.length, kTokensARound, seed);
+      const auto length = AppendSome(used.chat, WideModel(), used.length, kTokensARound, seed);
       CAIRN_RETURN_IF_ERROR(length.status());
       used.length = *length;
     }
@@ -73,7 +72,8 @@ class OneStoreAndAnother : public ::testing::TestWithParam<Backend> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(, OneStoreAndAnother, ::testing::Values(Backend::kUring, Backend::kThreads),
+INSTANTIATE_TEST_SUITE_P(, OneStoreAndAnother,
+                         ::testing::Values(Backend::kUring, Backend::kThreads),
                          [](const auto& backend) {
                            return backend.param == Backend::kUring ? "Uring" : "Threads";
                          });

@@ -2,9 +2,9 @@
 //
 // The bug: who removed LOCK, or put another in its place, let a second process open the store, and
 // the first went on writing beside it. Now it finds out before it writes anything: groups of the
-// log, at a bounded rate, and each MANIFEST, table or segment. Method: LOCK removed or replaced under
-// a store of every kind of world; no name and no byte changes from then on, and what a second store
-// writes stays.
+// log, at a bounded rate, and each MANIFEST, table or segment. Method: LOCK removed or replaced
+// under a store of every kind of world; no name and no byte changes from then on, and what a second
+// store writes stays.
 #include <fstream>
 #include <map>
 

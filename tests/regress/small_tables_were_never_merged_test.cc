@@ -6,6 +6,7 @@
 // Method: more small tables than there may be, on one path, and beside them a dropped branch.
 #include "engine/commit/constants.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/few_descriptors.h"
 
 namespace cairn::testing {
 namespace {
@@ -45,6 +46,33 @@ TEST_P(SmallTablesWereNeverMerged, TheyBecomeOne) {
   ASSERT_OK(Find("chat").Drop());
   ASSERT_OK(store_.Compact());
   EXPECT_EQ(0U, store_.Metrics().tables);
+}
+
+// It cannot have all of them open, and some are no longer there.
+TEST(SmallTablesWereMerged, AFollowerThatHadReadThemLooksAnew) {
+  const auto world = TestWorld::Make("threads");
+  const FewDescriptors few(60);
+  const ModelSpec model = WideModel();
+  Options options = world->options();
+  options.direct_ingest_bytes = kEach * model.token_bytes();
+  ASSERT_OK_ASSIGN(Store store, world->Open(options));
+  ASSERT_OK(store.PauseBackground());
+  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+  ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+  for (uint64_t at = 0; at < kTables * kEach; at += kEach) {
+    ASSERT_OK(AppendSome(chat, model, at, kEach));
+  }
+  ASSERT_OK(store.Flush());
+  Options reading = world->options();
+  reading.read_only = true;
+  ASSERT_OK_ASSIGN(Store follower, world->Open(reading));
+  ASSERT_OK_ASSIGN(const Branch seen, follower.FindBranch("chat"));
+  EXPECT_TRUE(HasKv(seen, model, 0, kEach));
+  ASSERT_OK(store.ResumeBackground());
+  ASSERT_OK(store.Compact());
+  ASSERT_GT(kTables / 2, store.Metrics().tables);
+  EXPECT_TRUE(HasKv(seen, model, 0, kTables * kEach));
+  EXPECT_EQ(store.Metrics().tables, follower.Metrics().tables);
 }
 
 }  // namespace

@@ -112,8 +112,7 @@ TEST_F(BenchTraceTest, TellsWhatTheFilesHoldBesideWhatIsLive) {
 }
 
 TEST_F(BenchTraceTest, KeepsBelowTheCapThatItIsGiven) {
-  ExpectCounts(Values(kData / "agents", {"--kv-bytes-per-token", "512", "--max-bytes", "134217728"}),
-               kAgentCounts);
+  ExpectCounts(Values(kData / "agents", {"--max-bytes", "134217728"}), kAgentCounts);
   const ToolResult result = Run(kData / "agents", {"--max-bytes", "2097152"});
   EXPECT_EQ(result.exit_code, 2) << "less than ten segments";
   EXPECT_NE(result.errors.find("max_bytes"), std::string::npos) << result.errors;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/core/check.h"
 #include "cairn/store.h"
 #include "tools/bench/generated_kv.h"
 #include "tools/bench/work_counter.h"

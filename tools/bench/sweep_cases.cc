@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sweeps. What each step does is in proportion to the size; so is what it may cost.
-#include "base/core/check.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/sweep.h"
 

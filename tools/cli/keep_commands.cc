@@ -51,8 +51,7 @@ Result<int> RunKeep(const KeepArguments& arguments, bool json) {
     if (json) {
       PrintJson(ToJson(info));
     } else {
-      std::printf("%s (#%llu): %s\n", BranchLabel(info).c_str(),
-                  static_cast<unsigned long long>(info.id), KeepText(info.keep).c_str());
+      std::printf("%s: %s\n", LabelWithId(info).c_str(), KeepText(info.keep).c_str());
     }
     return kExitOk;
   };

@@ -96,6 +96,10 @@ std::string BranchLabel(const BranchInfo& info) {
   return info.name.empty() ? IdText(info.id) : NameLabel(info.ns, info.name);
 }
 
+std::string LabelWithId(const BranchInfo& info) {
+  return info.name.empty() ? IdText(info.id) : BranchLabel(info) + " (" + IdText(info.id) + ")";
+}
+
 Status CheckNewName(const std::string& name) {
   if (!name.starts_with('#')) return Status::Ok();
   return Status(StatusCode::kInvalidArgument,

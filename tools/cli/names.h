@@ -18,7 +18,8 @@ std::string NameText(std::string_view name);
 std::string NameLabel(std::string_view ns, std::string_view name);  // "name" or "ns/name".
 // The same, or "#id".
 std::string BranchLabel(const BranchInfo& info);
-std::string IdText(BranchId id);  // "#17"
+std::string IdText(BranchId id);                  // "#17"
+std::string LabelWithId(const BranchInfo& info);  // "name (#17)", or "#17".
 
 // How to type an id in a shell, which takes an unquoted # for the beginning of a comment: what
 // follows it never reaches the command.

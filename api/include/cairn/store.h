@@ -240,4 +240,4 @@ class Store {
 const char* Version();
 inline constexpr uint32_t kFormatVersion = 1;
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn
