@@ -81,8 +81,8 @@ class IngestTable {
     for (const GroupView* view : views_) layouts_.emplace_back(*source.model, 1 + view->group);
   }
 
-  // No job may work on the caller's memory when this is over. One that comes late has the layer, but
-  // nothing to do with it, and must not keep its memory.
+  // No job may work on the caller's memory when this is over. One that comes late has the layer,
+  // but nothing to do with it, and must not keep its memory.
   ~IngestTable() {
     for (const auto& layer : ahead_) {
       if (!layer->Take()) AwaitPacked(*layer);
@@ -143,7 +143,7 @@ class IngestTable {
     }
   }
 
-  // Where memory is short fewer layers are packed ahead, and the table is written in smaller pieces.
+  // Where memory is short fewer layers are packed ahead, and the table is written in small pieces.
   Status TakeMemory() {
     MeasureLayers();
     const uint64_t layer_bytes = raw_bytes_ + packed_bytes_;

@@ -11,8 +11,8 @@
 // what does not wait is told so.
 //
 // Nothing is held as long as nobody gives back: when the space thread could not, has something else
-// to do for long, and once it ends. A log that is longer than its limit afterwards gets half of what
-// is given back of it for new data, until it is short again.
+// to do for long, and once it ends. A log that is longer than its limit afterwards gets half of
+// what is given back of it for new data, until it is short again.
 //
 // Thread-safe. Slow and Await wait, so no lock may be held around them.
 #pragma once
@@ -50,7 +50,7 @@ class LogGate {
   // For data that is slowed or held: whether it is the first since the log was last short.
   bool BeginsEpisode() { return !in_episode_.exchange(true); }
 
-  // The space thread's, and whoever opens the store before there is one. `live_bytes`: what is left.
+  // The space thread's, and of the opening before there is one. `live_bytes`: what is left.
   void SetLimit(uint64_t bytes);
   void BeginGivingBack();
   void GaveBack(uint64_t bytes, uint64_t live_bytes);

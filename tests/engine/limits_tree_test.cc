@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a gap of more positions than an extent counts is refused as what it is, a mistake of the
-// caller, and one of just as many is taken. Method: a tree without a store, since its tokens alone
-// would be 16 GiB.
+// Property: a gap of more positions than an extent counts is refused as what it is, a mistake of
+// the caller, and one of just as many is taken. Method: a tree without a store, since its tokens
+// alone would be 16 GiB.
 #include "engine/tree/tree.h"
 #include "tests/engine/engine_test.h"
 

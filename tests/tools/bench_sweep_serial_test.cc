@@ -25,7 +25,7 @@ class BenchSweep : public ::testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Names, BenchSweep,
                          ::testing::Values("batch", "names", "chain", "namespaces", "tables"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& one) { return one.param; });
 
 TEST_P(BenchSweep, GrowsInProportion) {
   const ToolResult result =

@@ -88,7 +88,7 @@ struct Options {
   // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
   // that writes begins a segment, and an orderly Close gives back what was not written of it.
   uint64_t segment_bytes = 0;
-  // The live log stays below this, so that it and the time to open stay bounded: from three quarters
+  // The live log stays below this, so that it and the time to open stay bounded. From 3/4 of it
   // on the oldest part is sealed into tables in the background, and when max_bytes leaves no room
   // for another segment. At most a quarter of max_bytes; at least four segments. Where data comes
   // faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the limit
