@@ -160,7 +160,7 @@ class StoreCore final : public wal::LogObserver,
   // How many records a salvage left out.
   Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                           engine::Tree* tree, wal::RecoveredLog* recovered);
-  Status NoteEpochs(const wal::RecoveredLog& recovered);
+  Status BeginHistory(const wal::RecoveredLog& recovered);
   // What of `recovered` is told to users. `whole`: what CheckLogIsWhole says of it.
   void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   Status CheckLogIsWhole(const engine::Manifest& manifest,
@@ -242,7 +242,7 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
-  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
+  Status WaitWhileBusy(BranchId id, uint64_t bytes, uint64_t deadline_ns);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);
@@ -307,8 +307,10 @@ class StoreCore final : public wal::LogObserver,
                               const Expected& expected, uint64_t length,
                               std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep,
                               bool kv_shed);
-  Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
+  // `bytes` are to go into the log.
+  Result<uint64_t> BeginGathering(BranchId id, uint64_t bytes, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
+  uint64_t LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const;
   void EndGathering(BranchId id);
 
   // --- commit/joined_append.cc: delta_batch_tokens
@@ -378,6 +380,8 @@ class StoreCore final : public wal::LogObserver,
   void PublishHint();
   void PublishHintSoon(uint64_t durable_sequence);
   Result<bool> WriterLives();
+  Status CheckHistory(const engine::Manifest& manifest);
+  Status ConfirmFile();
   Status Look(Seen* seen);
   Result<std::unique_ptr<Seen>> LookAgain();
   Status OpenFollower();
@@ -464,12 +468,13 @@ class StoreCore final : public wal::LogObserver,
   Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
   void GiveBackAtClose();
   // Data that the log's limit holds is kBusy, as where its memory is full.
-  bool LogIsHeld() const;
+  bool LogIsHeld(uint64_t bytes) const;
+  bool LogIsFull() const;  // Some data may be held.
   Result<wal::Log::Slot> ReserveData(const wal::RecordSpec& spec);
   // For whoever can wait, without a lock: before data of so many bytes is reserved, and after it
   // was kBusy.
   void SlowDown(uint64_t bytes, uint64_t deadline_ns);
-  Status WaitForLog(uint64_t deadline_ns);
+  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns);
   void NoteLogIsLong(uint64_t live_bytes);
 
   // --- space/evict.cc
@@ -554,11 +559,12 @@ class StoreCore final : public wal::LogObserver,
   uint64_t next_table_ = 1;
   std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
   bool beside_writer_ = false;
-  std::mutex manifest_mutex_;     // Held to change manifest_, or to copy it without the turn.
-  std::mutex written_mutex_;      // Guards the next three; nothing else is taken under it.
-  engine::WrittenHours written_;  // Of a store that writes.
-  uint64_t written_counted_ = 0;  // Of what the counters below and of the log say.
-  uint64_t manifest_bytes_ = 0;   // Written.
+  std::mutex manifest_mutex_;        // Held to change manifest_, or to copy it without the turn.
+  engine::HistoryPoint seen_point_;  // Of a reader: what it shows. The mutex guards it.
+  std::mutex written_mutex_;         // Guards the next three; nothing else is taken under it.
+  engine::WrittenHours written_;     // Of a store that writes.
+  uint64_t written_counted_ = 0;     // Of what the counters below and of the log say.
+  uint64_t manifest_bytes_ = 0;      // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.

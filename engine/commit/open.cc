@@ -10,6 +10,7 @@
 #include "base/core/out_of_memory.h"
 #include "base/core/text.h"
 #include "base/io/file_util.h"
+#include "engine/follow/followed_files.h"
 #include "engine/store_core.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
@@ -145,8 +146,16 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
     chosen.create_if_missing = true;
   }
   CAIRN_RETURN_IF_ERROR(EnterDirectory(&world, directory, chosen.create_if_missing));
+  std::shared_ptr<engine::FollowedFiles> followed;
+  if (options.read_only) {
+    followed = std::make_shared<engine::FollowedFiles>(world.files);
+    world.files = followed;
+  }
   const std::shared_ptr<StoreCore> core(new StoreCore(std::move(world), directory, chosen),
                                         Destroy);
+  if (followed != nullptr) {
+    followed->Confirm(directory, [follower = core.get()] { return follower->ConfirmFile(); });
+  }
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
   core->open_.store(true, std::memory_order_release);
@@ -234,6 +243,7 @@ Status StoreCore::CreateFiles() {
     std::memcpy(manifest_.store.bytes.data() + i, &random, sizeof random);
   }
   manifest_.number = 1;
+  manifest_.history.id = engine::DrawHistory(*world_.scheduler);
   manifest_.segment_bytes = options_.segment_bytes;
   manifest_.created_at_ns = NowNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
@@ -253,9 +263,10 @@ Status StoreCore::CreateFiles() {
 Status StoreCore::CheckSegmentBytes() const {
   const uint64_t asked = options_.segment_bytes;
   if (asked == 0 || asked == manifest_.segment_bytes) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument,
-                "options.segment_bytes is " + std::to_string(asked) + "; the store has " +
-                    std::to_string(manifest_.segment_bytes) + ", fixed when it was made");
+  return Status(StatusCode::kInvalidArgument, "options.segment_bytes is " + std::to_string(asked) +
+                                                  "; the store has segments of " +
+                                                  std::to_string(manifest_.segment_bytes) +
+                                                  ", fixed when it was made");
 }
 
 Status StoreCore::OpenFiles() {
@@ -291,9 +302,7 @@ Status StoreCore::OpenFiles() {
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
-  if (options_.salvage && CAIRN_KEPT(kEpochBeforeCut)) {
-    CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
-  }
+  CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
   // what was lost; if the index has that, it must not be taken for it.
@@ -309,17 +318,6 @@ Status StoreCore::OpenFiles() {
   }
   PublishHint();
   return Status::Ok();
-}
-
-// The log is about to take what was cut for other segments, headers and all. A crash then must not
-// leave a log that shows fewer epochs than were used.
-Status StoreCore::NoteEpochs(const wal::RecoveredLog& recovered) {
-  const uint64_t used = recovered.next_epoch - 1;
-  const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
-  if (used <= std::max(kept, manifest_.epoch)) return Status::Ok();
-  manifest_.epoch = used;
-  ++manifest_.number;
-  return engine::WriteManifest(*world_.files, path_, manifest_);
 }
 
 Result<uint64_t> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,

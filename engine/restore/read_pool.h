@@ -49,7 +49,7 @@ class ReadBuffer {
 class ReadPool {
  public:
   // `bytes_max` bounds buffers that are lent and kept, but for those that are needed; and those
-  // that callers in line for them need.
+  // that are needed by whoever stands in line for them.
   ReadPool(const io::World& world, const Allocator& allocator, uint64_t bytes_max,
            MemoryBudget* budget)
       : files_(world.files),

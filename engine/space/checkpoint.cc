@@ -323,6 +323,8 @@ Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
       if (!dead.contains(number)) plan.snapshots.push_back(number);
     }
   }
+  plan.manifest.history.GoOn(engine::DrawHistory(*world_.scheduler),
+                             plan.manifest.At(plan.last_sequence));
   plan.source = path_;
   plan.options = options_file_;
   plan.allocator = options_.allocator;

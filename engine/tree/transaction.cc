@@ -16,9 +16,6 @@ Status Unfit(const Op& op, const std::string& what) {
 
 namespace {
 
-// Ids are counted from 1, and nobody counts so far. 0 says that there is none.
-bool IsId(uint64_t id) { return id != 0 && id < uint64_t{1} << 62; }
-
 // Room for so many more, and when there is none for twice as many: what takes it op by op is moved
 // a few times in all.
 template <typename T>
@@ -169,7 +166,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
 
 Status Transaction::ApplyModel(const Op& op) {
   CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
-  if (!IsId(op.other)) return Unfit(op, "an impossible model id");
+  if (!IsNumber(op.other)) return Unfit(op, "an impossible model id");
   if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
   tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   undo_.push_back([tree = tree_, id = op.other] { tree->models_.erase(id); });
@@ -181,7 +178,7 @@ Status Transaction::ApplyModel(const Op& op) {
 Status Transaction::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
   if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
-  if (!IsId(op.branch)) return Unfit(op, "an impossible id");
+  if (!IsNumber(op.branch)) return Unfit(op, "an impossible id");
   if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
   tree_->Remember(/*head=*/true, op.branch);
   Head head;
@@ -294,7 +291,7 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
   }
   Node* node = nullptr;
   if ((op.flags & kOpNewNode) != 0) {
-    if (op.other != head->node || !IsId(op.node) || tree_->KnowsNode(op.node)) {
+    if (op.other != head->node || !IsNumber(op.node) || tree_->KnowsNode(op.node)) {
       return Unfit(op, "bad new node");
     }
     if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return Unfit(op, "no parent");
@@ -324,7 +321,9 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
       }
       stored_bytes += range.stored_bytes;
     }
-    if (op.table.number == 0 || stored_bytes == 0) return Unfit(op, "no table, or nothing in it");
+    if (!IsNumber(op.table.number) || stored_bytes == 0) {
+      return Unfit(op, "no table, or nothing in it");
+    }
     NameTable(op.table, stored_bytes);
   }
   return AddExtents(node, head, op, parts);
@@ -619,7 +618,9 @@ Status Transaction::ApplyDrop(const Op& op) {
 
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status Transaction::ApplySeal(const Op& op) {
-  if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
+  if (!IsNumber(op.other) || op.sealed.empty()) {
+    return Unfit(op, "no table, or nothing in it");
+  }
   ReserveMore(&undo_, 2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->MutableNode(range.node);

@@ -519,6 +519,7 @@ Status TreeRecords::LoadRoots(Tree* tree) {
     CountBytes bytes;
     if (counts->size() != sizeof(bytes)) return Damaged(kCountsKey, "bad sums");
     std::memcpy(&bytes, counts->data(), sizeof(bytes));
+    if (!IsNumber(bytes.next_id)) return Damaged(kCountsKey, "an impossible next id");
     tree->counts_ = {bytes.branches, bytes.nodes,     bytes.kv_lanes,     bytes.kv_extents,
                      bytes.tokens,   bytes.raw_bytes, bytes.evicted_bytes};
     tree->next_id_ = bytes.next_id;
@@ -561,8 +562,9 @@ Status TreeRecords::LoadRoots(Tree* tree) {
       return Damaged(tables->key(), "bad table");
     }
     std::memcpy(&bytes, tables->value()->data(), sizeof(bytes));
-    tree->tables_[GetBig(tables->key().substr(1))] = {bytes.bytes, bytes.sealed_bytes,
-                                                      bytes.live_bytes, false};
+    const uint64_t number = GetBig(tables->key().substr(1));
+    if (!IsNumber(number)) return Damaged(tables->key(), "an impossible table");
+    tree->tables_[number] = {bytes.bytes, bytes.sealed_bytes, bytes.live_bytes, false};
   }
   return tables->status();
 }

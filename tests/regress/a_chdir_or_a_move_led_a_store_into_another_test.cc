@@ -140,12 +140,11 @@ TEST_P(OneStoreAndAnother, AFollowerOfADirectoryThatWasReplaced) {
     std::filesystem::rename("state", "state.old");
     auto moved = follower->Refresh();
     if (!Expect(moved.ok(), moved.status().ToString())) return false;
-    const auto again = Store::Open("state.old", SmallOptions());
+    auto again = Store::Open("state.old", SmallOptions());
     if (!Expect(again.ok(), again.status().ToString())) return false;
     Branch chat = again->FindBranch("chat").value();
-    if (!AppendSome(chat, WideModel(), kRounds * kTokensARound, 1, 1, Durability::kPower).ok()) {
-      return false;
-    }
+    if (!AppendSome(chat, WideModel(), kRounds * kTokensARound, 1, 1).ok()) return false;
+    if (!again->Flush().ok()) return false;  // Then a follower is told, too.
     moved = follower->Refresh();
     if (!Expect(moved.ok() && moved->changed, "it follows what was moved")) return false;
 

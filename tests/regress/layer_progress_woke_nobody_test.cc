@@ -5,6 +5,8 @@
 // on for ever. Nor was there a wait with a deadline. Method: a thread sleeps on a word, on the real
 // machine; on the simulated one tickets wait for layers of restores that are slow, fail, are
 // cancelled or refused.
+#include <unistd.h>
+
 #include "tests/support/faults.h"
 #include "tests/support/kv_pool.h"
 #include "tests/support/status.h"
@@ -29,25 +31,33 @@ Branch BranchWithKv(Store& store) {
   return *chat;
 }
 
-// What a thread that slept on the first word of a restore found there. A word of its own, and no
-// wait without an end, lest a store that wakes nobody hangs the test.
+// Whether the kernel has the thread asleep, which it is in a wait and not on the way there.
+bool Sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat[name_end + 2] == 'S';
+}
+
+// What a thread that slept on the first word of a restore found there. The wait of the test has an
+// end, lest a store that wakes nobody hangs it.
 uint32_t FoundAfterSleep(Branch& chat, RestoreRequest request) {
   std::vector<std::atomic<uint32_t>> words(2);
   LayerProgress progress{.layers = words};
-  std::atomic<bool> sleeps = false, woken = false;
+  std::atomic<pid_t> thread = 0;
+  std::atomic<bool> woken = false;
   uint32_t found = kLayerPending;
   std::thread sleeper([&] {
-    sleeps = true;
+    thread = gettid();
     while ((found = words[0].load()) == kLayerPending) words[0].wait(kLayerPending);
     woken = true;
   });
-  while (!sleeps) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (thread == 0 || !Sleeps(thread)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   static_cast<void>(chat.Restore(request, &progress));
   for (int i = 0; i < 500 && !woken; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(woken) << "the word is " << words[0].load() << ", and its waiter sleeps";
-  words[0] = kLayerFailed;
   words[0].notify_all();
   sleeper.join();
   return found;

@@ -61,7 +61,7 @@ TEST_F(VerifyReads, OfTheLogAreLarge) {
   VerifyReport report;
   const uint64_t reads = ReadsOfVerify("/log/", &report);
   EXPECT_TRUE(report.damages.empty());
-  EXPECT_GT(report.strips, 600u);
+  EXPECT_GE(report.strips, 600u);
   // Once for the headers, once for the payload, and what is around a segment.
   EXPECT_LT(reads, 20 * store_.Metrics().log_segments + 20) << report.records << " records";
 }

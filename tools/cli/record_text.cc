@@ -123,8 +123,7 @@ std::string PolicyText(const engine::Op& op) {
 }  // namespace
 
 std::string OpText(const engine::Op& op) {
-  const std::string name =
-      op.name.empty() ? "(unnamed)" : "\"" + NameLabel(op.ns, op.name) + "\"";
+  const std::string name = op.name.empty() ? "(unnamed)" : "\"" + NameLabel(op.ns, op.name) + "\"";
   std::string text = engine::OpKindName(static_cast<uint16_t>(op.kind));
   switch (op.kind) {
     case engine::OpKind::kModel: {
