@@ -2,8 +2,6 @@
 //
 // Questions about models and branches, and the metrics.
 #include "base/core/check.h"
-#include "base/core/text.h"
-#include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
@@ -59,6 +57,7 @@ Result<ModelInfo> StoreCore::GetModel(ModelId id) {
 }
 
 std::vector<ModelInfo> StoreCore::Models() {
+  if (IsInChild()) return {};
   std::lock_guard lock(mutex_);
   std::vector<ModelInfo> models;
   for (const auto& [id, spec] : tree_.models()) models.push_back({ModelId{id}, *spec});
@@ -71,7 +70,8 @@ Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns)
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadNamed(ns, name, &lock));
   if (head == nullptr) {
     return Status(StatusCode::kNotFound,
-                  "no branch " + Quoted(name) + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
+                  "no branch \"" + std::string(name) + "\"" +
+                      (ns.empty() ? "" : " in namespace \"" + std::string(ns) + "\""));
   }
   return Branch(shared_from_this(), BranchId{head->id});
 }
@@ -115,15 +115,12 @@ Result<std::vector<NamespaceInfo>> StoreCore::Namespaces() {
 }
 
 Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, uint64_t end) {
-  Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  Lock lock(mutex_);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
   const auto model = tree_.FindModel(head->model);
-  CAIRN_ASSIGN_OR_RETURN(
-      const engine::Range range,
-      engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "evicted KV"));
-  begin = range.begin;
-  end = range.end;
-  const uint64_t common = engine::CommonLength(*model, head->lengths, end);
+  const uint64_t common =
+      engine::CommonLength(*model, head->lengths, std::min(end, head->lengths[engine::kTokenLane]));
   std::vector<KvHole> found;
   const auto add = [&](uint32_t lane, uint64_t from, uint64_t to) {
     for (const engine::Tree::Hole& hole :
@@ -197,15 +194,13 @@ Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
   Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
-  CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
-                         engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "spans"));
-  return tree_.Spans(*head, range.begin, range.end);
+  return tree_.Spans(*head, begin, end);
 }
 
 // What was written since this was called last counts as written now.
 engine::WrittenHours StoreCore::CountWritten() {
   const wal::Log::Counters log = log_->counters();
-  const uint64_t now_ns = NowNs();
+  const uint64_t now_ns = world_.scheduler->WallNs();
   std::lock_guard lock(written_mutex_);
   const uint64_t bytes = log.bytes_written + log.bytes_prewritten +
                          table_counters_.written_bytes.load() + manifest_bytes_;
@@ -219,6 +214,7 @@ engine::WrittenHours StoreCore::CountWritten() {
 
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
+  if (IsInChild()) return metrics;
   {
     std::lock_guard lock(mutex_);
     metrics.models = tree_.models().size();
@@ -271,7 +267,6 @@ StoreMetrics StoreCore::Metrics() {
   metrics.filled_bytes = counters_.filled_bytes.load();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
-  metrics.merged_tables = counters_.merged_tables.load();
   metrics.joined_nodes = counters_.joined_nodes.load();
   metrics.cut_nodes = counters_.cut_nodes.load();
   metrics.background_read_bytes = pacer_.read_bytes();
@@ -288,7 +283,6 @@ StoreMetrics StoreCore::Metrics() {
   metrics.kv_shed = counters_.kv_shed.load();
   metrics.save = save_latency_.Snapshot();
   metrics.restore = restore_latency_.Snapshot();
-  metrics.append_delay = append_delay_.Snapshot();
   if (log_ == nullptr) return metrics;  // Closed in a child after fork().
   const wal::Log::Counters log = log_->counters();
   metrics.log_groups = log.groups;
@@ -299,10 +293,8 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stalls_slow_group = log.slow_groups;
   metrics.stalls_segment_late = log.segment_late;
   metrics.stalls_no_segment = log.no_segment;
-  metrics.stalls_log_limit = counters_.log_limits.load(std::memory_order_relaxed);
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
-  metrics.segment_bytes = options_.segment_bytes;
   metrics.log_groups_in_flight = log.groups_in_flight;
   metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
   metrics.background_failing = background_fails_ ? 1 : 0;
@@ -314,9 +306,9 @@ StoreMetrics StoreCore::Metrics() {
     for (const sstable::LiveTable& table : manifest_.index) {
       metrics.physical_bytes += table.bytes;
     }
-    metrics.written_bytes_day = manifest_.written.LastDay(NowNs());
+    metrics.written_bytes_day = manifest_.written.LastDay(world_.scheduler->WallNs());
   } else {
-    metrics.written_bytes_day = CountWritten().LastDay(NowNs());
+    metrics.written_bytes_day = CountWritten().LastDay(world_.scheduler->WallNs());
   }
   metrics.hot_tail_bytes = log.hot_bytes;
   metrics.page_cache_bytes = page_cache_.bytes();

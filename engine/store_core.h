@@ -7,8 +7,8 @@
 // given its place in the log; the payload is copied afterwards, without it. It is never held across
 // I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
-// The file names tell the parts: commit/open.cc, commit/usable.cc, commit/append.cc,
-// commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
+// The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
+// commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc, commit/staging.cc,
 // restore/*.cc, space/*.cc, lookup.cc, verify.cc.
 #pragma once
 
@@ -24,7 +24,6 @@
 
 #include "base/core/histogram.h"
 #include "base/io/executor.h"
-#include "base/io/file_cache.h"
 #include "cairn/store.h"
 #include "engine/commit/constants.h"
 #include "engine/commit/durable_lengths.h"
@@ -41,7 +40,6 @@
 #include "engine/restore/pins.h"
 #include "engine/restore/read_pool.h"
 #include "engine/restore/tables.h"
-#include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
 #include "engine/space/record_stage.h"
 #include "engine/space/seal_table.h"
@@ -54,13 +52,6 @@ namespace cairn {
 
 class StoreSealReader;
 
-namespace engine {
-class LayerWords;
-}
-namespace io {
-class ForwardReader;
-}
-
 class StoreCore final : public wal::LogObserver,
                         public sstable::TableHost,
                         public std::enable_shared_from_this<StoreCore> {
@@ -69,10 +60,6 @@ class StoreCore final : public wal::LogObserver,
   StoreCore(io::World world, std::string path, Options options);
   ~StoreCore() override;
   Status Close();
-  // Every public entry asks before it calls anything else. In a child of fork() no lock may be
-  // taken, since a thread of the parent may have held it; and nothing be written that is shared.
-  Status CheckProcess() const;
-  bool IsInChild() const;
 
   // --- Store
   Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability);
@@ -93,7 +80,7 @@ class StoreCore final : public wal::LogObserver,
   Status PauseBackground();
   Status ResumeBackground();
   Result<CompletionQueue> NewCompletionQueue();
-  Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress);
+  Result<VerifyReport> Verify(VerifyLevel level);
   StoreMetrics Metrics();
   Status poisoned() const;
   std::string io_name() const { return std::string(world_.files->name()); }
@@ -120,8 +107,8 @@ class StoreCore final : public wal::LogObserver,
   Status Rewind(BranchId id, uint64_t length, Durability durability);
   Status Rename(BranchId id, const std::string& name, Durability durability);
   Status Drop(BranchId id, Durability durability);
-  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request,
-                                LayerProgress* progress);
+  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request, LayerProgress* progress,
+                                const TicketState* ticket);
   Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
   Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
@@ -156,11 +143,10 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
-  Status CheckSegmentBytes() const;
   // How many records a salvage left out.
   Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                           engine::Tree* tree, wal::RecoveredLog* recovered);
-  Status BeginHistory(const wal::RecoveredLog& recovered);
+  Status NoteEpochs(const wal::RecoveredLog& recovered);
   // What of `recovered` is told to users. `whole`: what CheckLogIsWhole says of it.
   void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   Status CheckLogIsWhole(const engine::Manifest& manifest,
@@ -169,12 +155,11 @@ class StoreCore final : public wal::LogObserver,
   Status WriteCheckpoint();
   void DumpAtClose();
   Status CloseLog();
-  static void Destroy(StoreCore* core);
-  Status CheckUsable() const;  // Open.
-  static Status CheckDurability(Durability durability);  // The level is one that exists.
-  // And neither read-only nor poisoned.
+  Status CheckUsable() const;  // Open, and in the process that opened it.
+  // After fork(): no lock may be taken, since a thread of the parent may have held it.
+  bool IsInChild() const;
+  // And neither read-only nor poisoned; the level is one that exists.
   Status CheckWritable(Durability durability = Durability::kPower) const;
-  Status CheckWritable(const AppendOptions& options) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
   // Held by calls that use the executor, which ends in Close: that waits for them.
   class Use {
@@ -188,9 +173,6 @@ class StoreCore final : public wal::LogObserver,
     StoreCore* const core_;
   };
   uint64_t Deadline(uint64_t timeout_ns) const;
-  // The wall clock as it would be if nobody had set it since the store was opened: what is written
-  // down, and what expiry and the order of eviction go by.
-  uint64_t NowNs() const;
 
   // --- load.cc: what the tree must have in memory before it is asked
   using Lock = std::unique_lock<std::mutex>;  // Of mutex_.
@@ -206,7 +188,7 @@ class StoreCore final : public wal::LogObserver,
   Status LoadToChange(const engine::TreeNeeds& needs, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
-  // Up to `limit` branches of the namespace of `from`, in order from there on.
+  // Up to `limit` branches in order from `from` on.
   Result<std::vector<engine::Head>> LoadInOrder(engine::Tree::NameKey from, size_t limit);
 
   // --- commit/append.cc
@@ -242,7 +224,7 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
-  Status WaitWhileBusy(BranchId id, uint64_t bytes, uint64_t deadline_ns);
+  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);
@@ -250,23 +232,10 @@ class StoreCore final : public wal::LogObserver,
                                 const Expected& expected, const Status& cause);
   Status CheckExpected(const engine::Head& head, const Expected& expected) const;
   void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
-
-  // --- What an append may hold, and which way it goes (commit/append_limits.cc)
-  static Status CheckSizes(const Delta& delta);                        // By what no store takes.
-  Status CheckFits(const ModelSpec& model, const Delta& delta) const;  // By what this log takes.
-  Status CheckPosition(uint64_t bytes) const;
   uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
-  uint64_t BesidesBytesMax() const;  // Of states and spans in it.
-  // How many appends of one token are joined at most, and whether their states may be.
-  uint64_t JoinedTokensMax(const ModelSpec& model) const;
-  bool StatesFit(std::span<const engine::DeltaState> some,
-                 std::span<const engine::DeltaState> more) const;
-  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
-  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
-  bool IsIngested(uint64_t bytes) const;  // Of so much, if there is something for a table.
-  bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
-
+  bool IsIngested(uint64_t bytes) const;
+  bool FitsRecord(uint64_t bytes) const;
   // A ticket with all the memory that it needs, made before there is anything to tell it of.
   struct NewTicket {
     std::shared_ptr<TicketState> state;
@@ -307,10 +276,8 @@ class StoreCore final : public wal::LogObserver,
                               const Expected& expected, uint64_t length,
                               std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep,
                               bool kv_shed);
-  // `bytes` are to go into the log.
-  Result<uint64_t> BeginGathering(BranchId id, uint64_t bytes, const Expected& expected, bool wait,
+  Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
-  uint64_t LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const;
   void EndGathering(BranchId id);
 
   // --- commit/joined_append.cc: delta_batch_tokens
@@ -341,8 +308,6 @@ class StoreCore final : public wal::LogObserver,
                             bool waits_for_room = true);
   Result<Branch> FinishBranch(Result<engine::Op> op);
   void CountBatch(const WriteBatch& batch);
-  void NoteBatch(const WriteBatch& batch, std::span<const uint64_t> before,
-                 std::span<const uint64_t> created, uint64_t sequence);
   Status LoadBatch(const WriteBatch& batch, Lock* lock);
 
   // --- restore/restore.cc
@@ -355,11 +320,9 @@ class StoreCore final : public wal::LogObserver,
   // nothing; some records are in its stage already (else null). A prefetch reads for the page
   // cache, and nobody helps.
   enum class Reader { kCaller, kSpace, kPrefetch };
-  Result<RestoreResult> RestoreLayers(BranchId id, const RestoreRequest& request,
-                                      engine::LayerWords* layers, const TicketState* ticket);
   Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
                                 Reader reader, const engine::RecordStage* stage,
-                                engine::LayerWords* layers, const TicketState* ticket, Hits* hits);
+                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
   Status FindFragments(const engine::RestorePlan& plan, const RestoreRequest& request,
                        std::vector<engine::OpenPiece>* open);
   Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
@@ -380,8 +343,6 @@ class StoreCore final : public wal::LogObserver,
   void PublishHint();
   void PublishHintSoon(uint64_t durable_sequence);
   Result<bool> WriterLives();
-  Status CheckHistory(const engine::Manifest& manifest);
-  Status ConfirmFile();
   Status Look(Seen* seen);
   Result<std::unique_ptr<Seen>> LookAgain();
   Status OpenFollower();
@@ -394,13 +355,11 @@ class StoreCore final : public wal::LogObserver,
 
   // --- verify.cc
   struct Verified;
-  struct Found;
   Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                    uint64_t bytes, Verified* all);
+                    Verified* all);
   void VerifySmallFiles(VerifyLevel level, Verified* found);
   void VerifyLog(VerifyLevel level, Verified* found);
-  void VerifySegment(std::span<const Found> records, Verified* found);
-  Status VerifyRecord(const wal::Location& at, io::ForwardReader* reader, Verified* found);
+  Status VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer, Verified* found);
   void VerifyIndex(VerifyLevel level, Verified* found);
   Status VerifyTable(uint64_t number, VerifyLevel level,
                      std::span<const engine::SealedRange> sealed, Verified* all);
@@ -421,61 +380,29 @@ class StoreCore final : public wal::LogObserver,
   Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
+  Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
-  enum class Round : uint8_t {
-    kBusy,
-    kIdle,  // Nobody writes: what is less urgent, a little of it.
-    kAll,   // Compact.
-  };
-  Status GiveBack(Round round, bool* more);
+  Status GiveBack(bool all, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Result<bool> Join(uint64_t node);
   Result<uint64_t> JoinAround(uint64_t node);
-  Status JoinChains();
   Status CutLoose();
   class UsedNodes;  // space/used_nodes.h
+  Status RewriteEmptiest(bool* rewritten);
+  Status RewriteEmptiestWhole(uint64_t* table, bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
-  void KickSpace();
-  void RunSpace();
-  void StopSpace();
-
-  // --- space/reclaim.cc
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
   void KeepGoing(Status failed);
   Status FreeRemoved(const std::string& directory);
-  double LiveShareMin(Round round);
-  bool HasDoneEnough(Round round) const;
-  Status RewriteEmptiest(double share, bool* rewritten);
-  Status RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten);
-  Status RewriteTables(const std::set<uint64_t>& tables);
-  Status MergeSmallTables(bool* merged);
-  bool ThereIsMoreToReclaim();
-  bool IdleWorkIsDue();
-  bool AwaitWork(uint32_t seen, bool idle_work);
-
-  // --- space/retire.cc
-  uint64_t LogBytesMax() const;
-  uint64_t ShortSegments() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
-  uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
-  Status RetireOldest(bool* retired);
-  Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
-  void GiveBackAtClose();
-  // Data that the log's limit holds is kBusy, as where its memory is full.
-  bool LogIsHeld(uint64_t bytes) const;
-  bool LogIsFull() const;  // Some data may be held.
-  Result<wal::Log::Slot> ReserveData(const wal::RecordSpec& spec);
-  // For whoever can wait, without a lock: before data of so many bytes is reserved, and after it
-  // was kBusy.
-  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
-  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns);
-  void NoteLogIsLong(uint64_t live_bytes);
+  void KickSpace();
+  void RunSpace();
+  void StopSpace();
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -495,7 +422,6 @@ class StoreCore final : public wal::LogObserver,
   };
   using RoomAsks = std::map<std::string, std::map<uint64_t, RoomAsk>>;
   Status EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made);
-  Status CountFutureAsNow();
   Status DropExpired();
   uint64_t NextExpiry();
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
@@ -526,7 +452,9 @@ class StoreCore final : public wal::LogObserver,
   void MakeHosts();
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
+  uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t FreeOnDisk() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;
@@ -545,9 +473,7 @@ class StoreCore final : public wal::LogObserver,
   Options options_;
   const engine::MemoryParts memory_;
   MemoryBudget budget_;
-  const uint64_t process_id_ = world_.scheduler->ProcessId();
-  const uint64_t opened_wall_ns_ = world_.scheduler->WallNs();
-  const uint64_t opened_ns_ = world_.scheduler->MonotonicNs();
+  uint64_t process_id_ = 0;
   std::atomic<bool> open_{false};
   io::Turn close_turn_{*world_.scheduler};
   Status closed_;  // What Close returned. The turn guards it.
@@ -559,12 +485,11 @@ class StoreCore final : public wal::LogObserver,
   uint64_t next_table_ = 1;
   std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
   bool beside_writer_ = false;
-  std::mutex manifest_mutex_;        // Held to change manifest_, or to copy it without the turn.
-  engine::HistoryPoint seen_point_;  // Of a reader: what it shows. The mutex guards it.
-  std::mutex written_mutex_;         // Guards the next three; nothing else is taken under it.
-  engine::WrittenHours written_;     // Of a store that writes.
-  uint64_t written_counted_ = 0;     // Of what the counters below and of the log say.
-  uint64_t manifest_bytes_ = 0;      // Written.
+  std::mutex manifest_mutex_;     // Held to change manifest_, or to copy it without the turn.
+  std::mutex written_mutex_;      // Guards the next three; nothing else is taken under it.
+  engine::WrittenHours written_;  // Of a store that writes.
+  uint64_t written_counted_ = 0;  // Of what the counters below and of the log say.
+  uint64_t manifest_bytes_ = 0;   // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.
@@ -611,20 +536,17 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-        merged_tables{0}, joined_nodes{0}, cut_nodes{0};
+        joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
-    std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};
   } counters_;
-  Histogram save_latency_, restore_latency_, append_delay_;
+  Histogram save_latency_, restore_latency_;
 
   engine::Pins pins_{[this] { KickSpace(); }};
-  io::FileCache open_files_{*world_.scheduler, engine::OpenFilesKept(*world_.files)};
-  engine::TableSet tables_{memory_.directories};
+  engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
-  engine::LogGate log_gate_{*world_.scheduler};
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   // ... to tickets that are left when the log fails or the store is closed, and by the timer.
@@ -637,8 +559,7 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
-  engine::ReadPool read_pool_{world_, options_.allocator, memory_.read_buffers, &budget_};
-  engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
+  engine::ReadPool read_pool_{world_.files, options_.allocator, memory_.read_buffers, &budget_};
   engine::PageCache page_cache_{&budget_, options_.allocator, memory_.page_floor};
 
   // The space thread's own, but for the atomic ones.
@@ -658,17 +579,10 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
-  bool future_counts_as_now_ = false;         // See CountFutureAsNow.
-  // What the thread was last woken for: of Tree::dead_noted_bytes, and joinable nodes. Guarded by
-  // mutex_.
-  uint64_t dead_seen_bytes_ = 0;
-  bool joins_noted_ = false;
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
   std::set<uint64_t> damaged_tables_;         // That a round found so and went past.
-  std::set<uint64_t> unmerged_tables_;        // Small ones that could not be merged.
-  uint64_t reclaimed_bytes_ = 0;              // Written anew by this round, or joined, about.
   std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
   std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};

@@ -72,7 +72,6 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       slot.group = &group;
       slot.record = group.chunk->At(slot.location.offset);
       group.bytes += static_cast<uint32_t>(record_bytes);
-      CountPlaced(group.end());
       group.record_count += 1;
       group.footer_bytes += FooterBytesOf(spec);
       group.fills.fetch_add(1, std::memory_order_relaxed);
@@ -254,7 +253,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
                             : live_.empty()     ? 1
-                                                : live_.back().number + 1;
+                                                : live_.back().info.number + 1;
     auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
     auto opened = std::make_shared<OpenSegmentState>();
@@ -274,15 +273,9 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->last = last;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
-    live_.back() = {.number = opened->number,
-                    .epoch = epoch_,
-                    .end_offset = kFirstGroupOffset,
-                    .first_sequence = opened->first_sequence,
-                    .last_sequence = opened->first_sequence - 1,
-                    .file_bytes = options_.segment_bytes};
-    // What the one before has left is not filled any more.
-    if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
-    counted_end_ = 0;
+    live_.back() = {{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
+                     opened->first_sequence - 1},
+                    options_.segment_bytes};
     segment_ = std::move(opened);
     pool_.NeedOne(false);
   }
@@ -305,12 +298,6 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   return group;
 }
 
-// So far segment_ is filled now.
-void LogImpl::CountPlaced(uint64_t end) {
-  live_bytes_ += end - counted_end_;
-  counted_end_ = end;
-}
-
 // No more members; the next group begins on the next block.
 void LogImpl::CloseForming() {
   Group& group = *forming_;
@@ -318,7 +305,6 @@ void LogImpl::CloseForming() {
   group.state = GroupState::kClosed;
   forming_ = nullptr;
   segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
-  CountPlaced(segment.end);
   // What releases leave of the last segment is enough to give some space back; then another is due.
   if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The files of the log directory:
-//   <16 hex digits>.log         a numbered segment: live, or prepared to be the next. Shorter than
-//                               others if the log was closed in it
+//   <16 hex digits>.log         a numbered segment: live, or prepared to be the next
 //   spare-<16 hex digits>.log   pre-written or recycled, waiting; the digits mean nothing
 //   *.tmp                       a spare being made; removed at the next Open
 #pragma once

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/codec/model_check.h"
 #include "base/core/mutation.h"
-#include "base/core/text.h"
 
 namespace cairn {
 
@@ -52,13 +50,6 @@ class Checker {
     }
     if (view.position + view.count < view.position)
       return Bad(where_ + ": position + count overflows");
-    if (use_ == KvUse::kAppend) {
-      if (view.count > kMaxAppendTokens) {
-        return Bad(where_ + ": count is " + std::to_string(view.count) + ", at most " +
-                   std::to_string(kMaxAppendTokens));
-      }
-      if (Status status = CheckGroupSize(group, where_); !status.ok()) return status;
-    }
     if (Status status = CheckTable(view); !status.ok()) return status;
     if (use_ == KvUse::kRestore) {
       if (Status status = CheckDuplicates(view); !status.ok()) return status;
@@ -76,7 +67,7 @@ class Checker {
     }
     for (size_t i = 0; i < view.planes.size(); ++i) {
       if (Status status = CheckPlane(view, view.planes[i], group.planes[i], layers); !status.ok()) {
-        return status.WithContext("plane " + Quoted(group.planes[i].name));
+        return status.WithContext("plane \"" + group.planes[i].name + "\"");
       }
     }
     return Status::Ok();

@@ -6,7 +6,6 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "base/core/text.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -15,8 +14,8 @@ namespace cairn {
 namespace {
 
 std::string GroupName(const ModelSpec& model, const GroupView& view) {
-  return "kv of group " + std::to_string(view.group) + " (" +
-         Quoted(model.groups[view.group].name) + ")";
+  return "kv of group " + std::to_string(view.group) + " (\"" + model.groups[view.group].name +
+         "\")";
 }
 
 }  // namespace
@@ -24,7 +23,10 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
                                                                const AppendOptions& options,
                                                                bool fill, bool* keeps_kv) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
+  if (options.overload > Overload::kShedKv) {
+    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
+  }
   std::shared_ptr<const ModelSpec> model;
   {
     Lock lock(mutex_);
@@ -33,23 +35,20 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
-  if (!fill) CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
   return model;
 }
 
 Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
-  const bool has_kv =
-      delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
-                                         [](const GroupView& view) { return view.count != 0; });
-  const bool has_state = delta.sampler != nullptr || delta.metadata != nullptr;
-  if (delta.tokens.empty() && !fill && (has_kv || !has_state)) {
+  if (delta.tokens.empty() && !fill) {
     return Status(StatusCode::kInvalidArgument,
-                  "an append needs at least one token, or a state alone; Fill attaches KV alone");
+                  "an append needs at least one token; Fill attaches KV alone");
   }
   if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
     return Status(StatusCode::kInvalidArgument, "nothing to fill");
   }
-  CAIRN_RETURN_IF_ERROR(CheckSizes(delta));
+  if (delta.sampler != nullptr && delta.sampler->generator > GeneratorKind::kNamed) {
+    return Status(StatusCode::kInvalidArgument, "sampler.generator is none that exists");
+  }
   if (delta.kv == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
   for (const GroupView& view : delta.kv->groups) {
@@ -87,6 +86,29 @@ void StoreCore::NoteLength(BranchId id, uint64_t before, uint64_t length, uint64
   lengths_.Note(id, before, length, sequence, log_->durable_sequence());
 }
 
+uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
+  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
+  if (delta.kv == nullptr) return bytes;
+  for (const GroupView& view : delta.kv->groups) {
+    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
+  }
+  return bytes;
+}
+
+// Half of what a segment can hold, so that a part always finds room in a fresh one.
+uint64_t StoreCore::PayloadBytesMax() const {
+  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
+}
+
+// What goes through the log in one piece.
+bool StoreCore::FitsRecord(uint64_t bytes) const {
+  return bytes <= PayloadBytesMax() && !IsIngested(bytes);
+}
+
+bool StoreCore::IsIngested(uint64_t bytes) const {
+  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
+}
+
 Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
                                                      const Expected& expected,
                                                      engine::DeltaPayload* payload,
@@ -118,10 +140,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
                              .unit = written == nullptr ? 0 : written->unit,
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
-  // What was accepted, or has begun, is not held any more: others wait for it.
-  auto reserved = written == nullptr && !expected.joined
-                      ? ReserveData(spec)
-                      : log_->Reserve(spec, wal::Log::Purpose::kData);
+  auto reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
   if (!reserved.ok()) {
     NoteRefused(reserved.status());
     return reserved.status();
@@ -142,7 +161,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                const Expected& expected,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                const Written* written) {
-  const uint64_t now_ns = NowNs();
+  const uint64_t now_ns = world_.scheduler->WallNs();
   while (true) {
     Lock lock(mutex_);
     CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());
@@ -164,7 +183,6 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
   thread_local std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());  // Publishing must not allocate.
   Applied applied;
-  if (wait) SlowDown(payload.bytes(), deadline_ns);
   while (true) {
     auto slot = ReserveDelta(id, delta, expected, &payload, &applied, nullptr);
     if (slot.ok()) {
@@ -181,19 +199,19 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
     if (slot.status().code() != StatusCode::kBusy) return slot.status();
     counters_.busy.fetch_add(1, std::memory_order_relaxed);
     if (!wait) return slot.status();
-    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload.bytes(), deadline_ns));
+    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
   }
 }
 
 // After a kBusy: until it may be otherwise.
-Status StoreCore::WaitWhileBusy(BranchId id, uint64_t bytes, uint64_t deadline_ns) {
+Status StoreCore::WaitWhileBusy(BranchId id, uint64_t deadline_ns) {
   const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
   bool gathering = false;
   {
     std::lock_guard lock(mutex_);
     gathering = gathering_.contains(id);
   }
-  if (!gathering) return WaitForLog(bytes, deadline_ns);
+  if (!gathering) return log_->WaitForRoom(deadline_ns);
   if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
     return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
   }
@@ -247,7 +265,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     return WhileRoomIsMade(id, 0, flushed);
   }
   const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(*model, kept)) {
+  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
                           !keeps_kv);
   }
@@ -268,7 +286,7 @@ Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& d
                                                      const ModelSpec& model, uint64_t deadline_ns) {
   const uint64_t bytes = PayloadBytes(model, delta);
   while (true) {
-    Result<Applied> applied = FitsRecord(model, delta)
+    Result<Applied> applied = FitsRecord(bytes)
                                   ? AppendRecord(id, delta, expected, model, true, deadline_ns)
                                   : AppendLarge(id, delta, expected, model, deadline_ns);
     if (applied.ok() || applied.status().code() != StatusCode::kNoSpace) return applied;

@@ -2,7 +2,6 @@
 //
 // Changes to the tree that carry no payload of their own, and batches.
 #include "base/core/check.h"
-#include "base/core/text.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -18,8 +17,6 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
                              Durability durability, wal::Log::Purpose purpose,
                              bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
-  // Held by the log's limit. The space thread, which nobody waits for room with, is not.
-  const bool is_data = waits_for_room && purpose == wal::Log::Purpose::kData;
   FieldWriter fields;
   std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
   while (true) {
@@ -29,7 +26,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     uint64_t died = 0;    // Bytes of tables, by a rewind.
     Status no_room;
     {
-      const uint64_t now_ns = NowNs();
+      const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
       do {  // What was accepted before comes first.
         CAIRN_RETURN_IF_ERROR(LoadToChange(needs, &lock));
@@ -44,12 +41,12 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
       fields.Clear();
       EncodeOp(op, &fields);
-      const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
+      auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
                                  .more = false,
                                  .unit = 0,
                                  .fields = fields.bytes(),
-                                 .strips = {}};
-      auto slot = is_data ? ReserveData(spec) : log_->Reserve(spec, purpose);
+                                 .strips = {}},
+                                purpose);
       if (slot.ok()) {
         NoteLogged(*slot);
         transaction.Commit(slot->location, slot->location.bytes);
@@ -66,7 +63,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       } else if (slot.status().code() == StatusCode::kNoSpace && waits_for_room &&
                  purpose != wal::Log::Purpose::kReclaim) {
         no_room = slot.status();
-        if (is_data) NoteRefused(no_room);
+        if (purpose == wal::Log::Purpose::kData) NoteRefused(no_room);
       } else if (slot.status().code() != StatusCode::kBusy) {
         NoteRefused(slot.status());
         return slot.status();
@@ -78,11 +75,10 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       return op;
     }
     if (no_room.ok()) {
-      CAIRN_RETURN_IF_ERROR(is_data ? WaitForLog(0, io::kNoDeadline)
-                                    : log_->WaitForRoom(io::kNoDeadline));
+      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
       continue;
     }
-    if (is_data) {
+    if (purpose == wal::Log::Purpose::kData) {
       std::optional<BranchId> of;  // What it is about is not taken for it.
       if (!needs.branches.empty()) of = BranchId{needs.branches.front()};
       CAIRN_RETURN_IF_ERROR(MakeRoom(of, 0, no_room, io::kNoDeadline));
@@ -106,7 +102,7 @@ Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
 
 Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durability) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
+  CAIRN_RETURN_IF_ERROR(spec.Validate());
   const auto find = [&](const Tree& tree) -> Result<uint64_t> {
     for (const auto& [id, known] : tree.models()) {
       if (known->identity != spec.identity || known->variant != spec.variant ||
@@ -115,9 +111,9 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
       }
       const std::string difference = known->FirstDifference(spec);
       if (difference.empty()) return id;
-      return Status(StatusCode::kModelMismatch,
-                    "model " + Quoted(spec.identity.name) +
-                        " is registered with another shape: " + difference);
+      return Status(
+          StatusCode::kModelMismatch,
+          "model \"" + spec.identity.name + "\" is registered with another shape: " + difference);
     }
     return uint64_t{0};
   };
@@ -126,17 +122,13 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
     if (sequence != 0) CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
-  // One that is known may be from before there was a limit.
-  const Status valid = spec.Validate();
-  uint64_t sequence = 0;
-  Result<uint64_t> known(uint64_t{0});
+  uint64_t id = 0, sequence = 0;
   {
     std::lock_guard lock(mutex_);
-    known = find(tree_);
+    CAIRN_ASSIGN_OR_RETURN(id, find(tree_));
     sequence = models_sequence_;
   }
-  if (known.ok() && *known != 0) return found(*known, sequence);
-  if (!valid.ok() || !known.ok()) return valid.ok() ? known.status() : valid;
+  if (id != 0) return found(id, sequence);
   uint64_t raced = 0;
   auto op = Change(
       {},
@@ -148,9 +140,6 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
       },
       durability, wal::Log::Purpose::kData);
   if (raced != 0) return found(raced, sequence);
-  if (op.status().code() == StatusCode::kInvalidArgument) {
-    return op.status().WithContext("the description of the model");
-  }
   if (!op.ok()) return op.status();
   return ModelId{op->other};
 }

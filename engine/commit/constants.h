@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "sstable/constants.h"
 #include "wal/constants.h"
 
 namespace cairn::engine {
@@ -19,6 +18,8 @@ inline constexpr uint64_t kPartBytesMax = (4u << 20) + (64u << 10);
 // An ingested append packs so many layers of a page ahead at most, each in one or two MiB of
 // memory: beyond it the one thread that writes them is what holds up.
 inline constexpr uint32_t kIngestHelpersMax = 7;
+// A table has a footer of 4 KiB, so smaller appends would more than double.
+inline constexpr uint64_t kDirectIngestBytesMin = 4096;
 
 // Reads of a restore: a window holds whole records, is read in pieces and then verified and
 // scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its
@@ -42,17 +43,13 @@ inline constexpr uint64_t kReadGapBytes = 64u << 10;
 // Pages of token ids, where zstd has seen enough (base/codec/FORMAT.md), and the largest frame.
 inline constexpr uint32_t kTokensPerPage = 4096;
 inline constexpr uint64_t kFrameBytesMax = 8u << 20;
-// A state, sampler or metadata, is cut into frames of so much. Most are far below.
-inline constexpr uint64_t kStateFrameBytes = 16u << 20;
-static_assert(kFrameBytesMax <= sstable::kMaxStoredBytes &&
-              kStateFrameBytes <= sstable::kMaxStoredBytes);
 // A page is the unit of sparse reads; this many bytes where the extent is not given by the model.
 inline constexpr uint64_t kPageBytes = 512u << 10;
+inline constexpr uint32_t kExtentTokensMin = 64, kExtentTokensMax = 4096;
 
-// Files of snapshot tables that are kept open: so many, no larger a share of what the process may
-// have, since it has others, and two of them.
-inline constexpr uint64_t kOpenFilesMax = 256, kOpenFilesShare = 4, kOpenFilesMin = 2;
-// What is kept of a table that was opened, and 64 bytes a fragment.
+// Snapshot tables that are kept open, each with a file handle, some memory of its own, and 64 bytes
+// a fragment.
+inline constexpr size_t kOpenTables = 256;
 inline constexpr uint64_t kOpenTableBytes = 1024;
 
 // Locks of the page cache. Threads that restore are few.
@@ -79,15 +76,6 @@ inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;
 inline constexpr uint64_t kPageFloorShare = 4;
-inline constexpr uint64_t kIngestShare = 8;
-// Of that, one large append takes a quarter at most if it gets on with that, so that some run side
-// by side.
-inline constexpr uint64_t kIngestAtOnce = 4;
-// One is packed while one is written.
-inline constexpr uint64_t kIngestLayersMin = 2;
-// Whoever waits for memory looks so often whether it is to go on waiting: nobody tells it that it
-// was cancelled.
-inline constexpr uint64_t kLineLookAgainNs = 10'000'000;
 
 // Where a table's number comes from: ranges, each made durable with a checkpoint before its first
 // is used.
@@ -105,39 +93,8 @@ inline constexpr double kLiveShareMin = 0.5;
 // Where there is no room for data it is done for less, so that a tenth is dead at most: a byte that
 // died then costs up to nine that are written again, but a store at its cap holds what it can.
 inline constexpr double kLiveShareMinAtCap = 0.9;
-// Where the log rests more is worth it: what is dead of tables is a seventh then. A byte that died
-// costs up to six that are written again, by a device that nobody else wants.
-inline constexpr double kLiveShareMinIdle = 0.85;
-// It rests when it got less than this in so long, a tenth of what a slow disk writes; then so much
-// is written anew at most, before it is looked again. That is 640 MiB a second.
-inline constexpr uint64_t kIdleNs = 100'000'000;
-inline constexpr uint64_t kIdleLogBytes = 1u << 20;
-inline constexpr uint64_t kIdleStepBytes = 64u << 20;
-// The space thread is woken when so much more is dead; less can wait for a round that comes anyway.
-inline constexpr uint64_t kDeadLookBytes = 4u << 20;
-// When there are more tables below this, of about a size, they are written into one.
-inline constexpr uint64_t kSmallTableBytes = 8u << 20;
-inline constexpr uint64_t kSmallTablesMax = 64;
-// Chains of sealed nodes are joined in idle time from so many on: each join rewrites what the index
-// has of the node.
-inline constexpr size_t kJoinChainMin = 16;
-// Of a new store, unless its options say otherwise.
-inline constexpr uint64_t kSegmentBytes = 64u << 20;
-// Of a log, so many segments more than full ones would be: processes that end soon leave them, and
-// opening looks at each, some 50 us.
-inline constexpr uint64_t kShortSegmentsMax = 64;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
-// Where the log nears its limit (engine/space/log_gate.h). The rate of giving back is not known
-// before some was: as fast as a slow disk seals. Of each measurement a quarter counts, so that
-// neither one segment that was dead nor one that was dense decides.
-inline constexpr double kGiveBackRateFirst = 64.0 * (1 << 20);
-inline constexpr double kGiveBackRateShare = 4;
-// A sleep of less costs more than it gains: smaller appends wait now and then, for some together.
-inline constexpr uint64_t kSlowWaitNsMin = 1'000'000;
-// However near the limit: what waits looks again when some was given back.
-inline constexpr uint64_t kSlowWaitNsMax = 1'000'000'000;
-inline constexpr double kSlowestShare = 64;
 // Ranges in one record of a seal or an eviction: about 100 KiB of fields, so that it fits what
 // releases leave of the smallest segment (wal::kReleaseShareOfLast).
 inline constexpr size_t kSealedRangesAtOnce = 2048;
@@ -177,6 +134,8 @@ inline constexpr uint64_t kStagedSourceBytesMax = 256u << 10;
 // core packs a MiB in 0.3 ms), and two such batches hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;
 
+// Less is a mistake in the unit.
+inline constexpr uint64_t kBackgroundRateMin = 64u << 10;
 // What was not used of the rate is kept for so long: sleeping too long costs no throughput, and
 // after a rest there is no burst to speak of.
 inline constexpr uint64_t kPaceCreditNs = 10'000'000;
@@ -257,15 +216,19 @@ static_assert(kLengthsSwept > 1 && kLengthsTrackedMax > 1);
 // A batch is one record, and a record must fit a group.
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
 
+inline constexpr uint32_t kDeltaBatchTokensMax = 64;
+
+// More than any machine has cores; beyond it is a mistake in the unit.
+inline constexpr uint32_t kExecutorThreadsMax = 1024;
+
 static_assert(kEvictionBeginsShare > kEvictionEndsShare);
 static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);
-static_assert(kPartBytesMax >= kMaxSubmitCopyBytes, "what is copied in the call is one record");
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
 
 static_assert(kTreeShare == 4 && kPageFloorShare == 4 && kReadBuffersShare == 8 &&
-                  kIndexBlocksShare == 8 && kDirectoriesShare == 8 && kIngestShare == 8,
-              "together no more than all");
+                  kIndexBlocksShare == 8 && kDirectoriesShare == 8,
+              "together less than all");
 
 }  // namespace cairn::engine

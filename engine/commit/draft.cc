@@ -7,8 +7,6 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
-#include "base/core/text.h"
-#include "base/io/no_cancel.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -27,14 +25,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
   }
 
-  // The room of a draft that goes in a child of fork() is the parent's.
-  static void Destroy(DraftState* draft) {
-    const io::NoCancel guard;
-    if (!draft->core_->IsInChild()) delete draft;
-  }
-
   Status Put(uint32_t layer, const GroupView& view) {
-    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     const ModelSpec& model = staging_->model();
     CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
     if (layer >= model.groups[view.group].layers) {
@@ -43,8 +34,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     }
     if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
     if (engine::KeepsStates(model.groups[view.group])) {
-      return Bad("group " + Quoted(model.groups[view.group].name) +
-                 " keeps states, which are given to Commit");
+      return Bad("group \"" + model.groups[view.group].name +
+                 "\" keeps states, which are given to Commit");
     }
     std::atomic<uint64_t>& staged = staged_[view.group][layer];
     const uint64_t first = staging_->position(view.group);
@@ -64,7 +55,6 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
-    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const uint32_t group = delta.kv->groups[i].group;
       const std::vector<LayerGroup>& groups = staging_->model().groups;
@@ -130,10 +120,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  if (positions == 0 || positions > kMaxAppendTokens) {
-    return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
-                                                    "; a draft has 1 to " +
-                                                    std::to_string(kMaxAppendTokens));
+  if (positions == 0) {
+    return Status(StatusCode::kInvalidArgument, "a draft needs at least one position");
   }
   std::shared_ptr<const ModelSpec> model;
   std::vector<uint64_t> first;
@@ -150,23 +138,24 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
       lag = std::max(lag, length - first[group]);
     }
   }
+  if (positions > UINT64_MAX - lag) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a draft of " + std::to_string(positions) + " positions");
+  }
   CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
                                                                std::move(first), positions + lag));
-  return Draft(std::shared_ptr<DraftState>(
-      new DraftState(shared_from_this(), id, length, version, positions, std::move(staging)),
-      DraftState::Destroy));
+  return Draft(std::make_shared<DraftState>(shared_from_this(), id, length, version, positions,
+                                            std::move(staging)));
 }
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  const io::NoCancel guard;
   return Guarded([&] { return state_->Put(layer, view); });
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  const io::NoCancel guard;
-  auto ticket = Guarded([&] { return state_->Commit(delta, options); });
+  auto ticket = state_->Commit(delta, options);
   if (ticket.ok()) state_.reset();
   return ticket;
 }

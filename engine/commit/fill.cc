@@ -29,13 +29,9 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
     }
   }
   if (goes_on) {
-    CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
     return WaitFor(applied.sequence, options.durability, deadline_ns);
-  }
-  for (const GroupView& view : kv.groups) {
-    CAIRN_RETURN_IF_ERROR(CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
   }
   // With nothing left to do it is as safe as was asked for all the same: who did it may not have
   // waited.
@@ -69,7 +65,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
   while (true) {
     Status refused;
     {
-      const uint64_t now_ns = NowNs();
+      const uint64_t now_ns = world_.scheduler->WallNs();
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
       CAIRN_RETURN_IF_ERROR(CheckExpected(*head, {options.expected_length, {}}));
@@ -92,7 +88,6 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
         lock.unlock();
         wanted = {begin, end - begin};
         payload.emplace(model, delta, window, std::vector<engine::DeltaState>());
-        SlowDown(payload->bytes(), deadline_ns);
         hashes.reserve(payload->strips().size());
         continue;
       }
@@ -105,7 +100,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
       }
       if (!is_hole && gathering_.contains(id)) {
         lock.unlock();
-        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload->bytes(), deadline_ns));
+        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
         continue;
       }
       CAIRN_ASSIGN_OR_RETURN(engine::Op op,
@@ -117,11 +112,12 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
       refused = CheckQuota(*head);
       if (refused.ok()) {
         EncodeOp(op, &fields);
-        auto slot = ReserveData({.kind = static_cast<uint16_t>(op.kind),
-                                 .more = false,
-                                 .unit = 0,
-                                 .fields = fields.bytes(),
-                                 .strips = payload->strips()});
+        auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
+                                   .more = false,
+                                   .unit = 0,
+                                   .fields = fields.bytes(),
+                                   .strips = payload->strips()},
+                                  wal::Log::Purpose::kData);
         if (slot.ok()) {
           NoteLogged(*slot);
           transaction.Commit(slot->location, slot->location.bytes);
@@ -139,7 +135,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
     }
     fields.Clear();
     if (refused.code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload->bytes(), deadline_ns));
+      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
     } else if (refused.code() == StatusCode::kNoSpace) {
       CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload->bytes(), refused, deadline_ns));
     } else {

@@ -19,7 +19,6 @@
 
 #include "base/io/executor.h"
 #include "cairn/branch.h"
-#include "engine/memory_line.h"
 #include "engine/tree/op.h"
 #include "sstable/snapshot_writer.h"
 
@@ -38,9 +37,8 @@ struct IngestContext {
   Allocator allocator = Allocator::Default();
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
-  MemoryLine* memory = nullptr;  // Where it stands in line for what it needs.
-  uint32_t helpers = 1;          // At least. Layers packed ahead, where there is memory.
-  // Asked before every layer of a page, and while it waits for memory; not Ok ends the work.
+  uint32_t helpers = 1;  // At least. Layers packed ahead.
+  // Asked before every layer of a page; not Ok ends the work.
   std::function<Status()> go_on;
 };
 

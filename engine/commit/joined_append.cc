@@ -33,8 +33,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
                                                       const AppendOptions& options,
                                                       std::shared_ptr<const ModelSpec> model,
                                                       bool kv_shed) {
-  const uint64_t tokens_max = JoinedTokensMax(*model);
-  if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
+  if (!CanJoin(delta, *model)) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
@@ -62,9 +61,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     auto found = joined_.find(id);
     const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
     // Full, and the log had no room for it yet: the ordinary way says so.
-    if (waiting >= tokens_max) return std::nullopt;
-    // Nor are states joined that one record has no room for.
-    if (waiting != 0 && !StatesFit(found->second->states, states)) return std::nullopt;
+    if (waiting >= options_.delta_batch_tokens) return std::nullopt;
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
     if (options.expected_length.has_value() && *options.expected_length != length) {
       return Status(StatusCode::kConflict,
@@ -87,7 +84,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       const GroupView& view = delta.kv->groups[i];
       bytes += view.count * model->groups[view.group].token_bytes();
     }
-    if (!head->use->HasRoom(bytes) || LogIsHeld(bytes)) return std::nullopt;
+    if (!head->use->HasRoom(bytes)) return std::nullopt;
     std::unique_ptr<engine::Joined> fresh;
     if (found == joined_.end()) {
       fresh = std::make_unique<engine::Joined>();
@@ -134,7 +131,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     state->length = length + 1;
     state->Release();
     joined.tickets.emplace_back(options.durability, state);
-    full = joined.tokens.size() >= tokens_max;
+    full = joined.tokens.size() >= options_.delta_batch_tokens;
   }
   if (!cut.empty()) timer_->At(deadline_ns, std::move(cut));
   if (!flush.empty()) {
@@ -155,7 +152,7 @@ engine::Timer::Entry StoreCore::FlushLater(BranchId id) {
 
 Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
   if (joined_count_.load(std::memory_order_acquire) == 0) return Status::Ok();
-  const uint64_t now_ns = NowNs();
+  const uint64_t now_ns = world_.scheduler->WallNs();
   std::unique_ptr<engine::Joined> joined;
   std::optional<engine::DeltaPayload> payload;
   Delta delta;

@@ -20,21 +20,9 @@
 
 namespace cairn {
 
-// What is ingested takes next to nothing; of the rest no more is waited for than a segment.
-uint64_t StoreCore::LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const {
-  const uint64_t bytes = PayloadBytes(model, delta);
-  return IsIngested(bytes) ? 0 : std::min(bytes, options_.segment_bytes);
-}
-
-Result<uint64_t> StoreCore::BeginGathering(BranchId id, uint64_t bytes, const Expected& expected,
-                                           bool wait, uint64_t deadline_ns) {
+Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected, bool wait,
+                                           uint64_t deadline_ns) {
   while (true) {
-    // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
-    if (LogIsHeld(bytes)) {
-      if (!wait) return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
-      CAIRN_RETURN_IF_ERROR(WaitForLog(bytes, deadline_ns));
-      continue;
-    }
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
     {
       Lock lock(mutex_);
@@ -81,7 +69,6 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
   EncodeOp(op, &fields);
   std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());
-  if (ticket == nullptr) SlowDown(payload.bytes(), deadline_ns);  // A job keeps no thread waiting.
   const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
                              .more = true,
                              .unit = unit,
@@ -179,8 +166,7 @@ Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delt
                                                   uint64_t deadline_ns) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, LogBytesOfLarge(model, delta),
-                                                               expected, true, deadline_ns));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, true, deadline_ns));
   return AppendGathered(id, delta, expected, model, length, deadline_ns, nullptr);
 }
 
@@ -195,7 +181,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
     ~End() { core->EndGathering(id); }
   } end{this, id};
   uint64_t node = 0;
-  const bool ingested = IsIngested(model, delta);
+  const bool ingested = IsIngested(PayloadBytes(model, delta));
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
@@ -266,7 +252,8 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
                                                      TicketState* ticket) {
   engine::DeltaWindow window = engine::DeltaWindow::Whole(delta);
   window.kv.clear();
-  const bool tokens = IdsGoIntoTable(delta);
+  // Ids are read first and often: the record keeps them, unless they are too many for one.
+  const bool tokens = window.token_count * sizeof(TokenId) > PayloadBytesMax() / 2;
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
@@ -274,7 +261,6 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
       .allocator = options_.allocator,
       .scheduler = world_.scheduler.get(),
       .executor = executor_.get(),
-      .memory = &ingest_line_,
       .helpers = std::min(executor_threads_, engine::kIngestHelpersMax),
       .go_on = [&]() -> Status {
         if (ticket != nullptr && ticket->cancel_requested()) {
@@ -299,10 +285,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
     static_cast<void>(DeleteTable(written.table.number, written.table.bytes));
     return applied;
   }
-  // Small ones are to be merged.
-  if (counters_.ingests.fetch_add(1, std::memory_order_relaxed) % engine::kSmallTablesMax == 0) {
-    KickSpace();
-  }
+  counters_.ingests.fetch_add(1, std::memory_order_relaxed);
   counters_.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   counters_.kv_bytes.fetch_add(ingested.raw_bytes - (tokens ? delta.tokens.size_bytes() : 0),
                                std::memory_order_relaxed);
@@ -316,6 +299,17 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
   // Nothing in the tree names the parts until the last record is there.
   const auto pin = pins_.Take(engine::Pins::Of::kParts, newest_segment_.load());
   const uint64_t part_bytes = PayloadBytesMax();
+  uint64_t position_bytes = 0;
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    const GroupView& view = delta.kv->groups[i];
+    if (view.count != 0) position_bytes += model.groups[view.group].token_bytes();
+  }
+  if (position_bytes > part_bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  "one position holds " + std::to_string(position_bytes) +
+                      " bytes of KV; with this segment_bytes at most " +
+                      std::to_string(part_bytes) + " fit a record");
+  }
   std::vector<engine::DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
   for (engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta); !IsEmpty(rest);) {
@@ -347,8 +341,7 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
                                          std::shared_ptr<void> keep, bool kv_shed) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
-                         BeginGathering(id, LogBytesOfLarge(*model, delta), expected, false, 0));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
   Result<Ticket> posted = Guarded([&] {
     return PostGathered(id, delta, options, expected, length, std::move(model), std::move(keep),
                         kv_shed);

@@ -12,9 +12,6 @@
 #include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "cairn/store.h"
-#include "engine/tree/op.h"
-#include "sstable/merge_plan.h"
-#include "wal/constants.h"
 
 namespace cairn::engine {
 
@@ -40,12 +37,10 @@ enum ManifestField : uint16_t {
   kReplayFrom = 10,  // LogPositionBytes.
   kWritten = 11,     // engine/commit/written_hours.h; not critical.
   kEpoch = 12,       // Not critical.
-  kHistory = 13,     // HistoryId; not critical.
-  kEarlier = 14,     // HistoryPoint each, newest first; not critical.
 };
-constexpr std::array<uint16_t, 14> kKnown = {
-    kStoreId,    kSegmentBytes,  kLogStart,   kNextFile, kNextId, kLastSequence, kCreatedAt,
-    kIndexTable, kIndexSequence, kReplayFrom, kWritten,  kEpoch,  kHistory,      kEarlier};
+constexpr std::array<uint16_t, 12> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
+                                             kNextId,        kLastSequence, kCreatedAt, kIndexTable,
+                                             kIndexSequence, kReplayFrom,   kWritten,   kEpoch};
 
 struct LiveTableBytes {
   uint64_t number, bytes;
@@ -80,53 +75,6 @@ uint64_t PercentileOf(std::vector<uint64_t> values, double quantile) {
 
 }  // namespace
 
-namespace {
-
-// What no store writes. Behind it nobody asks again: sums of such numbers do not overflow, and what
-// is made of them can be made.
-Status CheckPossible(const std::string& path, const Manifest& manifest) {
-  if (manifest.segment_bytes < wal::kMinSegmentBytes ||
-      manifest.segment_bytes > wal::kMaxSegmentBytes ||
-      manifest.segment_bytes % io::kBlockBytes != 0) {
-    return Damaged(path, "segments of " + std::to_string(manifest.segment_bytes) + " bytes");
-  }
-  const wal::LogPosition& from = manifest.replay_from;
-  const std::array<std::pair<const char*, uint64_t>, 9> counters = {
-      {{"log start", manifest.log_start_segment},
-       {"next file number", manifest.next_file_number},
-       {"next id", manifest.next_id},
-       {"last sequence", manifest.last_sequence},
-       {"index sequence", manifest.index_sequence},
-       {"epoch", manifest.epoch},
-       {"segment to replay from", from.segment},
-       {"epoch to replay from", from.epoch},
-       {"sequence to replay from", from.last_sequence}}};
-  for (const auto& [name, value] : counters) {
-    if (value >= kNumberMax) return Damaged(path, std::string("impossible ") + name);
-  }
-  if (manifest.log_start_segment == 0) return Damaged(path, "no log start");
-  if (manifest.next_file_number == 0 || manifest.next_id == 0) {
-    return Damaged(path, "no next number");
-  }
-  if (manifest.index_sequence > manifest.last_sequence) {
-    return Damaged(path, "the index has sequence " + std::to_string(manifest.index_sequence) +
-                             ", the log had " + std::to_string(manifest.last_sequence));
-  }
-  std::vector<uint64_t> numbers;
-  for (const sstable::LiveTable& table : manifest.index) {
-    if (!IsNumber(table.number) || table.level >= sstable::kLevels) {
-      return Damaged(path, "impossible table of the index");
-    }
-    numbers.push_back(table.number);
-  }
-  std::sort(numbers.begin(), numbers.end());
-  const auto twice = std::adjacent_find(numbers.begin(), numbers.end());
-  if (twice == numbers.end()) return Status::Ok();
-  return Damaged(path, "table " + std::to_string(*twice) + " of the index is named twice");
-}
-
-}  // namespace
-
 std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   FieldWriter fields;
   fields.Bytes(kStoreId, std::as_bytes(std::span(manifest.store.bytes)));
@@ -147,9 +95,6 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   fields.Bytes(kReplayFrom, std::as_bytes(std::span(&position, 1)));
   fields.Bytes(kWritten, manifest.written.Encode(), /*critical=*/false);
   fields.U64(kEpoch, manifest.epoch, /*critical=*/false);
-  const History& history = manifest.history;
-  fields.Bytes(kHistory, history.id.bytes, /*critical=*/false);
-  fields.Bytes(kEarlier, std::as_bytes(std::span(history.earlier)), /*critical=*/false);
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -218,19 +163,9 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
                           from.last_hash};
   manifest.epoch = parsed->U64Or(kEpoch, from.epoch);
   manifest.written = WrittenHours::Decode(parsed->BytesOr(kWritten, {}));
-  const std::span<const std::byte> history = parsed->BytesOr(kHistory, {});
-  const std::span<const std::byte> earlier = parsed->BytesOr(kEarlier, {});
-  if ((!history.empty() && history.size() != sizeof(HistoryId)) ||
-      earlier.size() % sizeof(HistoryPoint) != 0 ||
-      earlier.size() / sizeof(HistoryPoint) > History::kEarlierMax) {
-    return Damaged(path, "bad history");
+  if (manifest.segment_bytes == 0 || manifest.log_start_segment == 0) {
+    return Damaged(path, "no log start");
   }
-  if (!history.empty()) std::memcpy(&manifest.history.id, history.data(), history.size());
-  manifest.history.earlier.resize(earlier.size() / sizeof(HistoryPoint));
-  if (!earlier.empty()) {
-    std::memcpy(manifest.history.earlier.data(), earlier.data(), earlier.size());
-  }
-  CAIRN_RETURN_IF_ERROR(CheckPossible(path, manifest));
   return manifest;
 }
 
@@ -242,7 +177,6 @@ Result<Manifest> ReadNewest(io::FileSystem& files, const std::string& directory)
   for (const std::string& name : names) newest = std::max(newest, NumberOf(name));
   if (newest == 0) return Status(StatusCode::kNotFound, directory + ": no MANIFEST here");
   const std::string path = io::JoinPath(directory, ManifestName(newest));
-  if (!IsNumber(newest)) return Damaged(path, "an impossible number");
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                          io::ReadWholeFile(files, path, kManifestBytesMax));
   CAIRN_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, bytes));

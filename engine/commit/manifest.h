@@ -19,7 +19,6 @@
 
 #include "base/codec/hash.h"
 #include "base/io/world.h"
-#include "engine/commit/history.h"
 #include "engine/commit/written_hours.h"
 #include "sstable/lsm_index.h"
 #include "wal/log.h"
@@ -45,10 +44,6 @@ struct Manifest {
   // of them is used again, even where the log has lost every trace of it.
   uint64_t epoch = 0;
   WrittenHours written;  // A reader that does not know it skips it.
-  History history;       // The same; without one, zeros.
-
-  // What it says, seen up to `sequence`.
-  HistoryPoint At(uint64_t sequence) const { return {history.id, sequence, next_file_number}; }
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);

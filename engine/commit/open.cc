@@ -2,15 +2,12 @@
 //
 // Opening and closing. Order matters twice: the lock comes before anything is read, and the log's
 // first segment is durable before the manifest that names it, which is before the first record.
-#include <cstdio>
 #include <cstring>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "base/core/text.h"
 #include "base/io/file_util.h"
-#include "engine/follow/followed_files.h"
 #include "engine/store_core.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
@@ -33,23 +30,7 @@ Result<io::World> ChooseWorld(const std::string& path, const Options& options, s
   const io::IoBackend backend = options.backend == Backend::kUring     ? io::IoBackend::kUring
                                 : options.backend == Backend::kThreads ? io::IoBackend::kThreads
                                                                        : io::IoBackend::kAuto;
-  return io::MakeRealWorld(backend, why, options.file_mode);
-}
-
-// The store's directory, made if it may be. From here on it is held: what is done later is done
-// there, whatever becomes of its path.
-Status EnterDirectory(io::World* world, const std::string& path, bool create) {
-  const auto info = world->files->Info(path);
-  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
-  if (!info.ok()) {
-    if (!create) {
-      return Status(StatusCode::kNotFound, path + ": no store here (create_if_missing is off)");
-    }
-    CAIRN_RETURN_IF_ERROR(world->files->CreateDirectory(path));
-  } else if (!info->is_directory) {
-    return Status(StatusCode::kInvalidState, path + " is a file, not a store's directory");
-  }
-  return io::HoldDirectory(world, path);
+  return io::MakeRealWorld(backend, why);
 }
 
 }  // namespace
@@ -58,56 +39,47 @@ Status Options::Validate() const {
   const auto bad = [](std::string what) {
     return Status(StatusCode::kInvalidArgument, "options." + std::move(what));
   };
-  if (segment_bytes != 0 && (segment_bytes < kMinSegmentBytes ||
-                             segment_bytes > kMaxSegmentBytes || segment_bytes % 4096 != 0)) {
+  if (segment_bytes < (256u << 10) || segment_bytes > (1u << 30) || segment_bytes % 4096 != 0) {
     return bad("segment_bytes is " + std::to_string(segment_bytes) +
-               "; it must be 0 or a multiple of 4096 in [256 KiB, 1 GiB]");
+               "; it must be a multiple of 4096 in [256 KiB, 1 GiB]");
   }
   if (spare_segments_min < 1 || spare_segments_max < spare_segments_min ||
-      spare_segments_max > kMaxSpareSegments) {
+      spare_segments_max > 1024) {
     return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
   }
-  if (background_bytes_per_second != 0 && background_bytes_per_second < kMinBackgroundRate) {
+  if (background_bytes_per_second != 0 &&
+      background_bytes_per_second < engine::kBackgroundRateMin) {
     return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +
-               "; it must be 0 (no limit) or at least " + std::to_string(kMinBackgroundRate));
+               "; it must be 0 (no limit) or at least " +
+               std::to_string(engine::kBackgroundRateMin));
   }
-  if ((file_mode & 0600) != 0600 || (file_mode & ~uint32_t{0666}) != 0) {
-    char octal[16];
-    std::snprintf(octal, sizeof(octal), "0%o", file_mode);
-    return bad("file_mode is " + std::string(octal) +
-               "; it must have 0600 and nothing beyond 0666");
-  }
-  if (max_memory_bytes < kMinMemoryBytes) return bad("max_memory_bytes must be 16 MiB or more");
-  if (hot_tail_bytes < kMinHotTailBytes) {
+  if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
+  if (hot_tail_bytes < wal::kMinHotTailBytes) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) + "; it must be at least " +
-               std::to_string(kMinHotTailBytes));
+               std::to_string(wal::kMinHotTailBytes));
   }
   if (hot_tail_bytes > max_memory_bytes / 2) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) +
                "; at most half of max_memory_bytes may go there");
   }
-  if (submit_copy_max_bytes > kMaxSubmitCopyBytes) {
-    return bad("submit_copy_max_bytes must be at most " + std::to_string(kMaxSubmitCopyBytes));
+  if (submit_copy_max_bytes > engine::kPartBytesMax) {
+    return bad("submit_copy_max_bytes must be at most " + std::to_string(engine::kPartBytesMax));
   }
   if (replay_records_max == 0) return bad("replay_records_max must be 1 or more");
-  if (delta_batch_tokens < 1 || delta_batch_tokens > kMaxDeltaBatchTokens) {
+  if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
-  if (direct_ingest_bytes != 0 && direct_ingest_bytes < kMinDirectIngestBytes) {
+  if (direct_ingest_bytes != 0 && direct_ingest_bytes < engine::kDirectIngestBytesMin) {
     return bad("direct_ingest_bytes is " + std::to_string(direct_ingest_bytes) +
-               "; it must be 0 or at least " + std::to_string(kMinDirectIngestBytes));
+               "; it must be 0 or at least " + std::to_string(engine::kDirectIngestBytesMin));
   }
-  if (executor_threads > kMaxExecutorThreads) {
+  if (executor_threads > engine::kExecutorThreadsMax) {
     return bad("executor_threads is " + std::to_string(executor_threads) + "; at most " +
-               std::to_string(kMaxExecutorThreads));
+               std::to_string(engine::kExecutorThreadsMax));
   }
-  if (delta_batch_wait_ns > kMaxDeltaBatchWaitNs) {
-    return bad("delta_batch_wait_ns is " + std::to_string(delta_batch_wait_ns) + "; at most " +
-               std::to_string(kMaxDeltaBatchWaitNs));
+  if (backend > Backend::kThreads || on_fatal > FatalAction::kAbort) {
+    return bad("backend and on_fatal must be one of their names");
   }
-  if (backend > Backend::kThreads) return bad("backend is none that exists");
-  if (on_fatal > FatalAction::kAbort) return bad("on_fatal is none that exists");
-  if (evict > Evict::kBranches) return bad("evict is none that exists");
   if (allocator.allocate == nullptr || allocator.deallocate == nullptr) {
     return bad("allocator has a null function");
   }
@@ -145,17 +117,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
     if (options.world == nullptr) directory = "/store";
     chosen.create_if_missing = true;
   }
-  CAIRN_RETURN_IF_ERROR(EnterDirectory(&world, directory, chosen.create_if_missing));
-  std::shared_ptr<engine::FollowedFiles> followed;
-  if (options.read_only) {
-    followed = std::make_shared<engine::FollowedFiles>(world.files);
-    world.files = followed;
-  }
-  const std::shared_ptr<StoreCore> core(new StoreCore(std::move(world), directory, chosen),
-                                        Destroy);
-  if (followed != nullptr) {
-    followed->Confirm(directory, [follower = core.get()] { return follower->ConfirmFile(); });
-  }
+  auto core = std::make_shared<StoreCore>(std::move(world), directory, chosen);
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
   core->open_.store(true, std::memory_order_release);
@@ -174,7 +136,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
 Status StoreCore::CheckDirectoryIsFree() {
   const auto other = [&](const std::string& name) {
     return Status(StatusCode::kInvalidState,
-                  path_ + " is no store and holds other files (" + Quoted(name) + ")");
+                  path_ + " is no store and holds other files (\"" + name + "\")");
   };
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
   for (const std::string& name : names) {
@@ -221,7 +183,6 @@ Status StoreCore::NoStoreHere(const std::string& why) {
 // the next Open begins again.
 Status StoreCore::CreateFiles() {
   io::FileSystem& files = *world_.files;
-  if (options_.segment_bytes == 0) options_.segment_bytes = engine::kSegmentBytes;
   if (options_.max_bytes / engine::kSegmentsAtCapMin < options_.segment_bytes) {
     return Status(StatusCode::kInvalidArgument,
                   "options.max_bytes is " + std::to_string(options_.max_bytes) +
@@ -243,9 +204,8 @@ Status StoreCore::CreateFiles() {
     std::memcpy(manifest_.store.bytes.data() + i, &random, sizeof random);
   }
   manifest_.number = 1;
-  manifest_.history.id = engine::DrawHistory(*world_.scheduler);
   manifest_.segment_bytes = options_.segment_bytes;
-  manifest_.created_at_ns = NowNs();
+  manifest_.created_at_ns = world_.scheduler->WallNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
@@ -259,18 +219,19 @@ Status StoreCore::CreateFiles() {
   return Status::Ok();
 }
 
-// Of a store that is there.
-Status StoreCore::CheckSegmentBytes() const {
-  const uint64_t asked = options_.segment_bytes;
-  if (asked == 0 || asked == manifest_.segment_bytes) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument, "options.segment_bytes is " + std::to_string(asked) +
-                                                  "; the store has segments of " +
-                                                  std::to_string(manifest_.segment_bytes) +
-                                                  ", fixed when it was made");
-}
-
 Status StoreCore::OpenFiles() {
   io::FileSystem& files = *world_.files;
+  process_id_ = world_.scheduler->ProcessId();
+  const auto info = files.Info(path_);
+  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
+  if (!info.ok()) {
+    if (!options_.create_if_missing) {
+      return Status(StatusCode::kNotFound, path_ + ": no store here (create_if_missing is off)");
+    }
+    CAIRN_RETURN_IF_ERROR(files.CreateDirectory(path_));
+  } else if (!info->is_directory) {
+    return Status(StatusCode::kInvalidState, path_ + " is a file, not a store's directory");
+  }
   if (options_.read_only) return OpenFollower();
   auto manifest_first = engine::ReadManifest(files, path_);
   // Nothing of ours is put into a directory that belongs to something else.
@@ -287,7 +248,6 @@ Status StoreCore::OpenFiles() {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
   manifest_ = std::move(*manifest);
-  CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   // Whoever wrote the manifest may have ended before its name was durable.
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(path_));
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
@@ -302,7 +262,9 @@ Status StoreCore::OpenFiles() {
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
-  CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
+  if (options_.salvage && CAIRN_KEPT(kEpochBeforeCut)) {
+    CAIRN_RETURN_IF_ERROR(NoteEpochs(recovered));
+  }
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
   // what was lost; if the index has that, it must not be taken for it.
@@ -318,6 +280,17 @@ Status StoreCore::OpenFiles() {
   }
   PublishHint();
   return Status::Ok();
+}
+
+// The log is about to take what was cut for other segments, headers and all. A crash then must not
+// leave a log that shows fewer epochs than were used.
+Status StoreCore::NoteEpochs(const wal::RecoveredLog& recovered) {
+  const uint64_t used = recovered.next_epoch - 1;
+  const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
+  if (used <= std::max(kept, manifest_.epoch)) return Status::Ok();
+  manifest_.epoch = used;
+  ++manifest_.number;
+  return engine::WriteManifest(*world_.files, path_, manifest_);
 }
 
 Result<uint64_t> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
@@ -446,8 +419,8 @@ uint64_t StoreCore::FreeOnDisk() const {
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   // What is others' of the disk this store will not have.
   const uint64_t free_bytes = FreeOnDisk();
-  uint64_t has_bytes = ledger_.used_bytes();
-  for (const wal::SegmentInfo& segment : recovered.segments) has_bytes += segment.file_bytes;
+  const uint64_t has_bytes =
+      ledger_.used_bytes() + recovered.segments.size() * manifest_.segment_bytes;
   const uint64_t disk_bytes =
       free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
   ledger_.Keep(
@@ -465,7 +438,6 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.hot_tail_bytes = options_.hot_tail_bytes;
   log.sync_method = options_file_.sync_method;
   log.allocator = options_.allocator;
-  log.lock = lock_.get();
   log.grant = options_.read_only ? nullptr : &ledger_;
   log.observer = this;
   log.read_only = options_.read_only;
@@ -478,7 +450,6 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
             ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
-  if (!options_.read_only) log_gate_.SetLimit(LogBytesMax());
   timer_ = std::make_unique<engine::Timer>(world_);
   const uint32_t cores = world_.scheduler->Cores();
   executor_threads_ =
@@ -532,11 +503,21 @@ Status StoreCore::CloseLog() {
 
 // Each step is taken whatever became of those before it, also without memory.
 Status StoreCore::Close() {
+  if (IsInChild()) {
+    // A child after fork() owns none of the threads, and joining them would hang; nor does it own
+    // a lock that one of them held.
+    static_cast<void>(log_.release());
+    static_cast<void>(timer_.release());
+    static_cast<void>(executor_.release());
+    static_cast<void>(prefetch_executor_.release());
+    static_cast<void>(background_executor_.release());
+    static_cast<void>(lock_.release());
+    static_cast<void>(space_thread_.release());
+    return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
+  }
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: what Open started is taken down with the members. Or closed before.
-  if (!open_.load()) return closed_;
-  static_cast<void>(Guarded([this] { return GiveBackAtClose(), Status::Ok(); }));
-  open_.store(false);
+  if (!open_.exchange(false)) return closed_;
   StopSpace();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
@@ -566,6 +547,59 @@ Status StoreCore::Close() {
   }
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
   return closed_ = status;
+}
+
+// A Use begins before its call looks whether the store is open, so Close either sees it or is seen.
+StoreCore::Use::Use(StoreCore* core) : core_(core) { core_->uses_.fetch_add(1); }
+
+StoreCore::Use::~Use() {
+  core_->uses_.fetch_sub(1);
+  if (!core_->open_.load()) core_->world_.scheduler->WakeAll(core_->uses_);
+}
+
+Status StoreCore::CheckUsable() const {
+  if (!open_.load()) {
+    return Status(StatusCode::kInvalidState, "the store is closed");
+  }
+  if (IsInChild()) {
+    return Status(StatusCode::kInvalidState, "used in a child process after fork()");
+  }
+  return Status::Ok();
+}
+
+bool StoreCore::IsInChild() const {
+  return process_id_ != 0 && world_.scheduler->ProcessId() != process_id_;
+}
+
+Status StoreCore::CheckWritable(Durability durability) const {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (durability > Durability::kPower) {
+    return Status(StatusCode::kInvalidArgument, "durability " +
+                                                    std::to_string(static_cast<int>(durability)) +
+                                                    " is none of kMemory, kProcess, kPower");
+  }
+  if (options_.read_only) {
+    return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
+  }
+  return PoisonStatus();
+}
+
+Status StoreCore::PoisonStatus() const {
+  const Status cause = log_->poisoned();
+  if (cause.ok()) return cause;
+  return Status(StatusCode::kPoisoned,
+                "the log failed; reopen the store to write again: " + std::string(cause.message()));
+}
+
+uint64_t StoreCore::Deadline(uint64_t timeout_ns) const {
+  if (timeout_ns == UINT64_MAX) return io::kNoDeadline;
+  const uint64_t now = world_.scheduler->MonotonicNs();
+  return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
+}
+
+Status StoreCore::poisoned() const {
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  return PoisonStatus();
 }
 
 std::string StoreCore::sync_method() const {

@@ -2,7 +2,6 @@
 //
 // What branches and namespaces were told to keep (cairn/keep.h), as appends meet it.
 #include "base/core/check.h"
-#include "base/core/text.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -42,7 +41,7 @@ Status StoreCore::CheckQuota(const engine::Head& head, uint64_t more) {
   const engine::NamespaceUse& use = *head.use;
   if (use.HasRoom(more)) return Status::Ok();
   use.refused_bytes = use.bytes + use.joined_bytes + more;
-  return Status(StatusCode::kNoSpace, std::string(kQuotaRefusal) + " " + Quoted(head.ns) + " is " +
+  return Status(StatusCode::kNoSpace, std::string(kQuotaRefusal) + " \"" + head.ns + "\" is " +
                                           std::to_string(use.policy.max_bytes) +
                                           ": it would hold " + std::to_string(use.refused_bytes));
 }

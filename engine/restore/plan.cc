@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "base/core/text.h"
 #include "base/io/world.h"
 #include "engine/commit/constants.h"
 #include "engine/restore/restorable.h"
@@ -58,9 +57,9 @@ Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_
   constexpr size_t kShown = 4;
   std::string text = "KV that was evicted, or never given:";
   for (size_t i = 0; i < std::min(holes.size(), kShown); ++i) {
-    text += (i == 0 ? " group " : ", group ") + Quoted(model.groups[holes[i].group].name) +
-            " positions [" + std::to_string(holes[i].begin) + ", " + std::to_string(holes[i].end) +
-            ")";
+    text += (i == 0 ? " group \"" : ", group \"") + model.groups[holes[i].group].name +
+            "\" positions [" + std::to_string(holes[i].begin) + ", " +
+            std::to_string(holes[i].end) + ")";
   }
   if (holes.size() > kShown) text += " and " + std::to_string(holes.size() - kShown) + " more";
   return Status(StatusCode::kEvicted,
@@ -80,7 +79,7 @@ Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint6
   if (group.retention.kind == Retention::kCheckpoint && length > plan->begin && has_room &&
       !has_state) {
     return Status(StatusCode::kInvalidArgument,
-                  "group " + Quoted(group.name) + ": the branch is restored at position " +
+                  "group \"" + group.name + "\": the branch is restored at position " +
                       std::to_string(length) + ", the view has no room for its state there, row " +
                       std::to_string(length - 1));
   }
@@ -88,23 +87,6 @@ Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint6
   AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes);
   plan->kv_ends.push_back(std::max(end, std::min(plan->begin, length)));
   return Status::Ok();
-}
-
-// What groups lack that must reach the end of the plan: those that are not optional, and those of
-// the view.
-void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
-                std::vector<KvHole>* holes) {
-  const std::vector<LayerGroup>& groups = plan.model->groups;
-  for (uint32_t i = 0; i < groups.size(); ++i) {
-    const bool wanted = std::any_of(into.groups.begin(), into.groups.end(),
-                                    [&](const GroupView& view) { return view.group == i; });
-    const uint64_t kv_length = head.lengths[1 + i];
-    if (groups[i].optional && !wanted) continue;
-    if (LengthWithin(groups[i], kv_length, plan.end) == plan.end) continue;
-    const NeededPositions needed = Needed(groups[i], plan.end);
-    AddHole({i, kv_length, needed.sinks_end}, holes);
-    AddHole({i, std::max(kv_length, needed.begin), needed.end}, holes);
-  }
 }
 
 // The next best, for a restore that `holes` stand in the way of.
@@ -158,23 +140,18 @@ uint64_t HashOfPlaces(const RestorePlan& plan) {
   return Hash(std::as_bytes(std::span(words))) | 1;
 }
 
-Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char* what) {
-  const uint64_t range_end = end == UINT64_MAX ? length : end;
-  if (begin <= range_end && range_end <= length) return Range{begin, range_end};
-  return Status(StatusCode::kInvalidArgument, std::string(what) + " of [" + std::to_string(begin) +
-                                                  ", " + std::to_string(range_end) +
-                                                  ") from a branch of " + std::to_string(length) +
-                                                  " tokens");
-}
-
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
   RestorePlan plan;
   plan.model = tree.FindModel(head.model);
   std::vector<KvHole> holes;
   const uint64_t length = head.lengths[kTokenLane];
-  CAIRN_ASSIGN_OR_RETURN(const Range range, RangeOf(request.begin, request.end, length, "restore"));
-  plan.begin = range.begin;
-  plan.end = range.end;
+  plan.begin = request.begin;
+  plan.end = request.end == UINT64_MAX ? length : request.end;
+  if (plan.begin > plan.end || plan.end > length) {
+    return Status(StatusCode::kInvalidArgument,
+                  "restore of [" + std::to_string(plan.begin) + ", " + std::to_string(plan.end) +
+                      ") from a branch of " + std::to_string(length) + " tokens");
+  }
   if (!request.tokens.empty()) {
     if (request.tokens.size() < plan.end - plan.begin) {
       return Status(StatusCode::kInvalidArgument,
@@ -186,7 +163,6 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     const uint64_t common = CommonLength(*plan.model, head.lengths, plan.end);
-    if (request.require_kv) AddLagging(head, *request.into, plan, &holes);
     for (const GroupView& view : request.into->groups) {
       CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, view, common, &plan, &holes));
     }
@@ -233,8 +209,7 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
     return missing("no fragment holds them");
   }
   FragmentLayout layout(model, piece.lane);
-  const bool state = piece.lane == kSamplerLane || piece.lane == kMetadataLane;
-  if ((found->slices != layout.slices() && !state) || found->page_rows != layout.page_rows()) {
+  if (found->slices != layout.slices() || found->page_rows != layout.page_rows()) {
     return missing("the fragment is cut as for another model");
   }
   const auto page_of = [&](uint64_t position) {

@@ -5,10 +5,8 @@
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
-#include "engine/restore/layer_words.h"
 #include "engine/restore/pipeline.h"
 #include "engine/restore/scatter.h"
 #include "engine/space/crew.h"
@@ -123,10 +121,11 @@ class RestoreRun final : public engine::PipelineHost {
   }
   std::vector<ReadJob> TakeJobs() { return std::exchange(jobs_, {}); }
 
-  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) override {
+  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) override {
     if (!job.in_table()) return core_->log_->OpenSegment(job.file);
     const bool frame = job.kind == ReadJob::Kind::kFrame;
-    return open_[frame ? frames_[job.index].piece : job.index].table->OpenFile(waits);
+    const auto& table = open_[frame ? frames_[job.index].piece : job.index].table;
+    return std::shared_ptr<io::File>(table, &table->file());
   }
   Status Work(const ReadJob& job, std::span<const std::byte> bytes,
               uint64_t* first_position) override {
@@ -146,14 +145,8 @@ class RestoreRun final : public engine::PipelineHost {
     return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
   }
   engine::ReadLimits Limits() const override {
-    if (reader_ != StoreCore::Reader::kSpace) {
-      return {.piece_bytes = engine::kReadPieceBytes,
-              .in_flight_bytes = UINT64_MAX,
-              .in_line = CAIRN_KEPT(kBoundOfRestores)};
-    }
-    return {.piece_bytes = engine::kSpacePieceBytes,
-            .in_flight_bytes = engine::kSpaceInFlightBytes,
-            .in_line = false};
+    if (reader_ != StoreCore::Reader::kSpace) return {engine::kReadPieceBytes, UINT64_MAX};
+    return {engine::kSpacePieceBytes, engine::kSpaceInFlightBytes};
   }
 
  private:
@@ -197,15 +190,15 @@ wal::Pinned StoreCore::FindHot(const wal::Location& location, uint32_t bytes) {
 
 namespace {
 
-Status CheckProgress(const RestoreRequest& request, const engine::LayerWords& words) {
-  if (!words.wanted()) return Status::Ok();
+Status CheckProgress(const RestoreRequest& request, const LayerProgress* progress) {
+  if (progress == nullptr) return Status::Ok();
   size_t layers = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     layers += request.into->groups[i].planes[0].layer_bases.size();
   }
-  if (words.words().size() >= layers) return Status::Ok();
+  if (progress->layers.size() >= layers) return Status::Ok();
   return Status(StatusCode::kInvalidArgument,
-                "progress has room for " + std::to_string(words.words().size()) +
+                "progress has room for " + std::to_string(progress->layers.size()) +
                     " layers; the view has " + std::to_string(layers));
 }
 
@@ -213,6 +206,13 @@ struct FoundState {
   uint64_t position = 0;
   std::vector<std::byte> bytes;
 };
+
+// Whoever uses it by now must not see it change: the branch may be another by then.
+bool SomeLayerIsDone(const LayerProgress* progress) {
+  if (progress == nullptr) return false;
+  return std::any_of(progress->layers.begin(), progress->layers.end(),
+                     [](const std::atomic<uint32_t>& layer) { return layer.load() != 0; });
+}
 
 }  // namespace
 
@@ -247,16 +247,7 @@ auto StoreCore::WhileFilesMove(const Call& call) -> decltype(call(nullptr)) {
 }
 
 Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& request,
-                                         LayerProgress* progress) {
-  engine::LayerWords layers(*world_.scheduler, progress);
-  auto result = RestoreLayers(id, request, &layers, nullptr);
-  layers.End(result.ok());
-  return result;
-}
-
-Result<RestoreResult> StoreCore::RestoreLayers(BranchId id, const RestoreRequest& request,
-                                               engine::LayerWords* layers,
-                                               const TicketState* ticket) {
+                                         LayerProgress* progress, const TicketState* ticket) {
   const Use use(this);
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckUsable());
@@ -265,8 +256,7 @@ Result<RestoreResult> StoreCore::RestoreLayers(BranchId id, const RestoreRequest
   bool begun = false;
   bool planned = false;  // Else it is the caller's mistake.
   const auto result = WhileFilesMove([&](uint64_t* places) -> Result<RestoreResult> {
-    // What is used by now must not change: the branch may be another by then.
-    if (std::exchange(begun, true) && layers->SomeComplete()) {
+    if (std::exchange(begun, true) && SomeLayerIsDone(progress)) {
       return Status(StatusCode::kStale,
                     "the writer has moved what was to be read, after some layers were told to be "
                     "complete");
@@ -274,7 +264,7 @@ Result<RestoreResult> StoreCore::RestoreLayers(BranchId id, const RestoreRequest
     hits = {};
     RestorePlan plan;
     std::unique_ptr<engine::Pins::Pin> pin;
-    const uint64_t now_ns = NowNs();
+    const uint64_t now_ns = world_.scheduler->WallNs();
     {
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
@@ -282,10 +272,10 @@ Result<RestoreResult> StoreCore::RestoreLayers(BranchId id, const RestoreRequest
       pin = pins_.Take(plan);
       NoteUsed(*head, now_ns);
     }
-    CAIRN_RETURN_IF_ERROR(CheckProgress(request, *layers));
+    CAIRN_RETURN_IF_ERROR(CheckProgress(request, progress));
     *places = engine::HashOfPlaces(plan);
     planned = true;
-    return RunPlan(std::move(plan), request, Reader::kCaller, nullptr, layers, ticket, &hits);
+    return RunPlan(std::move(plan), request, Reader::kCaller, nullptr, progress, ticket, &hits);
   });
   if (!result.ok()) {
     if (planned) CountFailedRestore(result.status().code());
@@ -339,12 +329,12 @@ std::span<const std::byte> FindStaged(const engine::RecordStage* stage,
 // The plan must stay pinned.
 Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest& request,
                                          Reader reader, const engine::RecordStage* stage,
-                                         engine::LayerWords* layers, const TicketState* ticket,
+                                         LayerProgress* progress, const TicketState* ticket,
                                          Hits* hits) {
   std::vector<OpenPiece> open;
   CAIRN_RETURN_IF_ERROR(FindFragments(plan, request, &open));
   engine::PageCache* const cache = reader != Reader::kSpace ? &page_cache_ : nullptr;
-  engine::Scatterer scatterer(plan, request, store_id(), layers, open, cache,
+  engine::Scatterer scatterer(plan, request, store_id(), progress, open, cache,
                               reader == Reader::kPrefetch);
   RestoreRun run(this, reader, &scatterer, open);
   for (const RecordJob& job : plan.jobs) {
@@ -380,6 +370,7 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
   static_cast<void>(pipeline->Run(run.TakeJobs()));
   run.AddFrames();
   CAIRN_RETURN_IF_ERROR(pipeline->Run(run.TakeJobs()));
+  scatterer.FinishEmptyLayers();
   hits->hot_records = plan.jobs.size() - hits->log_records;
   hits->hot_bytes = hot_bytes;
   hits->cached_frames = run.cached();
@@ -397,19 +388,15 @@ Result<RestoreResult> StoreCore::RunPlan(RestorePlan plan, const RestoreRequest&
 Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& request,
                                        LayerProgress* progress) {
   const Use use(this);
-  const auto layers = std::make_shared<engine::LayerWords>(*world_.scheduler, progress);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   auto state = std::make_shared<TicketState>(
       world_, request.queue == nullptr ? nullptr : request.queue->state(), request.user_data);
   state->is_job = true;
   state->restored = std::make_shared<RestoreResult>();
-  state->layers = layers->words();
-  state->abandoned = [layers] { layers->End(false); };
-  executor_->Post([self = shared_from_this(), id, request, layers, state] {
+  executor_->Post([self = shared_from_this(), id, request, progress, state] {
     if (!state->BeginJob()) return;
     Result<RestoreResult> restored =
-        Guarded([&] { return self->RestoreLayers(id, request, layers.get(), state.get()); });
-    layers->End(restored.ok());
+        Guarded([&] { return self->Restore(id, request, progress, state.get()); });
     if (restored.ok()) *state->restored = std::move(*restored);
     state->Finish(restored.status());
   });
@@ -419,15 +406,9 @@ Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& reques
 Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  {
-    std::lock_guard lock(mutex_);
-    uint64_t length = UINT64_MAX;  // Of a branch that is not in memory nothing is known yet.
-    if (const engine::Head* const head = tree_.FindHead(static_cast<uint64_t>(id))) {
-      const auto waiting = joined_.find(id);
-      length = head->lengths[engine::kTokenLane] +
-               (waiting == joined_.end() ? 0 : waiting->second->tokens.size());
-    }
-    CAIRN_RETURN_IF_ERROR(engine::RangeOf(begin, end, length, "prefetch").status());
+  if (begin > end) {
+    return Status(StatusCode::kInvalidArgument,
+                  "prefetch of [" + std::to_string(begin) + ", " + std::to_string(end) + ")");
   }
   if (prefetches_waiting_.fetch_add(1) >= engine::kPrefetchesMax) {
     prefetches_waiting_.fetch_sub(1);
@@ -455,7 +436,7 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
     const uint64_t token_bytes =
         engine::PositionKvBytes(*tree_.FindModel(head->model)) + sizeof(TokenId);
     const uint64_t room = page_cache_.capacity() / engine::kPrefetchShare / token_bytes;
-    end = std::min(end, head->lengths[engine::kTokenLane]);  // It may be shorter by now.
+    end = std::min(end, head->lengths[engine::kTokenLane]);
     if (begin >= end) return Status::Ok();
     plan = engine::PlanPrefetch(tree_, *head, begin, begin + std::min(room, end - begin));
     pin = pins_.Take(plan);
@@ -468,15 +449,18 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
 
 Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, Length(id));
-  CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
-                         engine::RangeOf(begin, end, length, "token ids"));
-  std::vector<TokenId> tokens(range.end - range.begin);
+  if (begin > end || end > length) {
+    return Status(StatusCode::kInvalidArgument, "tokens [" + std::to_string(begin) + ", " +
+                                                    std::to_string(end) + ") of a branch of " +
+                                                    std::to_string(length));
+  }
+  std::vector<TokenId> tokens(end - begin);
   if (tokens.empty()) return tokens;
   RestoreRequest request;
-  request.begin = range.begin;
-  request.end = range.end;
+  request.begin = begin;
+  request.end = end;
   request.tokens = tokens;
-  CAIRN_RETURN_IF_ERROR(Restore(id, request, nullptr).status());
+  CAIRN_RETURN_IF_ERROR(Restore(id, request, nullptr, nullptr).status());
   return tokens;
 }
 
@@ -504,9 +488,6 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
     }
     *places = engine::HashOfPlace(mark.place);
     found.position = mark.position;
-    CAIRN_ASSIGN_OR_RETURN(
-        const engine::MemoryLine::Share share,
-        read_pool_.line().Take(engine::kReadWindowBytes, [this] { return CheckUsable(); }));
     CAIRN_ASSIGN_OR_RETURN(found.bytes, ReadState(node, sampler, mark, nullptr));
     return found;
   });
@@ -531,26 +512,21 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
                                     mark.position, mark.position + 1};
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
     CAIRN_ASSIGN_OR_RETURN(const OpenPiece open, engine::FindFragment(ModelSpec(), piece, table));
-    const sstable::FragmentEntry& fragment = open.fragment;
+    const sstable::FragmentEntry& fragment = open.fragment;  // Of one frame.
     const uint64_t begin = fragment.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end = AlignUp(fragment.offset + fragment.bytes(), io::kBlockBytes);
     const engine::ReadBuffer buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
-    {
-      CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
-      CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer.span().first(end - begin)));
-    }
+    CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
     CAIRN_ASSIGN_OR_RETURN(
         const std::vector<sstable::FrameEntry> entries,
         table->ParseFrames(fragment, buffer.span().subspan(fragment.entries_offset - begin,
                                                            fragment.entries_bytes())));
-    std::vector<std::byte> state;
-    for (const sstable::FrameEntry& entry : entries) {
-      const std::span<const std::byte> stored =
-          buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
-      CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
-      state.insert(state.end(), stored.begin(), stored.end());
-    }
+    const sstable::FrameEntry& entry = entries.front();
+    const std::span<const std::byte> stored =
+        buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
+    CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
+    std::vector<std::byte> state(stored.begin(), stored.end());
     return state;
   }
   const wal::Location& at = mark.place.log;

@@ -46,24 +46,24 @@ std::span<std::byte> Scratch(uint64_t bytes) {
 }  // namespace
 
 Scatterer::Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                     LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
+                     LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache,
                      bool prefetch)
     : plan_(plan),
       request_(request),
       store_(store),
-      layers_(layers),
+      progress_(progress),
       open_(open),
       cache_(cache),
       prefetch_(prefetch) {
-  size_t next_word = 0;
+  size_t next_progress = 0;
   for (size_t i = 0; request.into != nullptr && i < request.into->groups.size(); ++i) {
     const GroupView& view = request.into->groups[i];
     auto target = std::make_unique<GroupTarget>();
     target->view = &view;
     target->group = &plan.model->groups[view.group];
-    target->first_word = next_word;
+    target->first_progress = next_progress;
     target->pieces = std::vector<std::atomic<uint64_t>>(view.planes[0].layer_bases.size());
-    next_word += target->pieces.size();
+    next_progress += target->pieces.size();
     uint64_t pieces = 0;
     for (const RecordJob& job : plan.jobs) {
       for (const RecordPiece& piece : job.pieces) pieces += piece.lane == 1 + view.group;
@@ -95,9 +95,20 @@ Scatterer::GroupTarget* Scatterer::TargetOf(uint32_t lane) {
   return nullptr;
 }
 
+void Scatterer::FinishEmptyLayers() {
+  for (const std::unique_ptr<GroupTarget>& target : targets_) {
+    for (uint32_t layer = 0; layer < target->pieces.size(); ++layer) {
+      if (target->pieces[layer].load() == 0 && progress_ != nullptr) {
+        progress_->layers[target->first_progress + layer].store(1, std::memory_order_release);
+      }
+    }
+  }
+}
+
 void Scatterer::LayerDone(GroupTarget* target, uint32_t layer) {
   if (target->pieces[layer].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (layers_ != nullptr) layers_->Complete(target->first_word + layer);
+  if (progress_ == nullptr) return;
+  progress_->layers[target->first_progress + layer].store(1, std::memory_order_release);
 }
 
 Status Scatterer::Scatter(const RecordJob& job, std::span<const std::byte> bytes, bool verify) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/commit/kv_layout.h"
-#include "engine/restore/layer_words.h"
 #include "engine/restore/page_cache.h"
 #include "engine/restore/plan.h"
 
@@ -18,10 +17,10 @@ namespace cairn::engine {
 class Scatterer {
  public:
   // `open`: all whose frames will be scattered; they may get their entries meanwhile. `cache` may
-  // be null, and `layers`: nobody is told. `prefetch`: the request has no room, and all is unpacked
-  // for the cache alone.
+  // be null. `prefetch`: the request has no room, and all is unpacked for the cache alone.
   Scatterer(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-            LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool prefetch);
+            LayerProgress* progress, std::span<const OpenPiece> open, PageCache* cache,
+            bool prefetch);
 
   // `record` holds job.read_bytes of the record. `verify`: it came from a device, so every strip is
   // checked before a byte of it is copied. kCorruption names segment and offset.
@@ -38,12 +37,14 @@ class Scatterer {
   uint64_t frame_bytes() const { return frame_bytes_.load(std::memory_order_relaxed); }
   uint64_t cached_bytes() const { return cached_bytes_.load(std::memory_order_relaxed); }
   uint64_t lossy_bytes() const { return lossy_bytes_.load(std::memory_order_relaxed); }
+  // Groups of which nothing was wanted are complete from the start.
+  void FinishEmptyLayers();
 
  private:
   struct GroupTarget {
     const GroupView* view;
     const LayerGroup* group;
-    size_t first_word;                          // Index in LayerWords of its first layer.
+    size_t first_progress;                      // Index in LayerProgress of its first layer.
     std::vector<std::atomic<uint64_t>> pieces;  // Left to do, by layer of the view.
   };
   Status ScatterTokens(const RecordPiece& piece, const LaneRange& range,
@@ -64,7 +65,7 @@ class Scatterer {
   const RestorePlan& plan_;
   const RestoreRequest& request_;
   const StoreId store_;
-  LayerWords* const layers_;
+  LayerProgress* const progress_;
   const std::span<const OpenPiece> open_;
   std::vector<std::unique_ptr<GroupTarget>> targets_;
   PageCache* const cache_;

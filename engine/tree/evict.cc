@@ -57,18 +57,6 @@ void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
   head->reused = true;
 }
 
-void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
-  Head* const head = MutableHead(branch);
-  if (head == nullptr || head->used_at_ns <= now_ns) return;
-  Touch(head);
-  head->used_at_ns = now_ns;
-}
-
-bool Tree::AnyUsedAfter(uint64_t at_ns) const {
-  return std::any_of(heads_.begin(), heads_.end(),
-                     [&](const auto& entry) { return entry.second.used_at_ns > at_ns; });
-}
-
 void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;
@@ -100,11 +88,9 @@ Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
 
 Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
   CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
-  if (policy.persist > Persist::kTokensOnly) {
-    return Status(StatusCode::kInvalidArgument, "policy.persist is none that exists");
-  }
-  if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
-    return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
+  if (policy.persist > Persist::kTokensOnly ||
+      (policy.evict.has_value() && *policy.evict > Evict::kBranches)) {
+    return Status(StatusCode::kInvalidArgument, "policy.persist or policy.evict does not exist");
   }
   Op op;
   op.kind = OpKind::kNamespace;

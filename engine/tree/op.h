@@ -29,11 +29,6 @@
 
 namespace cairn::engine {
 
-// Ids, sequences, segments and tables are counted from 1, and nobody counts so far. 0 says that
-// there is none.
-inline constexpr uint64_t kNumberMax = uint64_t{1} << 62;
-inline bool IsNumber(uint64_t number) { return number != 0 && number < kNumberMax; }
-
 // On disk; never change. 0 is never written.
 enum class OpKind : uint16_t {
   kModel = 1,   // branch: -, other: model id; spec.

@@ -16,29 +16,29 @@ Status Unfit(const Op& op, const std::string& what) {
 
 namespace {
 
-// Room for so many more, and when there is none for twice as many: what takes it op by op is moved
-// a few times in all.
-template <typename T>
-void ReserveMore(std::vector<T>* entries, size_t more) {
-  const size_t needed = entries->size() + more;
-  if (entries->capacity() < needed) entries->reserve(2 * needed);
-}
+// Ids are counted from 1, and nobody counts so far. 0 says that there is none.
+bool IsId(uint64_t id) { return id != 0 && id < uint64_t{1} << 62; }
 
 }  // namespace
 
 Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
   // a change and the note of how to undo it.
-  ReserveMore(&undo_, 64 + parts.size() * 2 + op.lanes.size());
-  ReserveMore(&touched_, 1 + op.lanes.size());
-  ReserveMore(&filled_, op.lanes.size());
-  ReserveMore(&unsealed_, 1 + op.lanes.size());
-  ReserveMore(&tree_->seal_due_, unsealed_.capacity());
-  ReserveMore(&tree_->logged_, touched_.size() + 1 + parts.size() + op.lanes.size());
-  ReserveMore(&left_, 2);
-  // Each of them may end in a node that cannot be decided about, or in one that is loose then.
-  ReserveMore(&tree_->undecided_, left_.capacity());
-  ReserveMore(&tree_->loose_, left_.capacity());
+  undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
+  touched_.reserve(touched_.size() + 1 + op.lanes.size());
+  filled_.reserve(filled_.size() + op.lanes.size());
+  unsealed_.reserve(unsealed_.size() + 1 + op.lanes.size());
+  const size_t due = tree_->seal_due_.size() + unsealed_.capacity();
+  if (tree_->seal_due_.capacity() < due) tree_->seal_due_.reserve(2 * due);
+  std::vector<std::pair<uint64_t, uint64_t>>& logged = tree_->logged_;
+  const size_t entries = logged.size() + touched_.size() + 1 + parts.size() + op.lanes.size();
+  if (logged.capacity() < entries) logged.reserve(2 * entries);
+  left_.reserve(left_.size() + 2);
+  // Each of them may end in a node that cannot be decided about.
+  const size_t undecided = tree_->undecided_.size() + left_.capacity();
+  if (tree_->undecided_.capacity() < undecided) tree_->undecided_.reserve(2 * undecided);
+  const size_t loose = tree_->loose_.size() + left_.capacity();  // Or in one that is loose then.
+  if (tree_->loose_.capacity() < loose) tree_->loose_.reserve(2 * loose);
   Status status;
   switch (op.kind) {
     case OpKind::kModel: status = ApplyModel(op); break;
@@ -81,7 +81,6 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     }
     settle_marks(node.samplers);
     settle_marks(node.metadata);
-    tree_->Charge(&node);
     NoteLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
@@ -166,7 +165,7 @@ void Transaction::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
 
 Status Transaction::ApplyModel(const Op& op) {
   CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
-  if (!IsNumber(op.other)) return Unfit(op, "an impossible model id");
+  if (!IsId(op.other)) return Unfit(op, "an impossible model id");
   if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
   tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   undo_.push_back([tree = tree_, id = op.other] { tree->models_.erase(id); });
@@ -178,7 +177,7 @@ Status Transaction::ApplyModel(const Op& op) {
 Status Transaction::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
   if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
-  if (!IsNumber(op.branch)) return Unfit(op, "an impossible id");
+  if (!IsId(op.branch)) return Unfit(op, "an impossible id");
   if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
   tree_->Remember(/*head=*/true, op.branch);
   Head head;
@@ -291,7 +290,7 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
   }
   Node* node = nullptr;
   if ((op.flags & kOpNewNode) != 0) {
-    if (op.other != head->node || !IsNumber(op.node) || tree_->KnowsNode(op.node)) {
+    if (op.other != head->node || !IsId(op.node) || tree_->KnowsNode(op.node)) {
       return Unfit(op, "bad new node");
     }
     if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return Unfit(op, "no parent");
@@ -321,9 +320,7 @@ Status Transaction::ApplyAppend(const Op& op, std::span<const Part> parts) {
       }
       stored_bytes += range.stored_bytes;
     }
-    if (!IsNumber(op.table.number) || stored_bytes == 0) {
-      return Unfit(op, "no table, or nothing in it");
-    }
+    if (op.table.number == 0 || stored_bytes == 0) return Unfit(op, "no table, or nothing in it");
     NameTable(op.table, stored_bytes);
   }
   return AddExtents(node, head, op, parts);
@@ -500,7 +497,7 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
     if (cut->splits_span) node->spans.pop_back();
     node->spans.insert(node->spans.end(), cut->spans.begin(), cut->spans.end());
   };
-  ReserveMore(&undo_, 1);
+  undo_.reserve(undo_.size() + 1);
 
   tree_->Touch(node);
   const Tree::Recount recount(tree_, *node);
@@ -618,10 +615,8 @@ Status Transaction::ApplyDrop(const Op& op) {
 
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status Transaction::ApplySeal(const Op& op) {
-  if (!IsNumber(op.other) || op.sealed.empty()) {
-    return Unfit(op, "no table, or nothing in it");
-  }
-  ReserveMore(&undo_, 2 * (1 + op.sealed.size()));
+  if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
+  undo_.reserve(undo_.size() + 2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));

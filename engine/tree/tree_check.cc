@@ -127,10 +127,8 @@ class RecordCheck {
       case 'H': return CheckNumber(key, value);
       case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
       case 'M': {
-        CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(key));
-        if (!id.has_value()) return Status::Ok();
-        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, GetModel(index_, *id));
-        lanes_of_model_[*id] = 1 + spec.groups.size();
+        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, DecodeModel(Bytes(value)));
+        lanes_of_model_[GetBig(key.substr(1))] = 1 + spec.groups.size();
         return Status::Ok();
       }
       case 'N': return NodeOrChunk(key, value);
@@ -156,7 +154,7 @@ class RecordCheck {
   }
 
   // What a branch should have there; the key ends with its id.
-  Status Tick(std::string_view key, std::string SeenHead::*expected) {
+  Status Tick(std::string_view key, std::string SeenHead::* expected) {
     const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
     if (head == heads_.end() || head->second.*expected != key) {
       return Damaged(key, "its branch is missing or stands elsewhere");

@@ -401,7 +401,8 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : dirty.models) {
     const auto model = tree->FindModel(id);
     if (model == nullptr) continue;  // Its registration was undone.
-    CAIRN_RETURN_IF_ERROR(PutModel(id, *model, batch));
+    const std::vector<std::byte> spec = EncodeModel(*model);
+    CAIRN_RETURN_IF_ERROR(batch->Put(Key('M', id), Text(spec)));
   }
   // First what goes: another branch may have the name now.
   for (const uint64_t id : dirty.heads) {
@@ -519,7 +520,6 @@ Status TreeRecords::LoadRoots(Tree* tree) {
     CountBytes bytes;
     if (counts->size() != sizeof(bytes)) return Damaged(kCountsKey, "bad sums");
     std::memcpy(&bytes, counts->data(), sizeof(bytes));
-    if (!IsNumber(bytes.next_id)) return Damaged(kCountsKey, "an impossible next id");
     tree->counts_ = {bytes.branches, bytes.nodes,     bytes.kv_lanes,     bytes.kv_extents,
                      bytes.tokens,   bytes.raw_bytes, bytes.evicted_bytes};
     tree->next_id_ = bytes.next_id;
@@ -532,10 +532,10 @@ Status TreeRecords::LoadRoots(Tree* tree) {
   CAIRN_RETURN_IF_ERROR(loose->status());
   const auto models = index.NewScan({.end = "N", .read = {}});
   for (models->Seek("M"); models->valid(); models->Next()) {
-    CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(models->key()));
-    if (!id.has_value()) continue;
-    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, GetModel(index, *id));
-    tree->models_[*id] = std::make_shared<const ModelSpec>(std::move(spec));
+    const std::string_view key = models->key();
+    if (key.size() != kIdKeyBytes) return Damaged(key, "no such kind");
+    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(Bytes(*models->value())));
+    tree->models_[GetBig(key.substr(1))] = std::make_shared<const ModelSpec>(std::move(spec));
   }
   CAIRN_RETURN_IF_ERROR(models->status());
   const auto namespaces = index.NewScan({.end = "Q", .read = {}});
@@ -562,9 +562,8 @@ Status TreeRecords::LoadRoots(Tree* tree) {
       return Damaged(tables->key(), "bad table");
     }
     std::memcpy(&bytes, tables->value()->data(), sizeof(bytes));
-    const uint64_t number = GetBig(tables->key().substr(1));
-    if (!IsNumber(number)) return Damaged(tables->key(), "an impossible table");
-    tree->tables_[number] = {bytes.bytes, bytes.sealed_bytes, bytes.live_bytes, false};
+    tree->tables_[GetBig(tables->key().substr(1))] = {bytes.bytes, bytes.sealed_bytes,
+                                                      bytes.live_bytes, false};
   }
   return tables->status();
 }
@@ -598,7 +597,6 @@ Result<std::vector<Head>> TreeRecords::ReadInOrder(sstable::LsmIndex& index,
   for (scan->Seek('B' + NameBytes(ns, name, id)); scan->valid() && heads.size() < limit;
        scan->Next()) {
     CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(scan->key(), *scan->value()));
-    if (head.ns != ns) break;
     // A named one has no id in its key, so what was asked from may lie behind it.
     if (Tree::NameKey{head.ns, head.name, head.id} >= from) heads.push_back(std::move(head));
   }
@@ -657,30 +655,6 @@ Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadEvictable(sstable::
                      .priority = static_cast<uint8_t>(order[1]),
                      .used_at_ns = GetBig(order.substr(2, 8)),
                      .branch = GetBig(order.substr(10, 8))});
-  }
-  CAIRN_RETURN_IF_ERROR(scan->status());
-  return found;
-}
-
-Result<std::vector<uint64_t>> TreeRecords::ReadUsedAfter(sstable::LsmIndex& index,
-                                                         std::string_view ns, uint64_t at_ns,
-                                                         size_t limit) {
-  std::vector<uint64_t> found;
-  const std::string prefix = "U" + std::string(ns) + '\0';
-  const auto scan = index.NewScan({.end = "V", .read = {}});
-  scan->Seek(prefix);
-  while (scan->valid() && scan->key().starts_with(prefix) && found.size() < limit) {
-    const std::string_view key = scan->key();
-    if (key.size() != prefix.size() + kEvictableSuffixBytes) return Damaged(key, "no such kind");
-    const std::string_view order = key.substr(prefix.size());
-    if (GetBig(order.substr(2, 8)) > at_ns) {
-      found.push_back(GetBig(order.substr(10, 8)));
-      scan->Next();
-    } else {  // Behind all of this stage and priority that are not.
-      scan->Seek(EvictableKey(ns, {.stage = static_cast<uint8_t>(order[0]),
-                                   .priority = static_cast<uint8_t>(order[1]),
-                                   .used_at_ns = at_ns + 1}));
-    }
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
   return found;

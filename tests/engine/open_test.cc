@@ -67,9 +67,8 @@ TEST_P(OpenTest, ContentSurvivesReopening) {
   }
 }
 
-// An opening writes one, too, for its history.
 TEST_P(OpenTest, EachCloseWritesTheNextManifestAndRemovesTheOneBefore) {
-  for (int close = 2; close < 8; close += 2) {
+  for (int close = 2; close < 5; ++close) {
     ASSERT_OK(store_.Close());
     ASSERT_OK(store_.Close()) << "closing is idempotent";
     const std::vector<std::string> want = {"HINT",    "LOCK", "MANIFEST-" + std::to_string(close),

@@ -16,7 +16,6 @@
 
 #include "base/core/check.h"
 #include "tools/cli/forest.h"
-#include "tools/cli/names.h"
 
 namespace cairn::cli {
 

@@ -6,7 +6,6 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
-#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/seen_branch.h"
 
@@ -54,7 +53,7 @@ std::string UnescapeCursor(std::string_view text) {
 
 Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   BranchPage page;
-  CAIRN_ASSIGN_OR_RETURN(std::string ns, FindNamespace(store, arguments.ns));
+  std::string ns = arguments.ns;
   std::string within;
   if (!arguments.cursor.empty()) {
     const size_t slash = arguments.cursor.find('/');
@@ -101,8 +100,9 @@ Result<int> RunLs(const LsArguments& arguments, bool json) {
     CAIRN_ASSIGN_OR_RETURN(const SeenBranch seen, SeeBranch(branch, info));
     CAIRN_ASSIGN_OR_RETURN(const ModelInfo model, store.GetModel(info.model));
     branches.push_back(ToJson(seen));
-    table.Add({BranchLabel(info), IdText(info.id), std::to_string(info.length), KvText(seen),
-               Printable(model.spec.identity.name), TimeText(info.updated_at_ns)});
+    table.Add({BranchLabel(info), std::to_string(static_cast<uint64_t>(info.id)),
+               std::to_string(info.length), KvText(seen), Printable(model.spec.identity.name),
+               TimeText(info.updated_at_ns)});
     if (info.name.empty() && unnamed.empty()) unnamed = BranchLabel(info);
   }
   if (json) {

@@ -144,6 +144,21 @@ Json ToJson(const AppMetadata& metadata) {
   return json;
 }
 
+std::string Printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      result += c;
+    } else {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
+      result += escape;
+    }
+  }
+  return result;
+}
+
 std::string Excerpt(std::string_view text) {
   constexpr size_t kCharacters = 80;
   size_t characters = 0;
@@ -203,6 +218,11 @@ std::string Plural(uint64_t count, std::string_view noun) {
   std::string text = std::to_string(count) + " " + std::string(noun);
   if (count != 1) text += noun.ends_with("ch") ? "es" : "s";
   return text;
+}
+
+std::string BranchLabel(const BranchInfo& info) {
+  if (info.name.empty()) return "#" + std::to_string(static_cast<uint64_t>(info.id));
+  return Printable(info.ns.empty() ? info.name : info.ns + "/" + info.name);
 }
 
 std::string_view GeneratorName(GeneratorKind kind) {

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/core/text.h"
 #include "cairn/store.h"
 
 namespace cairn::cli {
@@ -32,6 +31,8 @@ Json ToJson(const Status& error);  // {"error": {"code", "message"}}
 // The value when the content type is JSON, MessagePack or CBOR, else the bytes in hexadecimal.
 Json ToJson(const AppMetadata& metadata);
 
+// Control characters as \xNN.
+std::string Printable(std::string_view text);
 // At most 80 characters of it, then "..." if it is longer: what is wrong with a text that may be of
 // any length is shown by how it begins.
 std::string Excerpt(std::string_view text);
@@ -40,6 +41,8 @@ std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
 std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
 std::string SpanText(uint64_t ns);      // "7 d", "12 h", "90 s"; "-" for 0
 std::string Plural(uint64_t count, std::string_view noun);  // "1 branch", "2 branches"
+// "name", "ns/name" or "#id".
+std::string BranchLabel(const BranchInfo& info);
 std::string_view GeneratorName(GeneratorKind kind);
 std::string_view RoleName(PlaneRole role);
 std::string_view RetentionName(Retention retention);
