@@ -57,7 +57,6 @@ Result<ModelInfo> StoreCore::GetModel(ModelId id) {
 }
 
 std::vector<ModelInfo> StoreCore::Models() {
-  if (IsInChild()) return {};
   std::lock_guard lock(mutex_);
   std::vector<ModelInfo> models;
   for (const auto& [id, spec] : tree_.models()) models.push_back({ModelId{id}, *spec});
@@ -200,7 +199,7 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
 // What was written since this was called last counts as written now.
 engine::WrittenHours StoreCore::CountWritten() {
   const wal::Log::Counters log = log_->counters();
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   std::lock_guard lock(written_mutex_);
   const uint64_t bytes = log.bytes_written + log.bytes_prewritten +
                          table_counters_.written_bytes.load() + manifest_bytes_;
@@ -214,7 +213,6 @@ engine::WrittenHours StoreCore::CountWritten() {
 
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
-  if (IsInChild()) return metrics;
   {
     std::lock_guard lock(mutex_);
     metrics.models = tree_.models().size();
@@ -306,9 +304,9 @@ StoreMetrics StoreCore::Metrics() {
     for (const sstable::LiveTable& table : manifest_.index) {
       metrics.physical_bytes += table.bytes;
     }
-    metrics.written_bytes_day = manifest_.written.LastDay(world_.scheduler->WallNs());
+    metrics.written_bytes_day = manifest_.written.LastDay(NowNs());
   } else {
-    metrics.written_bytes_day = CountWritten().LastDay(world_.scheduler->WallNs());
+    metrics.written_bytes_day = CountWritten().LastDay(NowNs());
   }
   metrics.hot_tail_bytes = log.hot_bytes;
   metrics.page_cache_bytes = page_cache_.bytes();

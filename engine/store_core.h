@@ -7,8 +7,8 @@
 // given its place in the log; the payload is copied afterwards, without it. It is never held across
 // I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
-// The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
-// commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc, commit/staging.cc,
+// The file names tell the parts: commit/open.cc, commit/usable.cc, commit/append.cc,
+// commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
 // restore/*.cc, space/*.cc, lookup.cc, verify.cc.
 #pragma once
 
@@ -60,6 +60,10 @@ class StoreCore final : public wal::LogObserver,
   StoreCore(io::World world, std::string path, Options options);
   ~StoreCore() override;
   Status Close();
+  // Every public entry asks before it calls anything else. In a child of fork() no lock may be
+  // taken, since a thread of the parent may have held it; and nothing be written that is shared.
+  Status CheckProcess() const;
+  bool IsInChild() const;
 
   // --- Store
   Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability);
@@ -155,9 +159,8 @@ class StoreCore final : public wal::LogObserver,
   Status WriteCheckpoint();
   void DumpAtClose();
   Status CloseLog();
-  Status CheckUsable() const;  // Open, and in the process that opened it.
-  // After fork(): no lock may be taken, since a thread of the parent may have held it.
-  bool IsInChild() const;
+  static void Destroy(StoreCore* core);
+  Status CheckUsable() const;  // Open.
   // And neither read-only nor poisoned; the level is one that exists.
   Status CheckWritable(Durability durability = Durability::kPower) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
@@ -173,6 +176,9 @@ class StoreCore final : public wal::LogObserver,
     StoreCore* const core_;
   };
   uint64_t Deadline(uint64_t timeout_ns) const;
+  // The wall clock as it would be if nobody had set it since the store was opened: what is written
+  // down, and what expiry and the order of eviction go by.
+  uint64_t NowNs() const;
 
   // --- load.cc: what the tree must have in memory before it is asked
   using Lock = std::unique_lock<std::mutex>;  // Of mutex_.
@@ -422,6 +428,7 @@ class StoreCore final : public wal::LogObserver,
   };
   using RoomAsks = std::map<std::string, std::map<uint64_t, RoomAsk>>;
   Status EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made);
+  Status CountFutureAsNow();
   Status DropExpired();
   uint64_t NextExpiry();
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
@@ -473,7 +480,9 @@ class StoreCore final : public wal::LogObserver,
   Options options_;
   const engine::MemoryParts memory_;
   MemoryBudget budget_;
-  uint64_t process_id_ = 0;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
+  const uint64_t opened_wall_ns_ = world_.scheduler->WallNs();
+  const uint64_t opened_ns_ = world_.scheduler->MonotonicNs();
   std::atomic<bool> open_{false};
   io::Turn close_turn_{*world_.scheduler};
   Status closed_;  // What Close returned. The turn guards it.
@@ -579,6 +588,7 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
+  bool future_counts_as_now_ = false;         // See CountFutureAsNow.
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.

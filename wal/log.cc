@@ -68,6 +68,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
                    wakes.Go(scheduler_);
                  },
              .on_fatal = [this](const Status& cause) { Poison(cause); },
+             .check_lock = [this] { return CheckLock(); },
              .on_event =
                  [this](const std::string& line) {
                    if (options_.observer != nullptr) options_.observer->OnEvent(line);
@@ -196,6 +197,7 @@ LogPosition LogImpl::written_end() const {
 }
 
 Status LogImpl::ReleaseBelow(uint64_t first_segment) {
+  CAIRN_RETURN_IF_ERROR(CheckLock());
   const size_t before = released_.size();
   {
     Lock lock(mutex_);
@@ -305,6 +307,7 @@ Status LogImpl::Close() {
   // The threads end whatever comes of it.
   const Status status = Guarded([this]() -> Status {
     if (log_thread_ == nullptr) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(CheckLock());
     if (poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);

@@ -89,6 +89,7 @@ struct LogOptions {
   SyncMethod sync_method = SyncMethod::kFdatasync;
   Allocator allocator = Allocator::Default();
   bool read_only = false;           // No threads, no files made; Reserve gives kReadOnly.
+  io::FileLock* lock = nullptr;     // Of the store; may be null. See CheckLock.
   SpaceGrant* grant = nullptr;      // May be null: unlimited.
   LogObserver* observer = nullptr;  // May be null.
 };
@@ -218,6 +219,10 @@ class Log {
   virtual uint64_t written_sequence() const = 0;  // Acknowledged kProcess up to here.
   virtual uint64_t durable_sequence() const = 0;  // Acknowledged kPower up to here.
   virtual Status poisoned() const = 0;            // Ok while healthy.
+  // kLocked, and the log is poisoned with it, once LogOptions::lock is not ours any more: another
+  // may write here. The log asks before it makes, takes or gives back a segment and, now and then
+  // (kLockCheckNs), before a group; who writes other files of the store asks before that.
+  virtual Status CheckLock() = 0;
 
   // `bytes` of the log from a record's place on, if they are in memory. Nothing when they are not
   // (any more), or an earlier epoch wrote the record: after a salvage the same place may hold

@@ -57,6 +57,7 @@ class LogImpl final : public Log {
   uint64_t written_sequence() const override { return written_.load(); }
   uint64_t durable_sequence() const override { return durable_.load(); }
   Status poisoned() const override;
+  Status CheckLock() override;
   Pinned FindHot(const Location& record, uint32_t bytes) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
   Status Follow(RecoveredLog recovered) override;
@@ -182,6 +183,7 @@ class LogImpl final : public Log {
   void HandOn(Wakes& wakes);
   void PoisonLocked(const Status& cause, Wakes& wakes);
   void Poison(const Status& cause);
+  Status LockIsOurs(uint64_t now_ns);
   void Announce(Lock& lock, Wakes& wakes);
   Status OutcomeAfterPoison(uint64_t sequence) const;
   Group* Unretired(uint64_t sequence);
@@ -246,6 +248,8 @@ class LogImpl final : public Log {
   uint32_t gather_want_ = 0;
   bool gathering_ = false;
   uint64_t group_ns_ = 0;  // Moving average of what a synced group takes.
+
+  std::atomic<uint64_t> lock_checked_ns_{0};
 
   bool candidate_ = false;
   uint64_t candidate_sequence_ = 0;

@@ -68,6 +68,12 @@
   X(kBoundOfFrame, "bound", "a frame may lie outside of its fragment")                           \
   X(kBoundOfField, "bound", "a field may pass the end of its record")                            \
   X(kBoundOfView, "bound", "a KV view may miss layers of its group")                             \
+  X(kHoldDirectory, "place", "files are looked up by the path that the store was opened with")   \
+  X(kLockIsOurs, "place", "a store whose LOCK is another file by now goes on writing")           \
+  X(kAboveStandard, "place", "a file may become what the process takes for its stderr")          \
+  X(kFutureIsNow, "clock", "a branch stays newest as long as the clock was once ahead")          \
+  X(kNoCancel, "place", "a thread that is cancelled in a call leaves others waiting")            \
+  X(kNotInChild, "place", "a child of fork() goes on with what is its parent's")                 \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

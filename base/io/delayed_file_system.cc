@@ -103,6 +103,13 @@ class DelayedFileSystem final : public FileSystem {
       : inner_(std::move(inner)), delay_(std::move(delay)) {}
 
   std::string_view name() const override { return inner_->name(); }
+  Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) override {
+    CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<FileSystem> held, inner_->Hold(path));
+    if (held == nullptr) return held;
+    return std::shared_ptr<FileSystem>(
+        std::make_shared<DelayedFileSystem>(std::move(held), delay_));
+  }
+  Result<bool> IsReplaced(const std::string& path) override { return inner_->IsReplaced(path); }
   Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
     CAIRN_ASSIGN_OR_RETURN(auto file, inner_->Open(path, options));
     return std::unique_ptr<File>(std::make_unique<DelayedFile>(std::move(file), delay_));

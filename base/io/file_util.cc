@@ -44,6 +44,13 @@ Status WriteFileDurably(FileSystem& files, const std::string& path,
   return files.SyncDirectory(ParentPath(path));
 }
 
+Status HoldDirectory(World* world, const std::string& path) {
+  if (!CAIRN_KEPT(kHoldDirectory)) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<FileSystem> held, world->files->Hold(path));
+  if (held != nullptr) world->files = std::move(held);
+  return Status::Ok();
+}
+
 Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<std::byte> buffer,
                  const std::function<Status(uint64_t)>& copied) {
   CAIRN_CHECK(begin % kBlockBytes == 0 && end % kBlockBytes == 0 && !buffer.empty() &&

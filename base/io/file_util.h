@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole files at once, for small ones.
+// Whole files at once, for small ones; and what else several have in common.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,9 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::strin
 // leaves the old content; one after it leaves open which of the two a crash would bring back.
 Status WriteFileDurably(FileSystem& files, const std::string& path,
                         std::span<const std::byte> bytes);
+
+// Has `world` hold the directory (FileSystem::Hold).
+Status HoldDirectory(World* world, const std::string& path);
 
 // Copies [begin, end) to the same place of another file by way of `buffer`; all multiples of
 // kBlockBytes, as direct files want it. `copied` is told the bytes of each piece; not Ok ends it.

@@ -37,6 +37,7 @@ class MemoryFileSystem final : public FileSystem {
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
+  bool Leads(const std::string& path, const MemoryNode& node) const;  // `path` to that node.
 
  private:
   MemoryNode* FindLocked(const std::string& normal) const;

@@ -61,4 +61,12 @@ Status LockedElsewhere(std::string_view path) {
   return Status(StatusCode::kLocked, "lock " + std::string(path) + ": held by somebody else");
 }
 
+Status LockIsLost(std::string_view path) {
+  return Guarded([&] {
+    return Status(StatusCode::kLocked,
+                  "lock " + std::string(path) +
+                      ": the file that is held was removed or replaced; another may write here");
+  });
+}
+
 }  // namespace cairn::io

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/core/check.h"
+#include "base/io/unique_fd.h"
 
 namespace cairn::io {
 namespace {
@@ -34,6 +35,11 @@ std::unique_ptr<Queue> UringQueue::TryMake(size_t depth) {
   const auto entries = static_cast<unsigned>(std::bit_ceil(depth));
   if (io_uring_queue_init(entries, &queue->ring_, 0) < 0) {
     queue->ring_.ring_fd = -1;
+    return nullptr;
+  }
+  queue->ring_.ring_fd = queue->ring_.enter_ring_fd = AboveStandard(queue->ring_.ring_fd);
+  if (queue->ring_.ring_fd < 0) {
+    io_uring_queue_exit(&queue->ring_);
     return nullptr;
   }
   // A child of fork() must not reap what its parent submitted.

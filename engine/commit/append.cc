@@ -161,7 +161,7 @@ Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
                                                const Expected& expected,
                                                engine::DeltaPayload* payload, Applied* applied,
                                                const Written* written) {
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   while (true) {
     Lock lock(mutex_);
     CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());

@@ -230,7 +230,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   Store::WriteResult result;
   NewTicket ticket = MakeTicket(options, started_ns);
   Applied applied;

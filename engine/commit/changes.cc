@@ -26,7 +26,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
     uint64_t died = 0;    // Bytes of tables, by a rewind.
     Status no_room;
     {
-      const uint64_t now_ns = world_.scheduler->WallNs();
+      const uint64_t now_ns = NowNs();
       Lock lock(mutex_);
       do {  // What was accepted before comes first.
         CAIRN_RETURN_IF_ERROR(LoadToChange(needs, &lock));

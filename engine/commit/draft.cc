@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -25,7 +26,14 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
   }
 
+  // The room of a draft that goes in a child of fork() is the parent's.
+  static void Destroy(DraftState* draft) {
+    const io::NoCancel guard;
+    if (!draft->core_->IsInChild()) delete draft;
+  }
+
   Status Put(uint32_t layer, const GroupView& view) {
+    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     const ModelSpec& model = staging_->model();
     CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
     if (layer >= model.groups[view.group].layers) {
@@ -55,6 +63,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
+    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const uint32_t group = delta.kv->groups[i].group;
       const std::vector<LayerGroup>& groups = staging_->model().groups;
@@ -144,18 +153,21 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   }
   CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
                                                                std::move(first), positions + lag));
-  return Draft(std::make_shared<DraftState>(shared_from_this(), id, length, version, positions,
-                                            std::move(staging)));
+  return Draft(std::shared_ptr<DraftState>(
+      new DraftState(shared_from_this(), id, length, version, positions, std::move(staging)),
+      DraftState::Destroy));
 }
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
+  const io::NoCancel guard;
   return Guarded([&] { return state_->Put(layer, view); });
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  auto ticket = state_->Commit(delta, options);
+  const io::NoCancel guard;
+  auto ticket = Guarded([&] { return state_->Commit(delta, options); });
   if (ticket.ok()) state_.reset();
   return ticket;
 }

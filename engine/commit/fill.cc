@@ -65,7 +65,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
   while (true) {
     Status refused;
     {
-      const uint64_t now_ns = world_.scheduler->WallNs();
+      const uint64_t now_ns = NowNs();
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
       CAIRN_RETURN_IF_ERROR(CheckExpected(*head, {options.expected_length, {}}));

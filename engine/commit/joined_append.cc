@@ -152,7 +152,7 @@ engine::Timer::Entry StoreCore::FlushLater(BranchId id) {
 
 Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
   if (joined_count_.load(std::memory_order_acquire) == 0) return Status::Ok();
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   std::unique_ptr<engine::Joined> joined;
   std::optional<engine::DeltaPayload> payload;
   Delta delta;

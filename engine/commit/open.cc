@@ -2,6 +2,7 @@
 //
 // Opening and closing. Order matters twice: the lock comes before anything is read, and the log's
 // first segment is durable before the manifest that names it, which is before the first record.
+#include <cstdio>
 #include <cstring>
 
 #include "base/core/check.h"
@@ -30,7 +31,23 @@ Result<io::World> ChooseWorld(const std::string& path, const Options& options, s
   const io::IoBackend backend = options.backend == Backend::kUring     ? io::IoBackend::kUring
                                 : options.backend == Backend::kThreads ? io::IoBackend::kThreads
                                                                        : io::IoBackend::kAuto;
-  return io::MakeRealWorld(backend, why);
+  return io::MakeRealWorld(backend, why, options.file_mode);
+}
+
+// The store's directory, made if it may be. From here on it is held: what is done later is done
+// there, whatever becomes of its path.
+Status EnterDirectory(io::World* world, const std::string& path, bool create) {
+  const auto info = world->files->Info(path);
+  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
+  if (!info.ok()) {
+    if (!create) {
+      return Status(StatusCode::kNotFound, path + ": no store here (create_if_missing is off)");
+    }
+    CAIRN_RETURN_IF_ERROR(world->files->CreateDirectory(path));
+  } else if (!info->is_directory) {
+    return Status(StatusCode::kInvalidState, path + " is a file, not a store's directory");
+  }
+  return io::HoldDirectory(world, path);
 }
 
 }  // namespace
@@ -52,6 +69,12 @@ Status Options::Validate() const {
     return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +
                "; it must be 0 (no limit) or at least " +
                std::to_string(engine::kBackgroundRateMin));
+  }
+  if ((file_mode & 0600) != 0600 || (file_mode & ~uint32_t{0666}) != 0) {
+    char octal[16];
+    std::snprintf(octal, sizeof(octal), "0%o", file_mode);
+    return bad("file_mode is " + std::string(octal) +
+               "; it must have 0600 and nothing beyond 0666");
   }
   if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
   if (hot_tail_bytes < wal::kMinHotTailBytes) {
@@ -117,7 +140,9 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
     if (options.world == nullptr) directory = "/store";
     chosen.create_if_missing = true;
   }
-  auto core = std::make_shared<StoreCore>(std::move(world), directory, chosen);
+  CAIRN_RETURN_IF_ERROR(EnterDirectory(&world, directory, chosen.create_if_missing));
+  const std::shared_ptr<StoreCore> core(new StoreCore(std::move(world), directory, chosen),
+                                        Destroy);
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
   core->open_.store(true, std::memory_order_release);
@@ -205,7 +230,7 @@ Status StoreCore::CreateFiles() {
   }
   manifest_.number = 1;
   manifest_.segment_bytes = options_.segment_bytes;
-  manifest_.created_at_ns = world_.scheduler->WallNs();
+  manifest_.created_at_ns = NowNs();
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
@@ -221,17 +246,6 @@ Status StoreCore::CreateFiles() {
 
 Status StoreCore::OpenFiles() {
   io::FileSystem& files = *world_.files;
-  process_id_ = world_.scheduler->ProcessId();
-  const auto info = files.Info(path_);
-  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
-  if (!info.ok()) {
-    if (!options_.create_if_missing) {
-      return Status(StatusCode::kNotFound, path_ + ": no store here (create_if_missing is off)");
-    }
-    CAIRN_RETURN_IF_ERROR(files.CreateDirectory(path_));
-  } else if (!info->is_directory) {
-    return Status(StatusCode::kInvalidState, path_ + " is a file, not a store's directory");
-  }
   if (options_.read_only) return OpenFollower();
   auto manifest_first = engine::ReadManifest(files, path_);
   // Nothing of ours is put into a directory that belongs to something else.
@@ -438,6 +452,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.hot_tail_bytes = options_.hot_tail_bytes;
   log.sync_method = options_file_.sync_method;
   log.allocator = options_.allocator;
+  log.lock = lock_.get();
   log.grant = options_.read_only ? nullptr : &ledger_;
   log.observer = this;
   log.read_only = options_.read_only;
@@ -503,18 +518,6 @@ Status StoreCore::CloseLog() {
 
 // Each step is taken whatever became of those before it, also without memory.
 Status StoreCore::Close() {
-  if (IsInChild()) {
-    // A child after fork() owns none of the threads, and joining them would hang; nor does it own
-    // a lock that one of them held.
-    static_cast<void>(log_.release());
-    static_cast<void>(timer_.release());
-    static_cast<void>(executor_.release());
-    static_cast<void>(prefetch_executor_.release());
-    static_cast<void>(background_executor_.release());
-    static_cast<void>(lock_.release());
-    static_cast<void>(space_thread_.release());
-    return Status(StatusCode::kInvalidState, "closed in a child process; nothing was done");
-  }
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: what Open started is taken down with the members. Or closed before.
   if (!open_.exchange(false)) return closed_;
@@ -547,59 +550,6 @@ Status StoreCore::Close() {
   }
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
   return closed_ = status;
-}
-
-// A Use begins before its call looks whether the store is open, so Close either sees it or is seen.
-StoreCore::Use::Use(StoreCore* core) : core_(core) { core_->uses_.fetch_add(1); }
-
-StoreCore::Use::~Use() {
-  core_->uses_.fetch_sub(1);
-  if (!core_->open_.load()) core_->world_.scheduler->WakeAll(core_->uses_);
-}
-
-Status StoreCore::CheckUsable() const {
-  if (!open_.load()) {
-    return Status(StatusCode::kInvalidState, "the store is closed");
-  }
-  if (IsInChild()) {
-    return Status(StatusCode::kInvalidState, "used in a child process after fork()");
-  }
-  return Status::Ok();
-}
-
-bool StoreCore::IsInChild() const {
-  return process_id_ != 0 && world_.scheduler->ProcessId() != process_id_;
-}
-
-Status StoreCore::CheckWritable(Durability durability) const {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (durability > Durability::kPower) {
-    return Status(StatusCode::kInvalidArgument, "durability " +
-                                                    std::to_string(static_cast<int>(durability)) +
-                                                    " is none of kMemory, kProcess, kPower");
-  }
-  if (options_.read_only) {
-    return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
-  }
-  return PoisonStatus();
-}
-
-Status StoreCore::PoisonStatus() const {
-  const Status cause = log_->poisoned();
-  if (cause.ok()) return cause;
-  return Status(StatusCode::kPoisoned,
-                "the log failed; reopen the store to write again: " + std::string(cause.message()));
-}
-
-uint64_t StoreCore::Deadline(uint64_t timeout_ns) const {
-  if (timeout_ns == UINT64_MAX) return io::kNoDeadline;
-  const uint64_t now = world_.scheduler->MonotonicNs();
-  return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
-}
-
-Status StoreCore::poisoned() const {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  return PoisonStatus();
 }
 
 std::string StoreCore::sync_method() const {

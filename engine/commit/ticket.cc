@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
 
 namespace cairn {
 
@@ -18,7 +20,17 @@ uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
   return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
 }
 
-Status Empty() { return Status(StatusCode::kInvalidState, "an empty ticket"); }
+// Not Ok: the ticket must not be asked. In a child of fork() its end is the parent's affair.
+Status Usable(const std::shared_ptr<TicketState>& state) {
+  if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
+  if (!CAIRN_KEPT(kNotInChild) || !state->IsInChild()) return Status::Ok();
+  return Status(StatusCode::kInvalidState, "used in a child process after fork()");
+}
+
+// The descriptor of a queue is one with the parent's: to empty it here would empty it there.
+bool IsUsable(const std::shared_ptr<CompletionQueueState>& state) {
+  return state != nullptr && !(CAIRN_KEPT(kNotInChild) && state->IsInChild());
+}
 
 // Made before they are needed: to cancel needs no memory.
 const Status kCancelledEarly(StatusCode::kCancelled, "cancelled before it began");
@@ -126,12 +138,16 @@ std::shared_ptr<const RestoreResult> Ticket::restored() const {
 bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
 
 Status Ticket::status() const {
-  return Guarded([&] { return state_ == nullptr ? Empty() : state_->status(); });
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
+    return state_->status();
+  });
 }
 
 Status Ticket::Wait(uint64_t timeout_ns) {
-  return Guarded([&] {  // Without memory the wait ends. The call goes on.
-    if (state_ == nullptr) return Empty();
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {  // Without memory the wait ends. The call goes on.
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
     const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
     // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
     // until the disk answers, so a wait with a limit only looks on.
@@ -146,18 +162,25 @@ Status Ticket::Wait(uint64_t timeout_ns) {
 }
 
 Status Ticket::Cancel() {
-  return Guarded([&] { return state_ == nullptr ? Empty() : state_->Cancel(); });
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
+    return state_->Cancel();
+  });
 }
 
-int CompletionQueue::event_fd() const { return state_ == nullptr ? -1 : state_->event_fd(); }
+int CompletionQueue::event_fd() const { return IsUsable(state_) ? state_->event_fd() : -1; }
 
 std::vector<Completion> CompletionQueue::Drain(size_t max) {
-  if (state_ == nullptr) return {};
+  if (!IsUsable(state_)) return {};
+  const io::NoCancel guard;
   return state_->Drain(max);
 }
 
 bool CompletionQueue::Wait(uint64_t timeout_ns) {
-  return state_ != nullptr && state_->Wait(timeout_ns);
+  if (!IsUsable(state_)) return false;
+  const io::NoCancel guard;
+  return state_->Wait(timeout_ns);
 }
 
 }  // namespace cairn

@@ -30,6 +30,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
  public:
   TicketState(io::World world, std::shared_ptr<CompletionQueueState> queue, uint64_t user_data);
 
+  bool IsInChild() const { return world_.scheduler->ProcessId() != process_id_; }
   bool done() const { return done_.load(std::memory_order_acquire) != 0; }
   Status status() const;
   bool released() const { return released_.load(); }
@@ -63,6 +64,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
  private:
   io::World world_;
   std::shared_ptr<CompletionQueueState> queue_;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
   const uint64_t user_data_;
   std::atomic<bool> claimed_{false};  // Who sets it ends the ticket.
   std::atomic<bool> started_{false};
@@ -124,9 +126,11 @@ class CompletionQueueState {
   std::vector<Completion> Drain(size_t max);
   bool Wait(uint64_t timeout_ns);
   int event_fd() const { return notifier_->fd(); }
+  bool IsInChild() const { return world_.scheduler->ProcessId() != process_id_; }
 
  private:
   io::World world_;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
   std::unique_ptr<io::Notifier> notifier_;
   std::mutex mutex_;
   TicketRow<&TicketState::completed> tickets_;

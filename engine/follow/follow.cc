@@ -176,6 +176,13 @@ Result<RefreshResult> StoreCore::Refresh() {
 // look for anew.
 Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   const io::Turn::Holder turn(&manifest_turn_);
+  // What was opened is read on where it was moved to; but who asks for what is new at the path must
+  // not be told that nothing is.
+  CAIRN_ASSIGN_OR_RETURN(const bool replaced, world_.files->IsReplaced(path_));
+  if (replaced) {
+    return Status(StatusCode::kInvalidState,
+                  path_ + ": another directory has taken its place; open that");
+  }
   RefreshResult result{.changed = false, .sequence = log_->last_reserved_sequence()};
   if (!look_anyway && seen_hint_.has_value()) {
     CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());

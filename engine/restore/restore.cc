@@ -264,7 +264,7 @@ Result<RestoreResult> StoreCore::Restore(BranchId id, const RestoreRequest& requ
     hits = {};
     RestorePlan plan;
     std::unique_ptr<engine::Pins::Pin> pin;
-    const uint64_t now_ns = world_.scheduler->WallNs();
+    const uint64_t now_ns = NowNs();
     {
       Lock lock(mutex_);
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));

@@ -241,8 +241,44 @@ Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted,
   return Status::Ok();
 }
 
+// A use that is recorded for a time that is still to come, since the clock was ahead then, counts as
+// one at the opening: else the branch would be the last to go, and expire, as much later as the
+// clock was wrong. Once an opening, as NowNs does not jump.
+Status StoreCore::CountFutureAsNow() {
+  std::vector<std::string> namespaces;
+  bool in_memory = false;
+  {
+    std::lock_guard lock(mutex_);
+    const bool matters = SomethingMayGo() || tree_.expires_from_ns() != 0;
+    if (future_counts_as_now_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
+    in_memory = tree_.AnyUsedAfter(NowNs());
+    for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
+  }
+  if (in_memory) CAIRN_RETURN_IF_ERROR(DumpTree());  // Then the index tells of all.
+  for (const std::string& ns : namespaces) {
+    while (true) {
+      CAIRN_ASSIGN_OR_RETURN(
+          const std::vector<uint64_t> future,
+          TreeRecords::ReadUsedAfter(*index_, ns, NowNs(), engine::kEvictAhead));
+      if (future.empty()) break;
+      for (const uint64_t branch : future) {
+        Lock lock(mutex_);
+        const Status loaded = LoadToChange(BranchId{branch}, &lock).status();
+        if (loaded.ok()) {
+          tree_.NoteUsedBefore(branch, opened_wall_ns_);
+        } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.
+          return loaded;
+        }
+      }
+      CAIRN_RETURN_IF_ERROR(DumpTree());
+    }
+  }
+  future_counts_as_now_ = true;
+  return Status::Ok();
+}
+
 Status StoreCore::DropExpired() {
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   {
     std::lock_guard lock(mutex_);
     const uint64_t from_ns = tree_.expires_from_ns();
@@ -303,7 +339,7 @@ uint64_t StoreCore::NextExpiry() {
     expiry_seen_ns_ = at_ns;
   }
   if (at_ns == 0) return io::kNoDeadline;
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   const uint64_t wait_ns = std::max(at_ns - std::min(at_ns, now_ns), engine::kExpiryStepNs);
   const uint64_t from_ns = world_.scheduler->MonotonicNs();
   return wait_ns > io::kNoDeadline - from_ns ? io::kNoDeadline : from_ns + wait_ns;

@@ -46,6 +46,7 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 // ---------------------------------------------------------------- what tables ask for
 
 Result<uint64_t> StoreCore::NewTableNumber() {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());
   const io::Turn::Holder turn(&manifest_turn_);
   if (next_table_ >= manifest_.next_file_number) {
     engine::Manifest next = manifest_;
@@ -56,6 +57,7 @@ Result<uint64_t> StoreCore::NewTableNumber() {
 }
 
 Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edit) {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: what it tells may need that.
   const io::Turn::Holder turn(&manifest_turn_);
   engine::Manifest next = manifest_;
   edit(&next);
@@ -278,6 +280,7 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
 // Of which the tree names nothing, if it knows the table at all. What a crash brings back of it is
 // removed by the next opening, or deleted as a dead table again.
 Status StoreCore::DeleteTable(uint64_t number, uint64_t bytes) {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());
   tables_.Forget(number);
   const std::string& directory = tables_.context().directory;
   CAIRN_RETURN_IF_ERROR(
@@ -726,6 +729,7 @@ void StoreCore::RunSpace() {
         Lock lock(mutex_);
         status = engine::DecideAll(&tree_, &lock);
       }
+      if (status.ok()) status = CountFutureAsNow();
       if (status.ok()) status = DropExpired();
       if (Goes(status)) status = GiveBack(wanted > compactions_done_, &more);
       if (Goes(status)) {

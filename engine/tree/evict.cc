@@ -57,6 +57,18 @@ void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
   head->reused = true;
 }
 
+void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
+  Head* const head = MutableHead(branch);
+  if (head == nullptr || head->used_at_ns <= now_ns) return;
+  Touch(head);
+  head->used_at_ns = now_ns;
+}
+
+bool Tree::AnyUsedAfter(uint64_t at_ns) const {
+  return std::any_of(heads_.begin(), heads_.end(),
+                     [&](const auto& entry) { return entry.second.used_at_ns > at_ns; });
+}
+
 void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;

@@ -438,6 +438,9 @@ class Tree {
   void NoteEviction(const std::string& ns);
   // The branch was read, or forked. Logged nowhere; may throw.
   void NoteUsed(uint64_t branch, uint64_t now_ns);
+  // The same for one whose use is recorded as later than it can have been.
+  void NoteUsedBefore(uint64_t branch, uint64_t now_ns);
+  bool AnyUsedAfter(uint64_t at_ns) const;  // Of those in memory.
 
   // Branches and nodes that changed since the last dump.
   size_t dirty_count() const { return dirty_.heads.size() + dirty_.nodes.size(); }

@@ -660,6 +660,30 @@ Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadEvictable(sstable::
   return found;
 }
 
+Result<std::vector<uint64_t>> TreeRecords::ReadUsedAfter(sstable::LsmIndex& index,
+                                                         std::string_view ns, uint64_t at_ns,
+                                                         size_t limit) {
+  std::vector<uint64_t> found;
+  const std::string prefix = "U" + std::string(ns) + '\0';
+  const auto scan = index.NewScan({.end = "V", .read = {}});
+  scan->Seek(prefix);
+  while (scan->valid() && scan->key().starts_with(prefix) && found.size() < limit) {
+    const std::string_view key = scan->key();
+    if (key.size() != prefix.size() + kEvictableSuffixBytes) return Damaged(key, "no such kind");
+    const std::string_view order = key.substr(prefix.size());
+    if (GetBig(order.substr(2, 8)) > at_ns) {
+      found.push_back(GetBig(order.substr(10, 8)));
+      scan->Next();
+    } else {  // Behind all of this stage and priority that are not.
+      scan->Seek(EvictableKey(ns, {.stage = static_cast<uint8_t>(order[0]),
+                                   .priority = static_cast<uint8_t>(order[1]),
+                                   .used_at_ns = at_ns + 1}));
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return found;
+}
+
 Result<std::vector<uint64_t>> TreeRecords::ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
                                                        size_t limit, uint64_t* next_ns) {
   std::vector<uint64_t> expired;

@@ -84,6 +84,9 @@ class TreeRecords {
   };
   static Result<std::vector<Evictable>> ReadEvictable(sstable::LsmIndex& index, std::string_view ns,
                                                       const Evictable& from, size_t limit);
+  // Branches of a namespace whose use is recorded as later than that, at most `limit`.
+  static Result<std::vector<uint64_t>> ReadUsedAfter(sstable::LsmIndex& index, std::string_view ns,
+                                                     uint64_t at_ns, size_t limit);
   // Branches that expire by then, at most `limit`; `next_ns`: when the next one after them does, 0:
   // none. As they were at the last dump.
   static Result<std::vector<uint64_t>> ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,

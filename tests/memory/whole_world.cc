@@ -108,6 +108,10 @@ class WholeLock final : public io::FileLock {
     const WholeScope scope;
     inner_.reset();
   }
+  Status Check() override {
+    const WholeScope scope;
+    return inner_->Check();
+  }
 
  private:
   std::unique_ptr<io::FileLock> inner_;

@@ -63,6 +63,11 @@ struct Options {
   // For `cairn repair`.
   bool salvage = false;
 
+  // Of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for the group and
+  // for others. Directories can be entered by who may read files: 0700 for 0600. A follower needs
+  // to read them. Files that are there keep theirs, and a directory that was made before the store.
+  uint32_t file_mode = 0600;
+
   // --- Space
   // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two log
   // segments that only what drops or rewinds may open, and room for two more and some tables

@@ -116,7 +116,7 @@ using CheckpointProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 class Store {
  public:
-  // `path` is a directory, or ":memory:" for one that lives and dies with this object.
+  // `path` is a directory, looked up now and then held, or ":memory:", which goes with this object.
   // kNotFound (no store there and create_if_missing is off), kInvalidState (a directory with
   // something else in it), kLocked, kCorruption, kUnsupportedFormat, kNoSpace, kReadOnly, kIoError
   // (the disk's, or no thread was to be had), kInvalidArgument.
