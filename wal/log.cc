@@ -307,8 +307,10 @@ Status LogImpl::Close() {
   // The threads end whatever comes of it.
   const Status status = Guarded([this]() -> Status {
     if (log_thread_ == nullptr) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(CheckLock());
-    if (poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
+    if (poisoned().ok()) {
+      CAIRN_RETURN_IF_ERROR(CheckLock());
+      CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
+    }
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);
     return ended;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// pthread_cancel. A thread that ended within a call would leave what it holds to nobody: the lead of
-// a group of the log, a turn, a lock; and others would wait for it for ever. While a NoCancel lives
-// its thread is not cancelled; what was asked meanwhile happens at the next chance behind it.
+// pthread_cancel. A thread that ended within a call would leave what it holds to nobody: the lead
+// of a group of the log, a turn, a lock; and others would wait for it for ever. While a NoCancel
+// lives its thread is not cancelled; what was asked meanwhile happens at the next chance behind it.
 #pragma once
 
 #include <pthread.h>

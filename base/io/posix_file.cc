@@ -206,8 +206,7 @@ void PosixFile::Run(Request& request) {
 bool PosixFile::Advance(Request& request, int64_t answer) {
   if (answer < 0) {
     const int error = static_cast<int>(-answer);
-    // io_uring cancels what a thread had queued when that thread ends. It never ran.
-    if (error == EINTR || error == ECANCELED) return false;
+    if (error == EINTR) return false;
     if (request.kind == Request::Kind::kDurableWrite && dsync_in_one_call() &&
         (error == EOPNOTSUPP || error == ENOSYS)) {
       dsync_refused_.store(true, std::memory_order_relaxed);

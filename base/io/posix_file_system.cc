@@ -87,8 +87,8 @@ const PosixFileSystem::HeldDirectory* PosixFileSystem::HolderOf(std::string_view
   const HeldDirectory* holder = nullptr;
   for (const auto& held : held_) {
     const std::string_view root = held->path;
-    const bool inside = path.starts_with(root) && (path.size() == root.size() || root == "/" ||
-                                                   path[root.size()] == '/');
+    const bool inside = path.starts_with(root) &&
+                        (path.size() == root.size() || root == "/" || path[root.size()] == '/');
     if (inside && (holder == nullptr || holder->path.size() <= root.size())) holder = held.get();
   }
   return holder;
@@ -161,8 +161,8 @@ Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& t
   // EPERM, as is a file system without hard links.
   struct stat status;
   const int error = errno;
-  if (LinkIsRefused(error) &&
-      fstatat(source.directory, source.name.c_str(), &status, 0) == 0 && !S_ISDIR(status.st_mode)) {
+  if (LinkIsRefused(error) && fstatat(source.directory, source.name.c_str(), &status, 0) == 0 &&
+      !S_ISDIR(status.st_mode)) {
     return false;
   }
   return OsError(error, "link", from + " to " + to);

@@ -56,7 +56,8 @@ Result<World> MakeRealWorld(IoBackend backend, std::string* why, uint32_t file_m
     if (!uring && backend == IoBackend::kUring) return Status(StatusCode::kIoError, refusal);
     if (!uring && why != nullptr) *why = refusal + "; blocking threads are used instead";
   }
-  return World{.files = MakeFiles(uring, file_mode), .scheduler = std::make_shared<RealScheduler>()};
+  return World{.files = MakeFiles(uring, file_mode),
+               .scheduler = std::make_shared<RealScheduler>()};
 }
 
 }  // namespace cairn::io

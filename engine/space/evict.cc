@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -241,8 +242,8 @@ Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted,
   return Status::Ok();
 }
 
-// A use that is recorded for a time that is still to come, since the clock was ahead then, counts as
-// one at the opening: else the branch would be the last to go, and expire, as much later as the
+// A use that is recorded for a time that is still to come, since the clock was ahead then, counts
+// as one at the opening: else the branch would be the last to go, and expire, as much later as the
 // clock was wrong. Once an opening, as NowNs does not jump.
 Status StoreCore::CountFutureAsNow() {
   std::vector<std::string> namespaces;
@@ -257,9 +258,8 @@ Status StoreCore::CountFutureAsNow() {
   if (in_memory) CAIRN_RETURN_IF_ERROR(DumpTree());  // Then the index tells of all.
   for (const std::string& ns : namespaces) {
     while (true) {
-      CAIRN_ASSIGN_OR_RETURN(
-          const std::vector<uint64_t> future,
-          TreeRecords::ReadUsedAfter(*index_, ns, NowNs(), engine::kEvictAhead));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> future,
+                             TreeRecords::ReadUsedAfter(*index_, ns, NowNs(), engine::kEvictAhead));
       if (future.empty()) break;
       for (const uint64_t branch : future) {
         Lock lock(mutex_);

@@ -192,8 +192,8 @@ TEST_F(HostDirectory, IsMountedReadOnly) {
   });
 }
 
-// A loop device of `bytes` on a new file, with blocks of 4096 bytes; "" where there is none. It goes
-// with its last user.
+// A loop device of `bytes` on a new file, with blocks of 4096 bytes; "" where there is none. It
+// goes with its last user.
 std::string FourKnDevice(const std::string& image, uint64_t bytes) {
   const int file = open(image.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   const int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);

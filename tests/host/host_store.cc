@@ -66,6 +66,8 @@ bool EnterOwnMounts() {
          mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
 
-bool MayMount() { return InChild([] { return EnterOwnMounts(); }); }
+bool MayMount() {
+  return InChild([] { return EnterOwnMounts(); });
+}
 
 }  // namespace cairn::testing

@@ -109,8 +109,7 @@ TEST_P(HostMachine, HasNoneForAWhile) {
       usleep(20'000);
     }
     return ExpectOk(status, "append") && ExpectOk(host->DoEverything(), "use") &&
-           ExpectOk(host->Close(), "close") &&
-           ExpectOk(CheckStore(path(), host->length), "reopen");
+           ExpectOk(host->Close(), "close") && ExpectOk(CheckStore(path(), host->length), "reopen");
   }));
 }
 

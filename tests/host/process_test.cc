@@ -102,7 +102,10 @@ bool LetGo(Handles& handles, uint32_t order) {
   refused &= handles.store.Models().empty() && handles.queue.Drain().empty();
   for (uint32_t i = 0; i < 5; ++i) {
     switch ((i * 3 + order) % 5) {
-      case 0: check(handles.store.Close()); handles.store = Store(); break;
+      case 0:
+        check(handles.store.Close());
+        handles.store = Store();
+        break;
       case 1: handles.chat = Branch(); break;
       case 2: handles.draft = Draft(); break;
       case 3: handles.ticket = Ticket(); break;
@@ -128,9 +131,11 @@ TEST_F(HostProcess, AChildIsRefusedWhateverItsParentIsDoing) {
       auto own = host->store.CreateBranch(model, {.name = "own " + std::to_string(i)});
       ASSERT_OK(own);
       for (uint64_t at = 0; !over; ++at, ++calls) {
-        if (i == 0) ASSERT_OK(AppendSome(*own, WideModel(), at, 1));
-        if (i == 1) static_cast<void>(host->chat.Info()), static_cast<void>(host->store.Metrics());
-        if (i == 2) ASSERT_TRUE(HasKv(host->chat, WideModel(), 0, 8));
+        switch (i) {
+          case 0: ASSERT_OK(AppendSome(*own, WideModel(), at, 1)); break;
+          case 1: ASSERT_OK(host->store.ListBranches("", "", 10)); break;
+          case 2: ASSERT_TRUE(HasKv(host->chat, WideModel(), 0, 8)); break;
+        }
       }
     });
   }
@@ -139,8 +144,7 @@ TEST_F(HostProcess, AChildIsRefusedWhateverItsParentIsDoing) {
     while (calls < seen + 3) std::this_thread::yield();
     AppendOptions options;
     options.queue = &handles.queue;
-    ASSERT_OK_ASSIGN(handles.ticket,
-                     WhileBusy(host->store, [&] {
+    ASSERT_OK_ASSIGN(handles.ticket, WhileBusy(host->store, [&] {
                        return handles.chat.Append(MakeDelta(Tokens(1)), options);
                      }));
     ASSERT_OK_ASSIGN(handles.draft, host->chat.BeginAppend(1));

@@ -14,7 +14,8 @@ namespace {
 
 class ACancelledThread : public WorldTest {};
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ACancelledThread, ::testing::Values("io_uring", "threads"), NameOf);
+INSTANTIATE_TEST_SUITE_P(Worlds, ACancelledThread, ::testing::Values("io_uring", "threads"),
+                         NameOf);
 
 struct Writer {
   Branch branch;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: in a child of fork() a ticket that was waited for led its group there, and wrote an old
-// copy over what the parent had written and acknowledged since; a queue that was drained emptied the
-// parent's eventfd; a draft wrote into memory that both share; and a child that lived on kept the
-// store locked when its parent was dead. Method: each of them, with the parent going on meanwhile.
+// copy over what the parent had written and acknowledged since; a queue that was drained emptied
+// the parent's eventfd; a draft wrote into memory that both share; and a child that lived on kept
+// the store locked when its parent was dead. Method: each of them, with the parent going on
+// meanwhile.
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>

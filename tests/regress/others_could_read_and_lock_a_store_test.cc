@@ -47,8 +47,8 @@ bool HasModes(const std::string& path, uint32_t file_mode, mode_t umask_bits, mo
   Branch chat = store->CreateBranch(store->RegisterModel(model).value(), {.name = "chat"}).value();
   bool ok = AppendSome(chat, model, 0, 64).ok() && store->Compact().ok();
   ok = ok && store->Checkpoint(path + ".copy").ok() && store->Close().ok();
-  const std::string wrong = WrongModes(path, file_mode, directory) +
-                            WrongModes(path + ".copy", file_mode, directory);
+  const std::string wrong =
+      WrongModes(path, file_mode, directory) + WrongModes(path + ".copy", file_mode, directory);
   return Expect(ok, "a call failed") && Expect(wrong.empty(), wrong);
 }
 
