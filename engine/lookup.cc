@@ -2,6 +2,7 @@
 //
 // Questions about models and branches, and the metrics.
 #include "base/core/check.h"
+#include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
@@ -115,12 +116,15 @@ Result<std::vector<NamespaceInfo>> StoreCore::Namespaces() {
 }
 
 Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, uint64_t end) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   const auto model = tree_.FindModel(head->model);
-  const uint64_t common =
-      engine::CommonLength(*model, head->lengths, std::min(end, head->lengths[engine::kTokenLane]));
+  CAIRN_ASSIGN_OR_RETURN(
+      const engine::Range range,
+      engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "evicted KV"));
+  begin = range.begin;
+  end = range.end;
+  const uint64_t common = engine::CommonLength(*model, head->lengths, end);
   std::vector<KvHole> found;
   const auto add = [&](uint32_t lane, uint64_t from, uint64_t to) {
     for (const engine::Tree::Hole& hole :
@@ -194,7 +198,9 @@ Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
   Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
-  return tree_.Spans(*head, begin, end);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
+                         engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "spans"));
+  return tree_.Spans(*head, range.begin, range.end);
 }
 
 // What was written since this was called last counts as written now.

@@ -158,8 +158,10 @@ class StoreCore final : public wal::LogObserver,
   Status CheckUsable() const;  // Open, and in the process that opened it.
   // After fork(): no lock may be taken, since a thread of the parent may have held it.
   bool IsInChild() const;
-  // And neither read-only nor poisoned; the level is one that exists.
+  static Status CheckDurability(Durability durability);  // The level is one that exists.
+  // And neither read-only nor poisoned.
   Status CheckWritable(Durability durability = Durability::kPower) const;
+  Status CheckWritable(const AppendOptions& options) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
   // Held by calls that use the executor, which ends in Close: that waits for them.
   class Use {
@@ -232,10 +234,23 @@ class StoreCore final : public wal::LogObserver,
                                 const Expected& expected, const Status& cause);
   Status CheckExpected(const engine::Head& head, const Expected& expected) const;
   void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
+
+  // --- What an append may hold, and which way it goes (commit/append_limits.cc)
+  static Status CheckSizes(const Delta& delta);                        // By what no store takes.
+  Status CheckFits(const ModelSpec& model, const Delta& delta) const;  // By what this log takes.
+  Status CheckPosition(uint64_t bytes) const;
   uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
-  bool IsIngested(uint64_t bytes) const;
-  bool FitsRecord(uint64_t bytes) const;
+  uint64_t BesidesBytesMax() const;  // Of states and spans in it.
+  // How many appends of one token are joined at most, and whether their states may be.
+  uint64_t JoinedTokensMax(const ModelSpec& model) const;
+  bool StatesFit(std::span<const engine::DeltaState> some,
+                 std::span<const engine::DeltaState> more) const;
+  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
+  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
+  bool IsIngested(uint64_t bytes) const;  // Of so much, if there is something for a table.
+  bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
+
   // A ticket with all the memory that it needs, made before there is anything to tell it of.
   struct NewTicket {
     std::shared_ptr<TicketState> state;

@@ -27,14 +27,38 @@ struct Found {
 // Positions that somebody says are in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
 
+// A state that takes several frames; those before the last are kept here.
+struct StateFrames {
+  uint64_t fragment = 0;  // Offset of the fragment that they are of.
+  uint32_t count = 0;
+  std::vector<std::byte> bytes;
+};
+
+// Once all frames of the state are there. Of one that is damaged the others say nothing.
+Status CheckState(const sstable::FragmentEntry& fragment, std::span<const std::byte> stored,
+                  StateFrames* frames) {
+  if (fragment.slices > 1) {
+    if (std::exchange(frames->fragment, fragment.offset) != fragment.offset) {
+      frames->count = 0;
+      frames->bytes.clear();
+    }
+    frames->bytes.insert(frames->bytes.end(), stored.begin(), stored.end());
+    if (++frames->count < fragment.slices) return Status::Ok();
+    stored = frames->bytes;
+  }
+  return fragment.lane == engine::kSamplerLane ? engine::DecodeSampler(stored).status()
+                                               : engine::DecodeMetadata(stored).status();
+}
+
 // Whether a frame is what its fragment says. A KV frame tells its own shape.
 Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored,
-                  std::vector<std::byte>* memory) {
+                  std::vector<std::byte>* memory, StateFrames* state) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::kCorruption, what); };
   const uint32_t rows = fragment.rows(page);
-  if (fragment.lane == engine::kSamplerLane) return engine::DecodeSampler(stored).status();
-  if (fragment.lane == engine::kMetadataLane) return engine::DecodeMetadata(stored).status();
+  if (fragment.lane == engine::kSamplerLane || fragment.lane == engine::kMetadataLane) {
+    return CheckState(fragment, stored, state);
+  }
   if (fragment.lane == engine::kTokenLane) {
     std::vector<TokenId> ids(rows);
     if (frame.raw_bytes != rows * sizeof(TokenId)) return bad("a token block of another length");
@@ -290,13 +314,14 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
   if (!table.ok()) damaged(table.status());
   if (table.ok() && level != VerifyLevel::kHeaders) {
     std::vector<std::byte> memory;
+    StateFrames state;
     sstable::SnapshotTable::CheckFrame check;
     if (level == VerifyLevel::kAll) {
       check = [&](const sstable::FragmentEntry& fragment, uint32_t page,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored) {
         ++found.report.frames;
         found.report.bytes += stored.size();
-        return CheckFrame(fragment, page, frame, stored, &memory);
+        return CheckFrame(fragment, page, frame, stored, &memory, &state);
       };
     }
     (*table)->VerifyEach(check, damaged);

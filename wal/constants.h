@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/io/world.h"
+#include "cairn/limits.h"
 
 namespace cairn::wal {
 
@@ -16,9 +17,10 @@ inline constexpr uint32_t kBlock = io::kBlockBytes;
 // Records, strips and tensors start on a cache line.
 inline constexpr uint32_t kRecordAlignment = 64;
 
-// Below it the ballast would take most of the log; above it offsets leave 32 bits behind.
-inline constexpr uint64_t kMinSegmentBytes = 256 << 10;
+// Of the format: above it offsets leave 32 bits behind. Below kMinSegmentBytes the ballast would
+// take most of the log.
 inline constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 31;
+static_assert(cairn::kMaxSegmentBytes <= kMaxSegmentBytes);
 
 // Two being written, one closed behind them and one forming: enough that the device never idles,
 // few enough that a slow device is felt as kBusy and not as memory.
@@ -78,9 +80,6 @@ static_assert(kReadBytes % kBlock == 0);
 
 // How far recovery looks for groups into a segment whose header was never written.
 inline constexpr uint32_t kUnwrittenLookBytes = 1 << 20;
-
-// Eight chunks of the smallest useful size.
-inline constexpr uint64_t kMinHotTailBytes = 256 << 10;
 
 // Handles for reading that stay open.
 inline constexpr size_t kOpenSegmentFiles = 64;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/codec/model_check.h"
 #include "base/core/mutation.h"
 
 namespace cairn {
@@ -50,6 +51,13 @@ class Checker {
     }
     if (view.position + view.count < view.position)
       return Bad(where_ + ": position + count overflows");
+    if (use_ == KvUse::kAppend) {
+      if (view.count > kMaxAppendTokens) {
+        return Bad(where_ + ": count is " + std::to_string(view.count) + ", at most " +
+                   std::to_string(kMaxAppendTokens));
+      }
+      if (Status status = CheckGroupSize(group, where_); !status.ok()) return status;
+    }
     if (Status status = CheckTable(view); !status.ok()) return status;
     if (use_ == KvUse::kRestore) {
       if (Status status = CheckDuplicates(view); !status.ok()) return status;

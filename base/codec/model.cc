@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cairn/model.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
+
+#include "base/codec/model_check.h"
 
 namespace cairn {
 
@@ -19,7 +23,9 @@ std::string Versus(const std::string& field, const std::string& ours, const std:
 
 LayerGroup KeyValueGroup(std::string name, uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                          Dtype dtype) {
-  const uint32_t row_bytes = head_dim * DtypeBytes(dtype);
+  // Beyond 32 bits it is as wrong as the largest number.
+  const auto row_bytes =
+      static_cast<uint32_t>(std::min<uint64_t>(uint64_t{head_dim} * DtypeBytes(dtype), UINT32_MAX));
   LayerGroup group;
   group.name = std::move(name);
   group.layers = layers;
@@ -38,11 +44,23 @@ LayerGroup KeyValueGroup(std::string name, uint32_t layers, uint32_t kv_heads, u
   return group;
 }
 
+// In [1, limit].
+Status CheckCount(uint64_t count, uint64_t limit, const std::string& field) {
+  if (count >= 1 && count <= limit) return Status::Ok();
+  return Bad(field + " is " + std::to_string(count) + "; it must be in [1, " +
+             std::to_string(limit) + "]");
+}
+
+Status CheckText(const std::string& text, uint64_t limit, const std::string& field) {
+  if (text.size() <= limit) return Status::Ok();
+  return Bad(field + " has " + std::to_string(text.size()) + " bytes, at most " +
+             std::to_string(limit));
+}
+
 Status ValidatePlane(const Plane& plane, const std::string& where) {
-  if (plane.heads == 0 || plane.heads > 65536) return Bad(where + ".heads must be in [1, 65536]");
-  if (plane.row_bytes == 0 || plane.row_bytes > (1u << 26)) {
-    return Bad(where + ".row_bytes must be in [1, 64 MiB]");
-  }
+  Status status = CheckCount(plane.heads, kMaxHeads, where + ".heads");
+  if (status.ok()) status = CheckCount(plane.row_bytes, kMaxRowBytes, where + ".row_bytes");
+  if (!status.ok()) return status;
   if (plane.dtype > Dtype::kU8) return Bad(where + ".dtype is unknown");
   if (plane.role < PlaneRole::kKey || plane.role > PlaneRole::kOpaque) {
     return Bad(where + ".role is unknown");
@@ -69,11 +87,9 @@ Status ValidatePlane(const Plane& plane, const std::string& where) {
 }
 
 Status ValidateGroup(const LayerGroup& group, const std::string& where) {
-  if (group.layers == 0 || group.layers > 65536)
-    return Bad(where + ".layers must be in [1, 65536]");
-  if (group.planes.empty() || group.planes.size() > 64) {
-    return Bad(where + ".planes must hold 1 to 64 planes");
-  }
+  Status counts = CheckCount(group.layers, kMaxLayers, where + ".layers");
+  if (counts.ok()) counts = CheckCount(group.planes.size(), kMaxPlanes, where + ".planes.size");
+  if (!counts.ok()) return counts;
   for (size_t i = 0; i < group.planes.size(); ++i) {
     const std::string plane_where = where + ".planes[" + std::to_string(i) + "]";
     if (Status status = ValidatePlane(group.planes[i], plane_where); !status.ok()) return status;
@@ -88,6 +104,28 @@ Status ValidateGroup(const LayerGroup& group, const std::string& where) {
   if (rule.kind == Retention::kChunkLocal && rule.chunk == 0) {
     return Bad(where + ".retention.chunk must not be 0");
   }
+  return Status::Ok();
+}
+
+// What a store may hold from before there was this limit, and does no harm there.
+Status CheckGroupLimits(const LayerGroup& group, const std::string& where) {
+  Status status = CheckText(group.name, kMaxGroupNameBytes, where + ".name");
+  for (size_t i = 0; status.ok() && i < group.planes.size(); ++i) {
+    status = CheckText(group.planes[i].name, kMaxGroupNameBytes,
+                       where + ".planes[" + std::to_string(i) + "].name");
+  }
+  if (status.ok()) status = CheckGroupSize(group, where);
+  if (!status.ok()) return status;
+  if (group.inv_freq.size() > kMaxInvFreq) {
+    return Bad(where + ".inv_freq holds " + std::to_string(group.inv_freq.size()) +
+               " numbers, at most " + std::to_string(kMaxInvFreq));
+  }
+  for (size_t i = 0; i < group.inv_freq.size(); ++i) {
+    if (!std::isfinite(group.inv_freq[i])) {
+      return Bad(where + ".inv_freq[" + std::to_string(i) + "] is not finite");
+    }
+  }
+  if (!std::isfinite(group.mscale)) return Bad(where + ".mscale is not finite");
   return Status::Ok();
 }
 
@@ -240,35 +278,69 @@ uint64_t ModelSpec::token_bytes() const {
   return bytes;
 }
 
-Status ModelSpec::Validate() const {
-  if (identity.name.empty()) return Bad("identity.name must not be empty");
-  for (const std::string* text :
-       {&identity.name, &identity.revision, &identity.weights_digest, &identity.tokenizer_digest,
-        &identity.quantization, &identity.cache_dtype, &variant.name, &variant.digest}) {
-    if (text->size() > 1024) return Bad("identity and variant strings hold at most 1024 bytes");
+Status CheckGroupSize(const LayerGroup& group, const std::string& where) {
+  uint64_t heads = 0;  // No sum or product wraps, by the limits of what they are made of.
+  for (const Plane& plane : group.planes) heads += plane.heads;
+  if (heads * group.layers > kMaxGroupHeads) {
+    return Bad(where + ".planes: " + std::to_string(heads) + " heads in each of " +
+               std::to_string(group.layers) + " layers, at most " + std::to_string(kMaxGroupHeads) +
+               " in all");
   }
-  if (groups.size() > kMaxLayerGroups) {
-    return Bad("groups: " + std::to_string(groups.size()) + " given, at most " +
+  if (group.token_bytes() > kMaxPositionBytes) {
+    return Bad(where + ": a position takes " + std::to_string(group.token_bytes()) +
+               " bytes, at most " + std::to_string(kMaxPositionBytes));
+  }
+  return Status::Ok();
+}
+
+Status CheckStoredModel(const ModelSpec& spec) {
+  if (spec.identity.name.empty()) return Bad("identity.name must not be empty");
+  if (spec.groups.size() > kMaxLayerGroups) {
+    return Bad("groups: " + std::to_string(spec.groups.size()) + " given, at most " +
                std::to_string(kMaxLayerGroups));
   }
   std::set<std::string> names;
-  for (size_t i = 0; i < groups.size(); ++i) {
+  for (size_t i = 0; i < spec.groups.size(); ++i) {
     const std::string where = "groups[" + std::to_string(i) + "]";
-    if (Status status = ValidateGroup(groups[i], where); !status.ok()) return status;
-    if (!names.insert(groups[i].name).second) {
-      return Bad(where + ".name: \"" + groups[i].name + "\" is given twice");
+    if (Status status = ValidateGroup(spec.groups[i], where); !status.ok()) return status;
+    if (!names.insert(spec.groups[i].name).second) {
+      return Bad(where + ".name: \"" + spec.groups[i].name + "\" is given twice");
     }
   }
-  if (extent_tokens != 0 &&
-      (extent_tokens < 64 || extent_tokens > 4096 || (extent_tokens & (extent_tokens - 1)) != 0)) {
+  const uint32_t extent = spec.extent_tokens;
+  if (extent != 0 &&
+      (extent < kMinExtentTokens || extent > kMaxExtentTokens || (extent & (extent - 1)) != 0)) {
     return Bad("extent_tokens must be 0 or a power of two in [64, 4096], not " +
-               std::to_string(extent_tokens));
+               std::to_string(extent));
   }
+  const ShardSpec& shard = spec.shard;
   if (shard.context_size == 0 || shard.context_rank >= shard.context_size) {
     return Bad("shard.context_rank must be below shard.context_size");
   }
   if (shard.layer_begin > shard.layer_end || shard.kv_head_begin > shard.kv_head_end) {
     return Bad("shard: a range begins behind its end");
+  }
+  return Status::Ok();
+}
+
+Status ModelSpec::Validate() const {
+  const std::pair<const char*, const std::string*> texts[] = {
+      {"identity.name", &identity.name},
+      {"identity.revision", &identity.revision},
+      {"identity.weights_digest", &identity.weights_digest},
+      {"identity.tokenizer_digest", &identity.tokenizer_digest},
+      {"identity.quantization", &identity.quantization},
+      {"identity.cache_dtype", &identity.cache_dtype},
+      {"variant.name", &variant.name},
+      {"variant.digest", &variant.digest}};
+  for (const auto& [field, text] : texts) {
+    if (Status status = CheckText(*text, kMaxIdentityBytes, field); !status.ok()) return status;
+  }
+  if (!std::isfinite(variant.scale)) return Bad("variant.scale is not finite");
+  if (Status status = CheckStoredModel(*this); !status.ok()) return status;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    Status status = CheckGroupLimits(groups[i], "groups[" + std::to_string(i) + "]");
+    if (!status.ok()) return status;
   }
   return Status::Ok();
 }

@@ -59,6 +59,8 @@
   X(kLiveFork, "liveness", "a branch does not keep alive what it was forked from")               \
   X(kLiveBytes, "liveness", "what dies in a table is not counted")                               \
   X(kLiveEvicted, "liveness", "eviction takes what another branch needs")                        \
+  X(kLiveState, "liveness", "a fork forgets a state that was set without a token")               \
+  X(kLiveStateShared, "liveness", "a state set without a token is set for others, too")          \
   X(kLiveDecided, "liveness", "the log may name a node that a replay has dead")                  \
   X(kBoundOfRecord, "bound", "a record's header may pass the end of what was read")              \
   X(kBoundOfFooter, "bound", "a footer's entries may pass its end")                              \

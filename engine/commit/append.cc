@@ -23,10 +23,7 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
                                                                const AppendOptions& options,
                                                                bool fill, bool* keeps_kv) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
-  if (options.overload > Overload::kShedKv) {
-    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
   std::shared_ptr<const ModelSpec> model;
   {
     Lock lock(mutex_);
@@ -35,20 +32,23 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
+  if (!fill) CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
   return model;
 }
 
 Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
-  if (delta.tokens.empty() && !fill) {
+  const bool has_kv =
+      delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
+                                         [](const GroupView& view) { return view.count != 0; });
+  const bool has_state = delta.sampler != nullptr || delta.metadata != nullptr;
+  if (delta.tokens.empty() && !fill && (has_kv || !has_state)) {
     return Status(StatusCode::kInvalidArgument,
-                  "an append needs at least one token; Fill attaches KV alone");
+                  "an append needs at least one token, or a state alone; Fill attaches KV alone");
   }
   if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
     return Status(StatusCode::kInvalidArgument, "nothing to fill");
   }
-  if (delta.sampler != nullptr && delta.sampler->generator > GeneratorKind::kNamed) {
-    return Status(StatusCode::kInvalidArgument, "sampler.generator is none that exists");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckSizes(delta));
   if (delta.kv == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
   for (const GroupView& view : delta.kv->groups) {
@@ -84,29 +84,6 @@ Status StoreCore::CheckExpected(const engine::Head& head, const Expected& expect
 // `before`: what it had until now.
 void StoreCore::NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence) {
   lengths_.Note(id, before, length, sequence, log_->durable_sequence());
-}
-
-uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
-  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
-  if (delta.kv == nullptr) return bytes;
-  for (const GroupView& view : delta.kv->groups) {
-    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
-  }
-  return bytes;
-}
-
-// Half of what a segment can hold, so that a part always finds room in a fresh one.
-uint64_t StoreCore::PayloadBytesMax() const {
-  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
-}
-
-// What goes through the log in one piece.
-bool StoreCore::FitsRecord(uint64_t bytes) const {
-  return bytes <= PayloadBytesMax() && !IsIngested(bytes);
-}
-
-bool StoreCore::IsIngested(uint64_t bytes) const {
-  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
 }
 
 Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
@@ -265,7 +242,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     return WhileRoomIsMade(id, 0, flushed);
   }
   const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
+  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(*model, kept)) {
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
                           !keeps_kv);
   }
@@ -286,7 +263,7 @@ Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& d
                                                      const ModelSpec& model, uint64_t deadline_ns) {
   const uint64_t bytes = PayloadBytes(model, delta);
   while (true) {
-    Result<Applied> applied = FitsRecord(bytes)
+    Result<Applied> applied = FitsRecord(model, delta)
                                   ? AppendRecord(id, delta, expected, model, true, deadline_ns)
                                   : AppendLarge(id, delta, expected, model, deadline_ns);
     if (applied.ok() || applied.status().code() != StatusCode::kNoSpace) return applied;

@@ -228,7 +228,7 @@ Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
 
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   const uint64_t now_ns = world_.scheduler->WallNs();
   Store::WriteResult result;
@@ -278,7 +278,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
                                   wal::Log::Purpose::kData);
     if (!reserved.ok()) {
       NoteRefused(reserved.status());
-      return no_room(appended, reserved.status());
+      return no_room(appended, reserved.status().WithContext("the batch"));
     }
     slot = std::move(*reserved);
     NoteLogged(slot);

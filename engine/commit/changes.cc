@@ -102,7 +102,7 @@ Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
 
 Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durability) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(spec.Validate());
+  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
   const auto find = [&](const Tree& tree) -> Result<uint64_t> {
     for (const auto& [id, known] : tree.models()) {
       if (known->identity != spec.identity || known->variant != spec.variant ||
@@ -122,13 +122,17 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
     if (sequence != 0) CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
-  uint64_t id = 0, sequence = 0;
+  // One that is known may be from before there was a limit.
+  const Status valid = spec.Validate();
+  uint64_t sequence = 0;
+  Result<uint64_t> known(uint64_t{0});
   {
     std::lock_guard lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(id, find(tree_));
+    known = find(tree_);
     sequence = models_sequence_;
   }
-  if (id != 0) return found(id, sequence);
+  if (known.ok() && *known != 0) return found(*known, sequence);
+  if (!valid.ok() || !known.ok()) return valid.ok() ? known.status() : valid;
   uint64_t raced = 0;
   auto op = Change(
       {},
@@ -140,6 +144,9 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
       },
       durability, wal::Log::Purpose::kData);
   if (raced != 0) return found(raced, sequence);
+  if (op.status().code() == StatusCode::kInvalidArgument) {
+    return op.status().WithContext("the description of the model");
+  }
   if (!op.ok()) return op.status();
   return ModelId{op->other};
 }

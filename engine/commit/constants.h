@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sstable/constants.h"
 #include "wal/constants.h"
 
 namespace cairn::engine {
@@ -18,8 +19,6 @@ inline constexpr uint64_t kPartBytesMax = (4u << 20) + (64u << 10);
 // An ingested append packs so many layers of a page ahead at most, each in one or two MiB of
 // memory: beyond it the one thread that writes them is what holds up.
 inline constexpr uint32_t kIngestHelpersMax = 7;
-// A table has a footer of 4 KiB, so smaller appends would more than double.
-inline constexpr uint64_t kDirectIngestBytesMin = 4096;
 
 // Reads of a restore: a window holds whole records, is read in pieces and then verified and
 // scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its
@@ -43,9 +42,12 @@ inline constexpr uint64_t kReadGapBytes = 64u << 10;
 // Pages of token ids, where zstd has seen enough (base/codec/FORMAT.md), and the largest frame.
 inline constexpr uint32_t kTokensPerPage = 4096;
 inline constexpr uint64_t kFrameBytesMax = 8u << 20;
+// A state, sampler or metadata, is cut into frames of so much. Most are far below.
+inline constexpr uint64_t kStateFrameBytes = 16u << 20;
+static_assert(kFrameBytesMax <= sstable::kMaxStoredBytes &&
+              kStateFrameBytes <= sstable::kMaxStoredBytes);
 // A page is the unit of sparse reads; this many bytes where the extent is not given by the model.
 inline constexpr uint64_t kPageBytes = 512u << 10;
-inline constexpr uint32_t kExtentTokensMin = 64, kExtentTokensMax = 4096;
 
 // Snapshot tables that are kept open, each with a file handle, some memory of its own, and 64 bytes
 // a fragment.
@@ -134,8 +136,6 @@ inline constexpr uint64_t kStagedSourceBytesMax = 256u << 10;
 // core packs a MiB in 0.3 ms), and two such batches hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;
 
-// Less is a mistake in the unit.
-inline constexpr uint64_t kBackgroundRateMin = 64u << 10;
 // What was not used of the rate is kept for so long: sleeping too long costs no throughput, and
 // after a rest there is no burst to speak of.
 inline constexpr uint64_t kPaceCreditNs = 10'000'000;
@@ -216,14 +216,10 @@ static_assert(kLengthsSwept > 1 && kLengthsTrackedMax > 1);
 // A batch is one record, and a record must fit a group.
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
 
-inline constexpr uint32_t kDeltaBatchTokensMax = 64;
-
-// More than any machine has cores; beyond it is a mistake in the unit.
-inline constexpr uint32_t kExecutorThreadsMax = 1024;
-
 static_assert(kEvictionBeginsShare > kEvictionEndsShare);
 static_assert(kReadWindowBytes % kReadPieceBytes == 0);
 static_assert(kPartBytesMax >= kReadPieceBytes);
+static_assert(kPartBytesMax >= kMaxSubmitCopyBytes, "what is copied in the call is one record");
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
 

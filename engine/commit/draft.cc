@@ -120,8 +120,10 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  if (positions == 0) {
-    return Status(StatusCode::kInvalidArgument, "a draft needs at least one position");
+  if (positions == 0 || positions > kMaxAppendTokens) {
+    return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
+                                                    "; a draft has 1 to " +
+                                                    std::to_string(kMaxAppendTokens));
   }
   std::shared_ptr<const ModelSpec> model;
   std::vector<uint64_t> first;
@@ -137,10 +139,6 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
       if (engine::KeepsStates(model->groups[group])) continue;
       lag = std::max(lag, length - first[group]);
     }
-  }
-  if (positions > UINT64_MAX - lag) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a draft of " + std::to_string(positions) + " positions");
   }
   CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
                                                                std::move(first), positions + lag));

@@ -29,9 +29,13 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
     }
   }
   if (goes_on) {
+    CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
     return WaitFor(applied.sequence, options.durability, deadline_ns);
+  }
+  for (const GroupView& view : kv.groups) {
+    CAIRN_RETURN_IF_ERROR(CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
   }
   // With nothing left to do it is as safe as was asked for all the same: who did it may not have
   // waited.

@@ -33,7 +33,8 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
                                                       const AppendOptions& options,
                                                       std::shared_ptr<const ModelSpec> model,
                                                       bool kv_shed) {
-  if (!CanJoin(delta, *model)) return std::nullopt;
+  const uint64_t tokens_max = JoinedTokensMax(*model);
+  if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
@@ -61,7 +62,9 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     auto found = joined_.find(id);
     const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
     // Full, and the log had no room for it yet: the ordinary way says so.
-    if (waiting >= options_.delta_batch_tokens) return std::nullopt;
+    if (waiting >= tokens_max) return std::nullopt;
+    // Nor are states joined that one record has no room for.
+    if (waiting != 0 && !StatesFit(found->second->states, states)) return std::nullopt;
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
     if (options.expected_length.has_value() && *options.expected_length != length) {
       return Status(StatusCode::kConflict,
@@ -131,7 +134,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     state->length = length + 1;
     state->Release();
     joined.tickets.emplace_back(options.durability, state);
-    full = joined.tokens.size() >= options_.delta_batch_tokens;
+    full = joined.tokens.size() >= tokens_max;
   }
   if (!cut.empty()) timer_->At(deadline_ns, std::move(cut));
   if (!flush.empty()) {

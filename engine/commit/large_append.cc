@@ -181,7 +181,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
     ~End() { core->EndGathering(id); }
   } end{this, id};
   uint64_t node = 0;
-  const bool ingested = IsIngested(PayloadBytes(model, delta));
+  const bool ingested = IsIngested(model, delta);
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
@@ -252,8 +252,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
                                                      TicketState* ticket) {
   engine::DeltaWindow window = engine::DeltaWindow::Whole(delta);
   window.kv.clear();
-  // Ids are read first and often: the record keeps them, unless they are too many for one.
-  const bool tokens = window.token_count * sizeof(TokenId) > PayloadBytesMax() / 2;
+  const bool tokens = IdsGoIntoTable(delta);
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
@@ -299,17 +298,6 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
   // Nothing in the tree names the parts until the last record is there.
   const auto pin = pins_.Take(engine::Pins::Of::kParts, newest_segment_.load());
   const uint64_t part_bytes = PayloadBytesMax();
-  uint64_t position_bytes = 0;
-  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
-    const GroupView& view = delta.kv->groups[i];
-    if (view.count != 0) position_bytes += model.groups[view.group].token_bytes();
-  }
-  if (position_bytes > part_bytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  "one position holds " + std::to_string(position_bytes) +
-                      " bytes of KV; with this segment_bytes at most " +
-                      std::to_string(part_bytes) + " fit a record");
-  }
   std::vector<engine::DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
   for (engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta); !IsEmpty(rest);) {

@@ -39,47 +39,50 @@ Status Options::Validate() const {
   const auto bad = [](std::string what) {
     return Status(StatusCode::kInvalidArgument, "options." + std::move(what));
   };
-  if (segment_bytes < (256u << 10) || segment_bytes > (1u << 30) || segment_bytes % 4096 != 0) {
+  if (segment_bytes < kMinSegmentBytes || segment_bytes > kMaxSegmentBytes ||
+      segment_bytes % 4096 != 0) {
     return bad("segment_bytes is " + std::to_string(segment_bytes) +
                "; it must be a multiple of 4096 in [256 KiB, 1 GiB]");
   }
   if (spare_segments_min < 1 || spare_segments_max < spare_segments_min ||
-      spare_segments_max > 1024) {
+      spare_segments_max > kMaxSpareSegments) {
     return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
   }
-  if (background_bytes_per_second != 0 &&
-      background_bytes_per_second < engine::kBackgroundRateMin) {
+  if (background_bytes_per_second != 0 && background_bytes_per_second < kMinBackgroundRate) {
     return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +
-               "; it must be 0 (no limit) or at least " +
-               std::to_string(engine::kBackgroundRateMin));
+               "; it must be 0 (no limit) or at least " + std::to_string(kMinBackgroundRate));
   }
-  if (max_memory_bytes < (16u << 20)) return bad("max_memory_bytes must be 16 MiB or more");
-  if (hot_tail_bytes < wal::kMinHotTailBytes) {
+  if (max_memory_bytes < kMinMemoryBytes) return bad("max_memory_bytes must be 16 MiB or more");
+  if (hot_tail_bytes < kMinHotTailBytes) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) + "; it must be at least " +
-               std::to_string(wal::kMinHotTailBytes));
+               std::to_string(kMinHotTailBytes));
   }
   if (hot_tail_bytes > max_memory_bytes / 2) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) +
                "; at most half of max_memory_bytes may go there");
   }
-  if (submit_copy_max_bytes > engine::kPartBytesMax) {
-    return bad("submit_copy_max_bytes must be at most " + std::to_string(engine::kPartBytesMax));
+  if (submit_copy_max_bytes > kMaxSubmitCopyBytes) {
+    return bad("submit_copy_max_bytes must be at most " + std::to_string(kMaxSubmitCopyBytes));
   }
   if (replay_records_max == 0) return bad("replay_records_max must be 1 or more");
-  if (delta_batch_tokens < 1 || delta_batch_tokens > engine::kDeltaBatchTokensMax) {
+  if (delta_batch_tokens < 1 || delta_batch_tokens > kMaxDeltaBatchTokens) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
-  if (direct_ingest_bytes != 0 && direct_ingest_bytes < engine::kDirectIngestBytesMin) {
+  if (direct_ingest_bytes != 0 && direct_ingest_bytes < kMinDirectIngestBytes) {
     return bad("direct_ingest_bytes is " + std::to_string(direct_ingest_bytes) +
-               "; it must be 0 or at least " + std::to_string(engine::kDirectIngestBytesMin));
+               "; it must be 0 or at least " + std::to_string(kMinDirectIngestBytes));
   }
-  if (executor_threads > engine::kExecutorThreadsMax) {
+  if (executor_threads > kMaxExecutorThreads) {
     return bad("executor_threads is " + std::to_string(executor_threads) + "; at most " +
-               std::to_string(engine::kExecutorThreadsMax));
+               std::to_string(kMaxExecutorThreads));
   }
-  if (backend > Backend::kThreads || on_fatal > FatalAction::kAbort) {
-    return bad("backend and on_fatal must be one of their names");
+  if (delta_batch_wait_ns > kMaxDeltaBatchWaitNs) {
+    return bad("delta_batch_wait_ns is " + std::to_string(delta_batch_wait_ns) + "; at most " +
+               std::to_string(kMaxDeltaBatchWaitNs));
   }
+  if (backend > Backend::kThreads) return bad("backend is none that exists");
+  if (on_fatal > FatalAction::kAbort) return bad("on_fatal is none that exists");
+  if (evict > Evict::kBranches) return bad("evict is none that exists");
   if (allocator.allocate == nullptr || allocator.deallocate == nullptr) {
     return bad("allocator has a null function");
   }
@@ -571,17 +574,27 @@ bool StoreCore::IsInChild() const {
   return process_id_ != 0 && world_.scheduler->ProcessId() != process_id_;
 }
 
+Status StoreCore::CheckDurability(Durability durability) {
+  if (durability <= Durability::kPower) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument, "durability " +
+                                                  std::to_string(static_cast<int>(durability)) +
+                                                  " is none of kMemory, kProcess, kPower");
+}
+
 Status StoreCore::CheckWritable(Durability durability) const {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (durability > Durability::kPower) {
-    return Status(StatusCode::kInvalidArgument, "durability " +
-                                                    std::to_string(static_cast<int>(durability)) +
-                                                    " is none of kMemory, kProcess, kPower");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
   if (options_.read_only) {
     return Status(StatusCode::kReadOnly, path_ + ": the store was opened for reading only");
   }
   return PoisonStatus();
+}
+
+Status StoreCore::CheckWritable(const AppendOptions& options) const {
+  if (options.overload > Overload::kShedKv) {
+    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
+  }
+  return CheckWritable(options.durability);
 }
 
 Status StoreCore::PoisonStatus() const {

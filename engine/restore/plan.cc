@@ -140,18 +140,23 @@ uint64_t HashOfPlaces(const RestorePlan& plan) {
   return Hash(std::as_bytes(std::span(words))) | 1;
 }
 
+Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char* what) {
+  const uint64_t range_end = end == UINT64_MAX ? length : end;
+  if (begin <= range_end && range_end <= length) return Range{begin, range_end};
+  return Status(StatusCode::kInvalidArgument, std::string(what) + " of [" + std::to_string(begin) +
+                                                  ", " + std::to_string(range_end) +
+                                                  ") from a branch of " + std::to_string(length) +
+                                                  " tokens");
+}
+
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
   RestorePlan plan;
   plan.model = tree.FindModel(head.model);
   std::vector<KvHole> holes;
   const uint64_t length = head.lengths[kTokenLane];
-  plan.begin = request.begin;
-  plan.end = request.end == UINT64_MAX ? length : request.end;
-  if (plan.begin > plan.end || plan.end > length) {
-    return Status(StatusCode::kInvalidArgument,
-                  "restore of [" + std::to_string(plan.begin) + ", " + std::to_string(plan.end) +
-                      ") from a branch of " + std::to_string(length) + " tokens");
-  }
+  CAIRN_ASSIGN_OR_RETURN(const Range range, RangeOf(request.begin, request.end, length, "restore"));
+  plan.begin = range.begin;
+  plan.end = range.end;
   if (!request.tokens.empty()) {
     if (request.tokens.size() < plan.end - plan.begin) {
       return Status(StatusCode::kInvalidArgument,
@@ -209,7 +214,8 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
     return missing("no fragment holds them");
   }
   FragmentLayout layout(model, piece.lane);
-  if (found->slices != layout.slices() || found->page_rows != layout.page_rows()) {
+  const bool state = piece.lane == kSamplerLane || piece.lane == kMetadataLane;
+  if ((found->slices != layout.slices() && !state) || found->page_rows != layout.page_rows()) {
     return missing("the fragment is cut as for another model");
   }
   const auto page_of = [&](uint64_t position) {

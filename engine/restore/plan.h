@@ -61,6 +61,14 @@ uint64_t HashOfPlaces(const RestorePlan& plan);
 // Under the commit lock: what tables hold of [begin, end), in all lanes, of what a restore up to
 // there needs.
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end);
+// Which positions of a branch of so many tokens a call is about. `end` UINT64_MAX: up to its end. A
+// range that begins behind its end, or ends beyond the branch, is kInvalidArgument: `what` begins
+// the message.
+struct Range {
+  uint64_t begin = 0, end = 0;
+};
+Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char* what);
+
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing,
 // kEvicted when KV is that is needed.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);

@@ -406,9 +406,15 @@ Result<Ticket> StoreCore::RestoreAsync(BranchId id, const RestoreRequest& reques
 Status StoreCore::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (begin > end) {
-    return Status(StatusCode::kInvalidArgument,
-                  "prefetch of [" + std::to_string(begin) + ", " + std::to_string(end) + ")");
+  {
+    std::lock_guard lock(mutex_);
+    uint64_t length = UINT64_MAX;  // Of a branch that is not in memory nothing is known yet.
+    if (const engine::Head* const head = tree_.FindHead(static_cast<uint64_t>(id))) {
+      const auto waiting = joined_.find(id);
+      length = head->lengths[engine::kTokenLane] +
+               (waiting == joined_.end() ? 0 : waiting->second->tokens.size());
+    }
+    CAIRN_RETURN_IF_ERROR(engine::RangeOf(begin, end, length, "prefetch").status());
   }
   if (prefetches_waiting_.fetch_add(1) >= engine::kPrefetchesMax) {
     prefetches_waiting_.fetch_sub(1);
@@ -436,7 +442,7 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
     const uint64_t token_bytes =
         engine::PositionKvBytes(*tree_.FindModel(head->model)) + sizeof(TokenId);
     const uint64_t room = page_cache_.capacity() / engine::kPrefetchShare / token_bytes;
-    end = std::min(end, head->lengths[engine::kTokenLane]);
+    end = std::min(end, head->lengths[engine::kTokenLane]);  // It may be shorter by now.
     if (begin >= end) return Status::Ok();
     plan = engine::PlanPrefetch(tree_, *head, begin, begin + std::min(room, end - begin));
     pin = pins_.Take(plan);
@@ -449,16 +455,13 @@ Status StoreCore::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
 
 Result<std::vector<TokenId>> StoreCore::ReadTokens(BranchId id, uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, Length(id));
-  if (begin > end || end > length) {
-    return Status(StatusCode::kInvalidArgument, "tokens [" + std::to_string(begin) + ", " +
-                                                    std::to_string(end) + ") of a branch of " +
-                                                    std::to_string(length));
-  }
-  std::vector<TokenId> tokens(end - begin);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
+                         engine::RangeOf(begin, end, length, "token ids"));
+  std::vector<TokenId> tokens(range.end - range.begin);
   if (tokens.empty()) return tokens;
   RestoreRequest request;
-  request.begin = begin;
-  request.end = end;
+  request.begin = range.begin;
+  request.end = range.end;
   request.tokens = tokens;
   CAIRN_RETURN_IF_ERROR(Restore(id, request, nullptr, nullptr).status());
   return tokens;
@@ -512,7 +515,7 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
                                     mark.position, mark.position + 1};
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
     CAIRN_ASSIGN_OR_RETURN(const OpenPiece open, engine::FindFragment(ModelSpec(), piece, table));
-    const sstable::FragmentEntry& fragment = open.fragment;  // Of one frame.
+    const sstable::FragmentEntry& fragment = open.fragment;
     const uint64_t begin = fragment.offset / io::kBlockBytes * io::kBlockBytes;
     const uint64_t end = AlignUp(fragment.offset + fragment.bytes(), io::kBlockBytes);
     const engine::ReadBuffer buffer = read_pool_.TakeBuffer(end - begin);
@@ -522,11 +525,13 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
         const std::vector<sstable::FrameEntry> entries,
         table->ParseFrames(fragment, buffer.span().subspan(fragment.entries_offset - begin,
                                                            fragment.entries_bytes())));
-    const sstable::FrameEntry& entry = entries.front();
-    const std::span<const std::byte> stored =
-        buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
-    CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
-    std::vector<std::byte> state(stored.begin(), stored.end());
+    std::vector<std::byte> state;
+    for (const sstable::FrameEntry& entry : entries) {
+      const std::span<const std::byte> stored =
+          buffer.span().subspan(entry.offset - begin, entry.stored_bytes);
+      CAIRN_RETURN_IF_ERROR(table->Verify(entry, stored));
+      state.insert(state.end(), stored.begin(), stored.end());
+    }
     return state;
   }
   const wal::Location& at = mark.place.log;

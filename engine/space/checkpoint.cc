@@ -237,6 +237,9 @@ Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
                                              const CheckpointProgress& progress) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  if (target == ":memory:") {
+    return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
+  }
   if (target.starts_with(path_ + "/")) {
     return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
   }

@@ -57,19 +57,32 @@ class SealTable {
   }
 
   Status Write(const Tree::SealSource& source) {
+    if (source.lane == kSamplerLane || source.lane == kMetadataLane) return WriteState(source);
     const FragmentLayout layout(*source.model, source.lane);
+    Begin(source, layout.page_rows(), layout.slices());
+    return source.lane == kTokenLane ? WriteTokens(source, layout) : WriteKv(source, layout);
+  }
+
+  void Begin(const Tree::SealSource& source, uint32_t page_rows, uint32_t slices) {
     writer_->BeginFragment({.node = source.node,
                             .lane = source.lane,
                             .begin = source.begin,
                             .count = source.count,
-                            .page_rows = layout.page_rows(),
-                            .slices = layout.slices()});
-    if (source.lane == kTokenLane) return WriteTokens(source, layout);
-    if (source.lane == kSamplerLane || source.lane == kMetadataLane) {
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
-      return Add({state, state.size(), Hash(state)});
+                            .page_rows = page_rows,
+                            .slices = slices});
+  }
+
+  Status WriteState(const Tree::SealSource& source) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
+    const uint64_t frames = (state.size() + kStateFrameBytes - 1) / kStateFrameBytes;
+    Begin(source, 1, static_cast<uint32_t>(frames));
+    std::span<const std::byte> rest = state;
+    while (!rest.empty()) {
+      const auto frame = rest.first(std::min<size_t>(rest.size(), kStateFrameBytes));
+      CAIRN_RETURN_IF_ERROR(Add({frame, frame.size(), Hash(frame)}));
+      rest = rest.subspan(frame.size());
     }
-    return WriteKv(source, layout);
+    return Status::Ok();
   }
 
   Status WriteTokens(const Tree::SealSource& source, const FragmentLayout& layout) {

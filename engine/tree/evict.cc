@@ -88,9 +88,11 @@ Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
 
 Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
   CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
-  if (policy.persist > Persist::kTokensOnly ||
-      (policy.evict.has_value() && *policy.evict > Evict::kBranches)) {
-    return Status(StatusCode::kInvalidArgument, "policy.persist or policy.evict does not exist");
+  if (policy.persist > Persist::kTokensOnly) {
+    return Status(StatusCode::kInvalidArgument, "policy.persist is none that exists");
+  }
+  if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
+    return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
   }
   Op op;
   op.kind = OpKind::kNamespace;

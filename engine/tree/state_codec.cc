@@ -4,8 +4,11 @@
 #include <array>
 #include <cstring>
 
+#include "base/codec/model_check.h"
+#include "base/core/align.h"
 #include "base/core/check.h"
 #include "engine/tree/op.h"
+#include "sstable/constants.h"
 
 namespace cairn::engine {
 
@@ -92,6 +95,17 @@ std::vector<float> Floats(std::span<const std::byte> bytes) {
 uint32_t U32Or(const FieldReader& reader, uint16_t id, uint32_t absent) {
   return static_cast<uint32_t>(reader.U64Or(id, absent));
 }
+
+// What the limits of models allow fits a record of the index.
+constexpr uint64_t kNumberBytes = 16;  // A field: header and value.
+constexpr uint64_t TextBytes(uint64_t bytes) { return 8 + AlignUp(bytes, 8); }
+constexpr uint64_t kPlaneBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 6 * kNumberBytes;
+constexpr uint64_t kGroupBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes +
+                                    TextBytes(kMaxInvFreq * sizeof(float)) +
+                                    kMaxPlanes * kPlaneBytesMax;
+static_assert(8 * TextBytes(kMaxIdentityBytes) + 9 * kNumberBytes +
+                  kMaxLayerGroups * kGroupBytesMax <=
+              sstable::kMaxValueBytes);
 
 FieldWriter EncodePlane(const Plane& plane) {
   FieldWriter writer;
@@ -206,7 +220,7 @@ Result<ModelSpec> DecodeModel(std::span<const std::byte> bytes) {
     CAIRN_ASSIGN_OR_RETURN(LayerGroup group, DecodeGroup(field.value));
     spec.groups.push_back(std::move(group));
   }
-  if (Status status = spec.Validate(); !status.ok()) {
+  if (Status status = CheckStoredModel(spec); !status.ok()) {
     return Status(StatusCode::kCorruption, "stored model: " + std::string(status.message()));
   }
   return spec;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/retention.h"
 
@@ -11,9 +12,23 @@ namespace cairn::engine {
 
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
-
 Status Bad(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
+
+bool HasState(std::span<const LaneRange> lanes) {
+  return std::any_of(lanes.begin(), lanes.end(), [](const LaneRange& range) {
+    return range.lane == kSamplerLane || range.lane == kMetadataLane;
+  });
+}
+
+// Whether something but this branch reaches the position or goes beyond. Where memory does not
+// know, it does.
+bool IsSharedAt(const Node& node, uint64_t position, uint64_t branch) {
+  if (!CAIRN_KEPT(kLiveStateShared)) return false;
+  if (!node.knows_all_refs() && node.refs_from.position >= position) return true;
+  return std::any_of(
+      node.refs.lower_bound({.position = position}), node.refs.end(),
+      [branch](const Ref& ref) { return ref.kind != Ref::kHead || ref.id != branch; });
+}
 
 std::string Describe(const Head& head) {
   return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch \"" + head.name + "\"";
@@ -165,10 +180,16 @@ uint64_t Tree::PositionBytes(const Node& node, size_t lane) const {
                             : models_.at(node.model)->groups[lane - 1].token_bytes();
 }
 
+// A node that begins at the position is only gone to for a state that it has there: one that was
+// set without a token.
 const Node* Tree::NodeAt(const Node* node, uint64_t position,
                          std::vector<uint64_t>* lengths) const {
   for (uint64_t& length : *lengths) length = std::min(length, position);
+  const auto has_state = [position](const std::vector<Mark>& marks) {
+    return !marks.empty() && marks.front().position == position;
+  };
   while (node != nullptr && position <= node->lanes[kTokenLane].start) {
+    if (CAIRN_KEPT(kLiveState) && (has_state(node->samplers) || has_state(node->metadata))) break;
     for (size_t lane = 0; lane < lengths->size(); ++lane) {
       (*lengths)[lane] = std::min((*lengths)[lane], node->lanes[lane].start);
     }
@@ -296,6 +317,9 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
   op.spans = std::move(spans);
   const Node* node = OnPath(head->node);
   bool extend = node != nullptr && node->owner == branch;
+  // A state without a token stands where others may end or leave: they keep what they have there.
+  extend = extend && (length_after != op.position || !HasState(op.lanes) ||
+                      !IsSharedAt(*node, op.position, branch));
   for (size_t lane = 0; extend && lane < head->lengths.size(); ++lane) {
     extend = head->lengths[lane] == node->lanes[lane].end;
   }

@@ -127,8 +127,10 @@ class RecordCheck {
       case 'H': return CheckNumber(key, value);
       case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
       case 'M': {
-        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, DecodeModel(Bytes(value)));
-        lanes_of_model_[GetBig(key.substr(1))] = 1 + spec.groups.size();
+        CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(key));
+        if (!id.has_value()) return Status::Ok();
+        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, GetModel(index_, *id));
+        lanes_of_model_[*id] = 1 + spec.groups.size();
         return Status::Ok();
       }
       case 'N': return NodeOrChunk(key, value);

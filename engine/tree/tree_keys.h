@@ -125,6 +125,12 @@ struct NamespaceBytes {
 };
 static_assert(sizeof(NamespaceBytes) == 48);
 
+// --- In model_records.cc. The M records of a model.
+Status PutModel(uint64_t id, const ModelSpec& spec, sstable::WriteBatch* batch);
+Result<ModelSpec> GetModel(sstable::LsmIndex& index, uint64_t id);
+// Of an M record: the model that it begins; nothing: it goes on with one.
+Result<std::optional<uint64_t>> GetModelId(std::string_view key);
+
 // --- In tree_records.cc; what cannot be read is kCorruption naming the record.
 Result<Head> GetHead(std::string_view key, std::string_view value);
 // Without its chunks, which follow it; `dumped` says how many.

@@ -401,8 +401,7 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : dirty.models) {
     const auto model = tree->FindModel(id);
     if (model == nullptr) continue;  // Its registration was undone.
-    const std::vector<std::byte> spec = EncodeModel(*model);
-    CAIRN_RETURN_IF_ERROR(batch->Put(Key('M', id), Text(spec)));
+    CAIRN_RETURN_IF_ERROR(PutModel(id, *model, batch));
   }
   // First what goes: another branch may have the name now.
   for (const uint64_t id : dirty.heads) {
@@ -532,10 +531,10 @@ Status TreeRecords::LoadRoots(Tree* tree) {
   CAIRN_RETURN_IF_ERROR(loose->status());
   const auto models = index.NewScan({.end = "N", .read = {}});
   for (models->Seek("M"); models->valid(); models->Next()) {
-    const std::string_view key = models->key();
-    if (key.size() != kIdKeyBytes) return Damaged(key, "no such kind");
-    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(Bytes(*models->value())));
-    tree->models_[GetBig(key.substr(1))] = std::make_shared<const ModelSpec>(std::move(spec));
+    CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(models->key()));
+    if (!id.has_value()) continue;
+    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, GetModel(index, *id));
+    tree->models_[*id] = std::make_shared<const ModelSpec>(std::move(spec));
   }
   CAIRN_RETURN_IF_ERROR(models->status());
   const auto namespaces = index.NewScan({.end = "Q", .read = {}});

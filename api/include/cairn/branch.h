@@ -10,6 +10,14 @@
 // group has a KV length that may lag behind the tokens. KV of a position is written once, with its
 // token or later, in order. Nothing at or above kv_length is ever served.
 //
+// Ranges [begin, end) of positions: `end` UINT64_MAX is the branch's length. Nothing is clipped: a
+// range that ends beyond the length, or begins behind its end, is kInvalidArgument, in every call
+// that takes one. (RestorableLength, SamplerAt and MetadataAt take no range, but the largest
+// position that may be found.)
+//
+// Sizes: cairn/limits.h says how large things may be. What is larger is kInvalidArgument naming the
+// field, and so is a value that an enum does not have; nothing is applied then.
+//
 // Hybrid models: a group whose retention rule is not kAll (cairn/model.h) may have gaps, positions
 // that were never given KV: an append leaves out what the rule does not need. All groups are
 // restored at one position; see Restore and RestorableLength.
@@ -69,13 +77,17 @@ struct AppMetadata {
 };
 
 // What one append adds; atomic. Pointers may be null.
+//
+// Without tokens and KV it sets a state, sampler, metadata or both, at the length that the branch
+// has, 0 included: instead of what stood there. Other branches keep what they have; forks and
+// rewinds to that length have it.
 struct Delta {
   std::span<const TokenId> tokens{};
   // Each group from its kv_length on; may lag behind the tokens. A group whose rule is not kAll may
   // also begin beyond its kv_length: what lies between is left out, a gap, and kv_length is then
   // where this view ends. A kPerRequest group: position 0 alone, once.
   const KvView* kv = nullptr;
-  const SamplerState* sampler = nullptr;  // As it is after the last of these tokens.
+  const SamplerState* sampler = nullptr;  // As it is after these tokens.
   const AppMetadata* metadata = nullptr;
   std::span<const ContentSpan> spans{};  // Within the new tokens.
 };
@@ -95,15 +107,17 @@ struct AppendOptions {
   std::optional<uint64_t> expected_length{};
   // The last append of a turn: with Persist::kTurnEnd the one whose KV is kept.
   bool ends_turn = false;
-  uint64_t timeout_ns = UINT64_MAX;     // From the call; then kDeadlineExceeded or kUnknownOutcome.
+  // From the call; then kDeadlineExceeded (nothing was applied) or kUnknownOutcome. 0: nothing is
+  // waited for (cairn/completion.h).
+  uint64_t timeout_ns = UINT64_MAX;
   Overload overload = Overload::kFail;  // Append only.
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
 };
 
 struct BranchOptions {
-  std::string name{};  // Unique in its namespace; at most 256 bytes; empty: unnamed.
-  std::string ns{};    // Namespace; at most 256 bytes.
+  std::string name{};  // Unique in its namespace; empty: unnamed. At most kMaxNameBytes, no NUL.
+  std::string ns{};    // Namespace; likewise.
   Keep keep{};
   Durability durability = Durability::kProcess;
 };
@@ -128,7 +142,7 @@ struct KvHole {
   bool operator==(const KvHole&) const = default;
 };
 
-// One stretch of the path from the root to the head.
+// One stretch of the path from the root to the head. Empty: a node that only holds a state.
 struct PathStep {
   NodeId node{};
   NodeId parent{};              // 0: none.
@@ -153,7 +167,7 @@ struct RestoreRequest {
   // that is not below begin (else kInvalidArgument, naming L). RestorableLength tells which `end`
   // to ask for.
   const KvView* into = nullptr;
-  uint64_t timeout_ns = UINT64_MAX;
+  uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
 };
@@ -267,7 +281,7 @@ class Branch {
   // what tables hold of them, ids and KV of all groups, is brought into memory in the background,
   // from `begin` on and up to half of what the page cache may have. Never blocks on the disk.
   // Errors, damage included, are left to the restore; metrics count them. kBusy, and nothing is
-  // done, when many hints are waiting; kInvalidArgument when begin > end.
+  // done, when many hints are waiting.
   Status Prefetch(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
   Result<std::vector<TokenId>> ReadTokens(uint64_t begin, uint64_t end) const;
   // The newest state set at a position <= `position` tokens; kNotFound when none is.

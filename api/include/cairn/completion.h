@@ -3,6 +3,13 @@
 // How asynchronous calls end. A Ticket stands for one call; a CompletionQueue collects the ends of
 // many behind one file descriptor.
 //
+// `timeout_ns` everywhere: UINT64_MAX is for ever; 0 waits for nothing, neither for room, nor for
+// another call, nor for the disk to write. A Wait then is a look at what is there. AppendSync, Fill
+// and Write: at Durability::kMemory they succeed as ever; at the others kUnknownOutcome says that
+// it was applied and nobody waited to see it written, kDeadlineExceeded that it was not applied,
+// and tickets end so at once, unless the log was faster. (What a call needs to know of a branch
+// that was not used for long, it reads all the same.)
+//
 // Once a ticket is over, whatever its status, Cairn touches neither the source nor the target
 // memory of its call again.
 #pragma once
@@ -36,8 +43,7 @@ class Ticket {
   std::shared_ptr<const RestoreResult> restored() const;
 
   // Waits until done and returns status(). May lead a group commit on the calling thread.
-  // `timeout_ns` UINT64_MAX: for ever. A time-out of the wait is kDeadlineExceeded and leaves the
-  // ticket as it is.
+  // A time-out of the wait is kDeadlineExceeded and leaves the ticket as it is.
   Status Wait(uint64_t timeout_ns = UINT64_MAX);
   // Ends the ticket now. kCancelled: nothing was or will be applied. kUnknownOutcome: it had been
   // given to the log and may survive. Returns the status it ended with, which is the earlier one

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cairn/limits.h"
 #include "cairn/status.h"
 
 namespace [[gnu::visibility("default")]] cairn {
@@ -109,6 +110,7 @@ struct LayerGroup {
   uint64_t token_bytes() const;  // All layers and planes of one position.
   bool operator==(const LayerGroup&) const = default;
 
+  // Presets. They cannot fail: what is too large, or no dtype, RegisterModel refuses by its field.
   static LayerGroup FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                   Dtype dtype);
   static LayerGroup SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
@@ -156,14 +158,13 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 
   uint64_t token_bytes() const;  // KV of one position, all groups.
-  // kInvalidArgument naming the field.
+  // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or
+  // what is beyond a limit (cairn/limits.h).
   Status Validate() const;
   // The first field in which the two differ, "groups[0].planes[1].heads: 8 against 4"; empty when
   // none does.
   std::string FirstDifference(const ModelSpec& other) const;
 };
-
-inline constexpr uint32_t kMaxLayerGroups = 15;
 
 // A registered model; given by the store, stable for its life.
 enum class ModelId : uint64_t {};

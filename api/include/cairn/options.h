@@ -117,7 +117,8 @@ struct Options {
 
   // --- Appending
   // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
-  // ticket completes when its record is logged, `delta_batch_wait_ns` later at most.
+  // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
+  // Where a record of the log holds fewer positions, as many are joined.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 

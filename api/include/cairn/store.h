@@ -38,8 +38,9 @@ struct BranchPage {
 
 // Several changes, to one or many branches: all of them or none, in one record. Built on one
 // thread, then given to Store::Write. At most 4 MiB of tokens and KV in all, less where a log
-// segment or half of hot_tail_bytes holds less; larger deltas are appended by themselves. Deltas
-// are borrowed until Write returns.
+// segment or half of hot_tail_bytes holds less; larger deltas are appended by themselves. All of
+// it, names and states too, is one record of the log: kInvalidArgument when that would be larger
+// than one may be. Deltas are borrowed until Write returns.
 class WriteBatch {
  public:
   // A branch of the store, or one made earlier in the batch.
