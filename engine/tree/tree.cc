@@ -294,6 +294,11 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
       return Bad(group + " begins at position " + std::to_string(range.begin) + "; " +
                  Describe(*head) + " has KV up to " + std::to_string(head->lengths[range.lane]));
     }
+    if (range.begin - head->lengths[range.lane] > UINT32_MAX) {
+      return Bad(group + " begins at position " + std::to_string(range.begin) +
+                 "; what is left out, from " + std::to_string(head->lengths[range.lane]) +
+                 " on, is more than a gap may be");
+    }
     if (range.begin + range.count > length_after) {
       return Bad(group + " reaches to position " + std::to_string(range.begin + range.count) +
                  ", beyond the " + std::to_string(length_after) + " tokens");

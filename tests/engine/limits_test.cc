@@ -491,12 +491,13 @@ TEST_F(LifeTest, SpansAndStates) {
   });
 }
 
-// 2^20 heads in a position, and what may be evicted and filled in again.
-TEST_F(LifeTest, Positions) {
-  Options options = SmallOptions(*world_);
+// As many heads as a plane may have, a frame each. (Layers of them up to the limit take as many
+// times as long.)
+TEST_F(LifeTest, Heads) {
+  const Options options = SmallOptions(*world_);
   ASSERT_NO_FATAL_FAILURE(Open(options));
   ModelSpec spec = TokenModel();
-  spec.groups = {LayerGroup::FullAttention(8, kMaxHeads, 1, Dtype::kI8)};
+  spec.groups = {LayerGroup::FullAttention(1, kMaxHeads, 1, Dtype::kI8)};
   ASSERT_OK_ASSIGN(const ModelId model, store_.RegisterModel(spec));
   ASSERT_OK_ASSIGN(Branch chat, store_.CreateBranch(model, {.name = "chat"}));
   ASSERT_OK(AppendSome(chat, spec, 0, 3));

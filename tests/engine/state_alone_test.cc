@@ -4,6 +4,7 @@
 // there and nothing that another branch has, and it comes back along every path that ends there or
 // goes on. Method: each way out of that position by itself; then random appends, forks, rewinds,
 // seals and openings, against a map of what every branch should have.
+#include <cstring>
 #include <map>
 #include <random>
 
