@@ -267,6 +267,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.filled_bytes = counters_.filled_bytes.load();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
+  metrics.merged_tables = counters_.merged_tables.load();
   metrics.joined_nodes = counters_.joined_nodes.load();
   metrics.cut_nodes = counters_.cut_nodes.load();
   metrics.background_read_bytes = pacer_.read_bytes();

@@ -24,6 +24,7 @@
 
 #include "base/core/histogram.h"
 #include "base/io/executor.h"
+#include "base/io/file_cache.h"
 #include "cairn/store.h"
 #include "engine/commit/constants.h"
 #include "engine/commit/durable_lengths.h"
@@ -385,24 +386,39 @@ class StoreCore final : public wal::LogObserver,
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
-  Status GiveBack(bool all, bool* more);
+  enum class Round : uint8_t {
+    kBusy,
+    kIdle,  // Nobody writes: what is less urgent, a little of it.
+    kAll,   // Compact.
+  };
+  Status GiveBack(Round round, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Result<bool> Join(uint64_t node);
   Result<uint64_t> JoinAround(uint64_t node);
+  Status JoinChains();
   Status CutLoose();
   class UsedNodes;  // space/used_nodes.h
-  Status RewriteEmptiest(bool* rewritten);
-  Status RewriteEmptiestWhole(uint64_t* table, bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
+  void KickSpace();
+  void RunSpace();
+  void StopSpace();
+
+  // --- space/reclaim.cc
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
   void KeepGoing(Status failed);
   Status FreeRemoved(const std::string& directory);
-  void KickSpace();
-  void RunSpace();
-  void StopSpace();
+  double LiveShareMin(Round round);
+  bool HasDoneEnough(Round round) const;
+  Status RewriteEmptiest(double share, bool* rewritten);
+  Status RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten);
+  Status RewriteTables(const std::set<uint64_t>& tables);
+  Status MergeSmallTables(bool* merged);
+  bool ThereIsMoreToReclaim();
+  bool IdleWorkIsDue();
+  bool AwaitWork(uint32_t seen, bool idle_work);
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -536,7 +552,7 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
     std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-        joined_nodes{0}, cut_nodes{0};
+        merged_tables{0}, joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};
@@ -544,7 +560,8 @@ class StoreCore final : public wal::LogObserver,
   Histogram save_latency_, restore_latency_;
 
   engine::Pins pins_{[this] { KickSpace(); }};
-  engine::TableSet tables_{engine::kOpenTables, memory_.directories};
+  io::FileCache open_files_{*world_.scheduler, engine::OpenFilesKept(*world_.files)};
+  engine::TableSet tables_{memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
   // What is said where no memory must be needed: by the space thread at its end, ...
@@ -579,10 +596,16 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
+  // What the thread was last woken for: of Tree::dead_noted_bytes, and joinable nodes. Guarded by
+  // mutex_.
+  uint64_t dead_seen_bytes_ = 0;
+  bool joins_noted_ = false;
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
   std::set<uint64_t> damaged_tables_;         // That a round found so and went past.
+  std::set<uint64_t> unmerged_tables_;        // Small ones that could not be merged.
+  uint64_t reclaimed_bytes_ = 0;              // Written anew by this round, or joined, about.
   std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
   std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};

@@ -288,6 +288,7 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
   sstable::TableContext context = tables_.context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;
+  context.open_files = nullptr;  // What is there now counts, not what somebody has open.
   const auto table = sstable::SnapshotTable::Open(context, number);
   if (!table.ok()) damaged(table.status());
   if (table.ok() && level != VerifyLevel::kHeaders) {

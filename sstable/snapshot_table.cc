@@ -10,15 +10,26 @@
 
 namespace cairn::sstable {
 
-SnapshotTable::SnapshotTable(const TableContext& context, std::unique_ptr<io::File> file,
+namespace {
+
+Result<std::shared_ptr<io::File>> OpenBy(const TableContext& context, const std::string& path,
+                                         bool waits) {
+  if (context.open_files != nullptr) return context.open_files->Open(*context.files, path, waits);
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                         context.files->Open(path, {.direct = true}));
+  return std::shared_ptr<io::File>(std::move(file));
+}
+
+}  // namespace
+
+SnapshotTable::SnapshotTable(const TableContext& context, std::shared_ptr<io::File> file,
                              std::string path, const ParsedSnapshotFooter& footer)
     : context_(context), file_(std::move(file)), path_(std::move(path)), footer_(footer) {}
 
 Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& context,
                                                            uint64_t number) {
   const std::string path = SnapshotTablePath(context.directory, number);
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
-                         context.files->Open(path, {.direct = true}));
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<io::File> file, OpenBy(context, path, /*waits=*/true));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file->Size());
   if (bytes < 2 * kTableAlignment || bytes % kTableAlignment != 0) {
     return Status(StatusCode::kCorruption, path + ": a snapshot table of " + std::to_string(bytes) +
@@ -36,6 +47,7 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     return Status(footer.status().code(),
                   At(path, footer_at) + std::string(footer.status().message()));
   }
+  if (context.open_files != nullptr) file = nullptr;
   std::unique_ptr<SnapshotTable> table(new SnapshotTable(context, std::move(file), path, *footer));
   if (footer->fragments_offset >= tail_at) {
     table->fragments_.resize(footer->info.fragments);
@@ -45,6 +57,11 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     table->loaded_ = table->CheckFragments(table->fragments_).ok();
   }
   return table;
+}
+
+Result<std::shared_ptr<io::File>> SnapshotTable::OpenFile(bool waits) const {
+  if (file_ != nullptr) return file_;
+  return OpenBy(context_, path_, waits);
 }
 
 Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
@@ -59,7 +76,8 @@ Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) cons
   const AlignedBuffer memory =
       AlignedBuffer::TryAllocate(context_.allocator, end - begin, kTableAlignment);
   if (memory.empty()) return Status(StatusCode::kOutOfMemory, "no memory to read " + path_);
-  CAIRN_RETURN_IF_ERROR(file_->Read(begin, memory.span()));
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, OpenFile());
+  CAIRN_RETURN_IF_ERROR(file->Read(begin, memory.span()));
   context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
   context_.counters->read_bytes.fetch_add(end - begin, std::memory_order_relaxed);
   std::memcpy(into.data(), memory.data() + (offset - begin), into.size());

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/codec/hash.h"
+#include "base/io/file_cache.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "sstable/block_cache.h"
@@ -39,7 +40,8 @@ struct TableContext {
   StoreId store;
   Allocator allocator = Allocator::Default();
   BlockCache* cache = nullptr;
-  TableHost* host = nullptr;  // May be null where nothing is written.
+  io::FileCache* open_files = nullptr;  // Of snapshot tables; null: each keeps its own open.
+  TableHost* host = nullptr;            // May be null where nothing is written.
   TableCounters* counters = nullptr;
 };
 

@@ -82,7 +82,7 @@ inline constexpr uint32_t kUnwrittenLookBytes = 1 << 20;
 // Eight chunks of the smallest useful size.
 inline constexpr uint64_t kMinHotTailBytes = 256 << 10;
 
-// Handles for reading that stay open.
-inline constexpr size_t kOpenSegmentFiles = 64;
+// Handles for reading that stay open: so many, and no larger a share of what the process may have.
+inline constexpr uint64_t kOpenSegmentFiles = 64, kOpenSegmentShare = 8;
 
 }  // namespace cairn::wal

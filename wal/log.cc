@@ -173,7 +173,9 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
   Lock lock(mutex_);
   if (follows != follows_) return file;
   open_files_.emplace_back(segment, file);
-  if (open_files_.size() > kOpenSegmentFiles) open_files_.pop_front();
+  const uint64_t open_max =
+      std::min(kOpenSegmentFiles, world_.files->OpenFilesMax() / kOpenSegmentShare);
+  while (open_files_.size() > std::max<uint64_t>(open_max, 1)) open_files_.pop_front();
   return file;
 }
 

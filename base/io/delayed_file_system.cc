@@ -134,6 +134,7 @@ class DelayedFileSystem final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override { return inner_->IsLocked(path); }
   Result<VolumeInfo> Volume(const std::string& path) override { return inner_->Volume(path); }
   Result<DiskSpace> Space(const std::string& path) override { return inner_->Space(path); }
+  uint64_t OpenFilesMax() override { return inner_->OpenFilesMax(); }
 
  private:
   const std::shared_ptr<FileSystem> inner_;

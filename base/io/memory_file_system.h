@@ -36,6 +36,7 @@ class MemoryFileSystem final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override { return UINT64_MAX; }
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
  private:

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -172,6 +173,11 @@ Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
   }
   info.direct_io = AcceptsDirectIo(path);
   return info;
+}
+
+uint64_t PosixFileSystem::OpenFilesMax() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
 }
 
 Result<DiskSpace> PosixFileSystem::Space(const std::string& path) {

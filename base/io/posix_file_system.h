@@ -34,6 +34,7 @@ class PosixFileSystem final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
 
  private:

@@ -142,6 +142,7 @@ class SimDisk final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override { return UINT64_MAX; }
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
   // --- The crash ---

@@ -153,6 +153,8 @@ class FileSystem {
   // Volume opens a file and removes it; Space is a microsecond's work.
   virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
   virtual Result<DiskSpace> Space(const std::string& path) = 0;
+  // Files and queues that the process may have open at once, with all else that it has open.
+  virtual uint64_t OpenFilesMax() = 0;
 
   virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;
 };

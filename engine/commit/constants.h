@@ -47,9 +47,10 @@ inline constexpr uint64_t kFrameBytesMax = 8u << 20;
 inline constexpr uint64_t kPageBytes = 512u << 10;
 inline constexpr uint32_t kExtentTokensMin = 64, kExtentTokensMax = 4096;
 
-// Snapshot tables that are kept open, each with a file handle, some memory of its own, and 64 bytes
-// a fragment.
-inline constexpr size_t kOpenTables = 256;
+// Files of snapshot tables that are kept open: so many, no larger a share of what the process may
+// have, since it has others, and two of them.
+inline constexpr uint64_t kOpenFilesMax = 256, kOpenFilesShare = 4, kOpenFilesMin = 2;
+// What is kept of a table that was opened, and 64 bytes a fragment.
 inline constexpr uint64_t kOpenTableBytes = 1024;
 
 // Locks of the page cache. Threads that restore are few.
@@ -93,6 +94,22 @@ inline constexpr double kLiveShareMin = 0.5;
 // Where there is no room for data it is done for less, so that a tenth is dead at most: a byte that
 // died then costs up to nine that are written again, but a store at its cap holds what it can.
 inline constexpr double kLiveShareMinAtCap = 0.9;
+// Where the log rests more is worth it: what is dead of tables is a seventh then. A byte that died
+// costs up to six that are written again, by a device that nobody else wants.
+inline constexpr double kLiveShareMinIdle = 0.85;
+// It rests when it got less than this in so long, a tenth of what a slow disk writes; then so much
+// is written anew at most, before it is looked again. That is 640 MiB a second.
+inline constexpr uint64_t kIdleNs = 100'000'000;
+inline constexpr uint64_t kIdleLogBytes = 1u << 20;
+inline constexpr uint64_t kIdleStepBytes = 64u << 20;
+// The space thread is woken when so much more is dead; less can wait for a round that comes anyway.
+inline constexpr uint64_t kDeadLookBytes = 4u << 20;
+// When there are more tables below this, of about a size, they are written into one.
+inline constexpr uint64_t kSmallTableBytes = 8u << 20;
+inline constexpr uint64_t kSmallTablesMax = 64;
+// Chains of sealed nodes are joined in idle time from so many on: each join rewrites what the index
+// has of the node.
+inline constexpr size_t kJoinChainMin = 16;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one record of a seal or an eviction: about 100 KiB of fields, so that it fits what

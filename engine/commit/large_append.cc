@@ -285,7 +285,10 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
     static_cast<void>(DeleteTable(written.table.number, written.table.bytes));
     return applied;
   }
-  counters_.ingests.fetch_add(1, std::memory_order_relaxed);
+  // Small ones are to be merged.
+  if (counters_.ingests.fetch_add(1, std::memory_order_relaxed) % engine::kSmallTablesMax == 0) {
+    KickSpace();
+  }
   counters_.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   counters_.kv_bytes.fetch_add(ingested.raw_bytes - (tokens ? delta.tokens.size_bytes() : 0),
                                std::memory_order_relaxed);

@@ -26,7 +26,6 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
     std::lock_guard lock(mutex_);
     if (stopped_ || jobs.empty()) return status_;
     file_job_ = nullptr;  // It was one of those before.
-    files_.clear();
     jobs_ = std::move(jobs);
     windows_ = PlanWindows(jobs_);
   }
@@ -39,6 +38,7 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
   }
   Status status = ReadAll();
   buffers_.clear();
+  file_ = nullptr;
   return status;
 }
 
@@ -67,6 +67,7 @@ Status ReadPipeline::ReadAll() {
   free_requests_.clear();
   for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
+  files_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
   {
     std::lock_guard lock(mutex_);
@@ -125,16 +126,33 @@ void ReadPipeline::GiveBack(size_t buffer) {
   free_.push_back(buffer);
 }
 
+// A restore holds the files of the windows that are in flight and one more. Where one cannot be
+// opened it lets go of them first, since they may be all that the process can have.
+Status ReadPipeline::OpenFor(const ReadJob& job, io::Queue* queue) {
+  if (file_job_ != nullptr && job.SameFile(*file_job_)) return Status::Ok();
+  file_job_ = nullptr;
+  file_ = nullptr;
+  while (true) {
+    auto file = host_->OpenFor(job, /*waits=*/queue->in_flight() == 0);
+    if (file.ok()) {
+      file_ = std::move(*file);
+      file_job_ = &job;
+      return Status::Ok();
+    }
+    if (file.status().code() != StatusCode::kIoError || queue->in_flight() == 0) {
+      return file.status();
+    }
+    while (queue->in_flight() != 0) Collect(queue->Reap());
+  }
+}
+
 Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   const ReadWindow& window = windows_[index];
   const ReadJob& first = jobs_[window.first_job];
-  if (file_job_ == nullptr || !first.SameFile(*file_job_)) {
-    CAIRN_ASSIGN_OR_RETURN(auto file, host_->OpenFor(first));
-    files_.push_back(std::move(file));
-    file_job_ = &first;
-  }
+  CAIRN_RETURN_IF_ERROR(OpenFor(first, queue));
   CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
+  files_[buffer] = file_;
   // Equal pieces: a short one at the end costs as much as a long one.
   const uint64_t pieces = std::max<uint64_t>(1, window.bytes / limits_.piece_bytes);
   const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
@@ -149,7 +167,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
     free_requests_.pop_back();
     *request = io::Request{};
     request->kind = io::Request::Kind::kRead;
-    request->file = files_.back().get();
+    request->file = files_[buffer].get();
     request->data = buffers_[buffer].data() + done;
     request->length = bytes;
     request->offset = window.offset + done;
@@ -169,6 +187,7 @@ void ReadPipeline::Collect(io::Request* request) {
     Fail(request->status, FirstPosition(window.first_job, window.job_count));
   }
   if (--left_[buffer] != 0) return;
+  files_[buffer] = nullptr;
   bool help = false;
   {
     std::lock_guard lock(mutex_);

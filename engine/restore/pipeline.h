@@ -31,8 +31,8 @@ struct ReadLimits {
 class PipelineHost {
  public:
   virtual ~PipelineHost() = default;
-  // The file of a job; stays open as long as the pointer.
-  virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) = 0;
+  // The file of a job; stays open as long as the pointer. `waits`: see io::FileCache.
+  virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) = 0;
   // From several threads at once. `bytes` are those of the job, as they came from the device. On
   // failure `first_position`, which is that of the job, may be set to one behind it.
   virtual Status Work(const ReadJob& job, std::span<const std::byte> bytes,
@@ -65,6 +65,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   Status ReadAll();
   bool TakeFree(size_t* buffer);
   void GiveBack(size_t buffer);
+  Status OpenFor(const ReadJob& job, io::Queue* queue);
   Status Submit(io::Queue* queue, size_t index, size_t buffer);
   void Collect(io::Request* request);
   void Help();
@@ -93,10 +94,11 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   std::array<io::Request, kReadsInFlightMax> requests_;
   std::vector<io::Request*> free_requests_;
   uint64_t in_flight_bytes_ = 0;
-  std::vector<size_t> left_;                      // Reads in flight, by buffer.
+  std::vector<size_t> left_;                      // Reads in flight, by buffer...
+  std::vector<std::shared_ptr<io::File>> files_;  // ...and of what.
   std::vector<size_t> of_buffer_;                 // Which window a buffer is for.
-  std::vector<std::shared_ptr<io::File>> files_;  // Open while reads are in flight; newest last.
-  const ReadJob* file_job_ = nullptr;             // Whose file that is.
+  std::shared_ptr<io::File> file_;                // The one opened last...
+  const ReadJob* file_job_ = nullptr;             // ...and whose it is.
 
   std::mutex mutex_;
   std::vector<Loaded> ready_;  // In the order of their reads. Has room for all.

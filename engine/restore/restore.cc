@@ -121,11 +121,10 @@ class RestoreRun final : public engine::PipelineHost {
   }
   std::vector<ReadJob> TakeJobs() { return std::exchange(jobs_, {}); }
 
-  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) override {
+  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) override {
     if (!job.in_table()) return core_->log_->OpenSegment(job.file);
     const bool frame = job.kind == ReadJob::Kind::kFrame;
-    const auto& table = open_[frame ? frames_[job.index].piece : job.index].table;
-    return std::shared_ptr<io::File>(table, &table->file());
+    return open_[frame ? frames_[job.index].piece : job.index].table->OpenFile(waits);
   }
   Status Work(const ReadJob& job, std::span<const std::byte> bytes,
               uint64_t* first_position) override {
@@ -517,7 +516,10 @@ Result<std::vector<std::byte>> StoreCore::ReadState(uint64_t node, bool sampler,
     const uint64_t end = AlignUp(fragment.offset + fragment.bytes(), io::kBlockBytes);
     const engine::ReadBuffer buffer = read_pool_.TakeBuffer(end - begin);
     if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "reading a state");
-    CAIRN_RETURN_IF_ERROR(table->file().Read(begin, buffer.span().first(end - begin)));
+    {
+      CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
+      CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer.span().first(end - begin)));
+    }
     CAIRN_ASSIGN_OR_RETURN(
         const std::vector<sstable::FrameEntry> entries,
         table->ParseFrames(fragment, buffer.span().subspan(fragment.entries_offset - begin,

@@ -40,11 +40,12 @@ struct Window {
 
 class Prover {
  public:
-  Prover(std::shared_ptr<sstable::SnapshotTable> table,
+  Prover(std::shared_ptr<sstable::SnapshotTable> table, std::shared_ptr<io::File> file,
          std::span<const sstable::FragmentEntry> fragments,
          std::span<const Tree::SealSource> sources, std::span<const uint64_t> hashes,
          const Allocator& allocator, SealReader* reader, Crew* crew)
       : table_(std::move(table)),
+        file_(std::move(file)),
         fragments_(fragments),
         sources_(sources),
         hashes_(hashes),
@@ -139,7 +140,7 @@ class Prover {
       const uint64_t piece = std::min(kSpacePieceBytes, bytes - done);
       CAIRN_RETURN_IF_ERROR(reader_->Take(piece, 0));
       CAIRN_RETURN_IF_ERROR(
-          table_->file().Read(window->begin + done, window->memory.span().subspan(done, piece)));
+          file_->Read(window->begin + done, window->memory.span().subspan(done, piece)));
     }
     return Status::Ok();
   }
@@ -195,12 +196,13 @@ class Prover {
       raw = room;
     }
     if (Hash(raw) == frame.hash) return Status::Ok();
-    return Status(StatusCode::kCorruption, table_->file().path() + ": offset " +
+    return Status(StatusCode::kCorruption, table_->path() + ": offset " +
                                                std::to_string(frame.entry.offset) +
                                                ": a frame does not decode to what was packed");
   }
 
   const std::shared_ptr<sstable::SnapshotTable> table_;
+  const std::shared_ptr<io::File> file_;
   const std::span<const sstable::FragmentEntry> fragments_;
   const std::span<const Tree::SealSource> sources_;
   const std::span<const uint64_t> hashes_;
@@ -223,7 +225,8 @@ Status ProveTable(TableSet* tables, uint64_t number, std::span<const Tree::SealS
   CAIRN_ASSIGN_OR_RETURN(const auto table, tables->Open(number));
   CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
   CAIRN_CHECK(fragments.size() == sources.size());
-  return Prover(table, fragments, sources, hashes, allocator, reader, crew).Run();
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
+  return Prover(table, file, fragments, sources, hashes, allocator, reader, crew).Run();
 }
 
 }  // namespace cairn::engine

@@ -46,7 +46,7 @@ class StageRun final : public engine::PipelineHost {
     return jobs;
   }
 
-  Result<std::shared_ptr<io::File>> OpenFor(const engine::ReadJob& job) override {
+  Result<std::shared_ptr<io::File>> OpenFor(const engine::ReadJob& job, bool /*waits*/) override {
     return core_->log_->OpenSegment(job.file);
   }
   Status Work(const engine::ReadJob& job, std::span<const std::byte> bytes,

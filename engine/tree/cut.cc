@@ -16,6 +16,11 @@ void Tree::NoteLoose(Node* node) {
   Touch(node);
   loose_.push_back(node->id);
   node->loose = true;
+  const uint64_t positions = node->lanes[kTokenLane].end -
+                             std::max(node->refs.rbegin()->position, node->lanes[kTokenLane].start);
+  for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
+    loose_bytes_noted_ += positions * PositionBytes(*node, lane);
+  }
 }
 
 bool Tree::SettleLoose(uint64_t id) {

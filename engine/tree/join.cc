@@ -103,6 +103,11 @@ uint64_t Tree::OnlyChild(uint64_t id) const {
   return only.kind == Ref::kEdge ? only.id : 0;
 }
 
+// It lost a ref and has others.
+void Tree::NoteJoinable(const Node& node) {
+  if (OnlyChild(node.id) != 0) joinable_[joinable_noted_++ % joinable_.size()] = node.id;
+}
+
 Result<Op> Tree::ResolveJoin(uint64_t id) const {
   const auto no = [id](const std::string& why) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + ": " + why);

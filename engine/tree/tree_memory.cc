@@ -225,7 +225,10 @@ bool Tree::IsNeeded(const Node& node, uint64_t from, uint64_t but) const {
 // Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
 void Tree::CollectDead(uint64_t id) {
   while (Node* const node = MutableNode(id)) {
-    if (!node->unneeded()) return NoteLoose(node);
+    if (!node->unneeded()) {
+      NoteJoinable(*node);
+      return NoteLoose(node);
+    }
     if (!node->knows_all_refs()) {
       if (std::find(undecided_.begin(), undecided_.end(), id) != undecided_.end()) return;
       undecided_.push_back(id);

@@ -129,7 +129,7 @@ struct Sealed {
   Host host;
   sstable::TableCounters counters;
   MadeUp reader;
-  TableSet tables{4, UINT64_MAX};
+  TableSet tables{UINT64_MAX};
 };
 
 TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {

@@ -166,6 +166,7 @@ class WholeFiles final : public io::FileSystem {
     const WholeScope scope;
     return disk_->Volume(path);
   }
+  uint64_t OpenFilesMax() override { return disk_->OpenFilesMax(); }
   Result<io::DiskSpace> Space(const std::string& path) override {
     const WholeScope scope;
     return disk_->Space(path);

@@ -70,7 +70,8 @@ struct StoreMetrics {
   uint64_t seals = 0;             // Snapshot tables written.
   uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
-  uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
+  uint64_t rewritten_tables = 0;  // Because enough of them was dead.
+  uint64_t merged_tables = 0;     // Small ones that were written into one with others.
   uint64_t joined_nodes = 0;      // Of the tree, taken in by the one node that was left of them.
   uint64_t cut_nodes = 0;         // Of the tree, cut to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.
