@@ -295,6 +295,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stalls_no_segment = log.no_segment;
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
+  metrics.segment_bytes = options_.segment_bytes;
   metrics.log_groups_in_flight = log.groups_in_flight;
   metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
   metrics.background_failing = background_fails_ ? 1 : 0;

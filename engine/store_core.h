@@ -143,6 +143,7 @@ class StoreCore final : public wal::LogObserver,
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
+  Status CheckSegmentBytes() const;
   // How many records a salvage left out.
   Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                           engine::Tree* tree, wal::RecoveredLog* recovered);
@@ -380,7 +381,6 @@ class StoreCore final : public wal::LogObserver,
   Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
-  Status RetireOldest(bool* retired);
   void NoteLogged(const wal::Log::Slot& slot);
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
@@ -403,6 +403,14 @@ class StoreCore final : public wal::LogObserver,
   void KickSpace();
   void RunSpace();
   void StopSpace();
+
+  // --- space/retire.cc
+  uint64_t LogBytesMax() const;
+  uint64_t ShortSegments() const;
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
+  Status RetireOldest(bool* retired);
+  void GiveBackAtClose();
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -451,9 +459,7 @@ class StoreCore final : public wal::LogObserver,
   void MakeHosts();
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
-  uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t FreeOnDisk() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;

@@ -20,6 +20,9 @@ inline constexpr uint32_t kRecordAlignment = 64;
 inline constexpr uint64_t kMinSegmentBytes = 256 << 10;
 inline constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 31;
 
+// A segment that was closed may be shorter: a header, a group, the clean end.
+inline constexpr uint64_t kMinClosedBytes = 3 * kBlock;
+
 // Two being written, one closed behind them and one forming: enough that the device never idles,
 // few enough that a slow device is felt as kBusy and not as memory.
 inline constexpr size_t kMaxGroups = 4;

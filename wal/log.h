@@ -100,6 +100,7 @@ struct SegmentInfo {
   uint32_t end_offset = 0;  // First byte after the last valid group.
   uint64_t first_sequence = 0;
   uint64_t last_sequence = 0;  // first_sequence - 1 when empty.
+  uint64_t file_bytes = 0;     // Less than segment_bytes where the log was closed.
 };
 
 // A place between two groups.
@@ -230,6 +231,8 @@ class Log {
   // gave stay good, for what they were got for.
   virtual Status Follow(RecoveredLog recovered) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
+  // Of its segments, without what is still to be filled of the last one. Takes no lock.
+  virtual uint64_t live_bytes() const = 0;
   // Where the last group ends that was written and whose predecessors were, too.
   virtual LogPosition written_end() const = 0;
 
@@ -258,7 +261,8 @@ class Log {
   };
   virtual Counters counters() const = 0;
 
-  // Flushes what is published, marks a clean end, stops the threads. Idempotent. After poison it
+  // Flushes what is published, marks a clean end and gives back what lies behind it of the last
+  // segment (told as an event where that is not possible), stops the threads. Idempotent. After poison it
   // only stops. Every slot has been published; no other call is under way or follows, but of Wait.
   // When it returns nothing is under way to the disk, nor comes later.
   virtual Status Close() = 0;

@@ -404,9 +404,9 @@ void LogImpl::Retire(Wakes& wakes) {
     tail_end_ = static_cast<uint32_t>(padded_end);
     last_hash_ = group.header_hash;
     for (auto live = live_.rbegin(); live != live_.rend(); ++live) {
-      if (live->info.number != group.segment->number) continue;
-      live->info.end_offset = tail_end_;
-      live->info.last_sequence = group.last_sequence();
+      if (live->number != group.segment->number) continue;
+      live->end_offset = tail_end_;
+      live->last_sequence = group.last_sequence();
       break;
     }
     if (group.durable) SetDurable(group.last_sequence(), wakes);

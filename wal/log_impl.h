@@ -61,6 +61,7 @@ class LogImpl final : public Log {
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
   Status Follow(RecoveredLog recovered) override;
   std::vector<SegmentInfo> Segments() const override;
+  uint64_t live_bytes() const override { return live_bytes_.load(std::memory_order_relaxed); }
   LogPosition written_end() const override;
   Status ReleaseBelow(uint64_t first_segment) override;
   Counters counters() const override;
@@ -191,13 +192,10 @@ class LogImpl final : public Log {
 
   // --- The rest (log.cc)
   Status WriteCleanEnd();
+  void CutTail(OpenSegmentState& segment, uint64_t end);
   void StopThreads();
   void AwaitWrites();
-  struct LiveSegment {
-    SegmentInfo info;
-    uint64_t bytes = 0;
-  };
-  Result<std::deque<LiveSegment>> FindLive(const RecoveredLog& recovered);
+  void SetLive(std::deque<SegmentInfo>* live);  // Swaps. Under the lock.
 
   const io::World world_;
   io::Scheduler& scheduler_;
@@ -218,8 +216,9 @@ class LogImpl final : public Log {
   uint32_t tail_end_ = 0;                           // Its padded end.
   AlignedBuffer footer_buffer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
-  std::deque<LiveSegment> live_;
-  std::vector<LiveSegment> released_;  // Not live any more, nor recycled yet: ReleaseBelow's own.
+  std::deque<SegmentInfo> live_;
+  std::atomic<uint64_t> live_bytes_{0};  // Of segment_ up to its end.
+  std::vector<SegmentInfo> released_;    // Not live any more, nor recycled yet: ReleaseBelow's own.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
   uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.
 

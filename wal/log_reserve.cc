@@ -253,7 +253,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
                             : live_.empty()     ? 1
-                                                : live_.back().info.number + 1;
+                                                : live_.back().number + 1;
     auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
     auto opened = std::make_shared<OpenSegmentState>();
@@ -273,9 +273,15 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->last = last;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
-    live_.back() = {{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
-                     opened->first_sequence - 1},
-                    options_.segment_bytes};
+    live_.back() = {.number = opened->number,
+                    .epoch = epoch_,
+                    .end_offset = kFirstGroupOffset,
+                    .first_sequence = opened->first_sequence,
+                    .last_sequence = opened->first_sequence - 1,
+                    .file_bytes = options_.segment_bytes};
+    // What the one before has left is not filled any more.
+    if (segment_ != nullptr) live_bytes_ += options_.segment_bytes - segment_->end;
+    live_bytes_ += opened->end;
     segment_ = std::move(opened);
     pool_.NeedOne(false);
   }
@@ -304,7 +310,9 @@ void LogImpl::CloseForming() {
   OpenSegmentState& segment = *group.segment;
   group.state = GroupState::kClosed;
   forming_ = nullptr;
-  segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  const uint32_t end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  live_bytes_ += end - segment.end;
+  segment.end = end;
   // What releases leave of the last segment is enough to give some space back; then another is due.
   if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);

@@ -44,6 +44,8 @@ class Recovery {
   struct Segment {
     std::unique_ptr<SegmentReader> reader;
     SegmentHeader header{};
+    // Whoever closed the log gave the rest back.
+    bool EndsEarly() const { return reader->bytes() < header.segment_bytes; }
   };
 
   Status Replay();
@@ -52,6 +54,7 @@ class Recovery {
   Status LookAhead(Segment& segment, SegmentInfo info);
   Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
   Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
+  static Status WasCut(const Segment& segment, const std::string& why);
   Result<bool> FirstGroupIsGood(Segment& segment);
   Result<bool> EndedEmpty(const Segment& segment);
   Result<std::optional<Segment>> OpenSuccessor(const Segment& segment);
@@ -233,6 +236,9 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
     log_.last_hash = header.hash;
     log_.last_sequence = info.last_sequence;
     if (header.flags == kGroupCleanEnd && !end) {
+      if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly() && next_offset != reader.bytes()) {
+        return WasCut(segment, "its clean end lies at offset " + std::to_string(group.offset));
+      }
       // Nothing follows in this epoch; but a newer one might, with a damaged header.
       std::string where;
       CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(info.number + 1, info.epoch,
@@ -256,9 +262,20 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
   return Status::Ok();
 }
 
+// Of a segment that is shorter than its header says, and does not end as one that was closed.
+Status Recovery::WasCut(const Segment& segment, const std::string& why) {
+  return Status(StatusCode::kCorruption,
+                At(segment.reader->path(), 0) + "the file has " +
+                    std::to_string(segment.reader->bytes()) + " bytes, its header says " +
+                    std::to_string(segment.header.segment_bytes) + ": it was cut, " + why);
+}
+
 // The walk met something that is no group. Torn, if nothing after it was built on it.
 Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
   SegmentReader& reader = *segment.reader;
+  if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
+    return WasCut(segment, "there is no clean end (" + std::string(what_is_there.message()) + ")");
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto groups,
                          reader.FindGroups(info.end_offset, reader.bytes(), info.epoch));
   std::string where;
@@ -385,8 +402,13 @@ Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& 
 
 Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
   SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
-                   segment.header.first_sequence, segment.header.first_sequence - 1};
+                   segment.header.first_sequence, segment.header.first_sequence - 1,
+                   segment.reader->bytes()};
   unproven_.clear();
+  if (CAIRN_KEPT(kLengthOfSegment) && end && segment.EndsEarly() &&
+      segment.reader->bytes() != end->end_offset) {
+    return WasCut(segment, "the next segment follows offset " + std::to_string(end->end_offset));
+  }
   bool done = false;
   const LogPosition& from = options_.replay_from;
   const bool begins_within =

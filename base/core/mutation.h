@@ -21,6 +21,7 @@
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
   X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
   X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \
+  X(kCleanEndBeforeCut, "fsync", "a segment is cut before its clean end is on the medium")        \
   X(kSyncLogCopy, "fsync", "a checkpoint's copy of the log is not synced")                       \
   X(kSyncDirectorySegment, "directory sync", "a segment is used before its name is durable")     \
   X(kSyncDirectoryRecovered, "directory sync", "names in the log are built on before durable")   \

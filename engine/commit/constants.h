@@ -93,6 +93,11 @@ inline constexpr double kLiveShareMin = 0.5;
 // Where there is no room for data it is done for less, so that a tenth is dead at most: a byte that
 // died then costs up to nine that are written again, but a store at its cap holds what it can.
 inline constexpr double kLiveShareMinAtCap = 0.9;
+// Of a new store, unless its options say otherwise.
+inline constexpr uint64_t kSegmentBytes = 64u << 20;
+// Of a log, so many segments more than full ones would be: processes that end soon leave them, and
+// opening looks at each, some 50 us.
+inline constexpr uint64_t kShortSegmentsMax = 64;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
 // Ranges in one seal record: about 100 KiB of fields, so that it fits what releases leave of the

@@ -39,9 +39,10 @@ Status Options::Validate() const {
   const auto bad = [](std::string what) {
     return Status(StatusCode::kInvalidArgument, "options." + std::move(what));
   };
-  if (segment_bytes < (256u << 10) || segment_bytes > (1u << 30) || segment_bytes % 4096 != 0) {
+  if (segment_bytes != 0 &&
+      (segment_bytes < (256u << 10) || segment_bytes > (1u << 30) || segment_bytes % 4096 != 0)) {
     return bad("segment_bytes is " + std::to_string(segment_bytes) +
-               "; it must be a multiple of 4096 in [256 KiB, 1 GiB]");
+               "; it must be 0 or a multiple of 4096 in [256 KiB, 1 GiB]");
   }
   if (spare_segments_min < 1 || spare_segments_max < spare_segments_min ||
       spare_segments_max > 1024) {
@@ -183,6 +184,7 @@ Status StoreCore::NoStoreHere(const std::string& why) {
 // the next Open begins again.
 Status StoreCore::CreateFiles() {
   io::FileSystem& files = *world_.files;
+  if (options_.segment_bytes == 0) options_.segment_bytes = engine::kSegmentBytes;
   if (options_.max_bytes / engine::kSegmentsAtCapMin < options_.segment_bytes) {
     return Status(StatusCode::kInvalidArgument,
                   "options.max_bytes is " + std::to_string(options_.max_bytes) +
@@ -219,6 +221,15 @@ Status StoreCore::CreateFiles() {
   return Status::Ok();
 }
 
+// Of a store that is there.
+Status StoreCore::CheckSegmentBytes() const {
+  const uint64_t asked = options_.segment_bytes;
+  if (asked == 0 || asked == manifest_.segment_bytes) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "options.segment_bytes is " + std::to_string(asked) + "; the store has segments of " +
+                    std::to_string(manifest_.segment_bytes) + ", fixed when it was made");
+}
+
 Status StoreCore::OpenFiles() {
   io::FileSystem& files = *world_.files;
   process_id_ = world_.scheduler->ProcessId();
@@ -248,6 +259,7 @@ Status StoreCore::OpenFiles() {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
   manifest_ = std::move(*manifest);
+  CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   // Whoever wrote the manifest may have ended before its name was durable.
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(path_));
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
@@ -419,8 +431,8 @@ uint64_t StoreCore::FreeOnDisk() const {
 Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   // What is others' of the disk this store will not have.
   const uint64_t free_bytes = FreeOnDisk();
-  const uint64_t has_bytes =
-      ledger_.used_bytes() + recovered.segments.size() * manifest_.segment_bytes;
+  uint64_t has_bytes = ledger_.used_bytes();
+  for (const wal::SegmentInfo& segment : recovered.segments) has_bytes += segment.file_bytes;
   const uint64_t disk_bytes =
       free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
   ledger_.Keep(
@@ -517,7 +529,9 @@ Status StoreCore::Close() {
   }
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: what Open started is taken down with the members. Or closed before.
-  if (!open_.exchange(false)) return closed_;
+  if (!open_.load()) return closed_;
+  static_cast<void>(Guarded([this] { return GiveBackAtClose(), Status::Ok(); }));
+  open_.store(false);
   StopSpace();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();

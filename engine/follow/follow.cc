@@ -151,6 +151,7 @@ Status StoreCore::OpenFollower() {
   if (manifest.status().code() == StatusCode::kNotFound) return NoStoreHere(": no store here");
   if (!manifest.ok()) return manifest.status();
   manifest_ = std::move(*manifest);
+  CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());

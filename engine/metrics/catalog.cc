@@ -87,6 +87,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
     {"log_segments", "cairn_log_segments", "", kGauge, "Segments of the log.", &M::log_segments},
     {"log_spare_segments", "cairn_log_spare_segments", "", kGauge, "Segments kept ready.",
      &M::log_spare_segments},
+    {"segment_bytes", "cairn_log_segment_bytes", "", kGauge,
+     "Of a full segment of the log, fixed when the store was made.", &M::segment_bytes},
     {"log_groups_in_flight", "cairn_log_groups_in_flight", "", kGauge,
      "Groups being written or synced.", &M::log_groups_in_flight},
     {"log_records_waiting", "cairn_log_records_waiting", "", kGauge,

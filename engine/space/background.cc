@@ -72,20 +72,10 @@ double StoreCore::HasteNow() {
                   engine::Haste(ledger_.used_bytes(), ledger_.data_bytes_max()));
 }
 
-uint64_t StoreCore::LogBytesMax() const {
-  return std::max(
-      std::min(options_.log_bytes_max, ledger_.data_bytes_max() / engine::kLogShareAtCap),
-      engine::kLogSegmentsMin * options_.segment_bytes);
-}
-
 // What data could have of the log at most, if there was nothing else.
 uint64_t StoreCore::LogBytesAtMost() const {
   const uint64_t ballast = wal::kBallastSegments * options_.segment_bytes;
   return ledger_.data_bytes_max() - std::min(ledger_.data_bytes_max(), ballast);
-}
-
-bool StoreCore::LogIsLong() const {
-  return DataIsShort() || log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax());
 }
 
 bool StoreCore::DataIsShort() const {

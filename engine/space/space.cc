@@ -93,7 +93,7 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   tables_.SetContext(context);
   MakeHosts();
-  options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
+  options_.segment_bytes = manifest_.segment_bytes;
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
   written_ = manifest_.written;
@@ -535,44 +535,6 @@ Status StoreCore::MergeIndex() {
     if (index_holds_.load() == 0) KeepGoing(index_->DeleteReleased());
     if (last) return Status::Ok();
   }
-}
-
-// Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the
-// index. Nothing to do: it is still written to, or somebody reads in it.
-Status StoreCore::RetireOldest(bool* retired) {
-  *retired = false;
-  const std::vector<wal::SegmentInfo> segments = log_->Segments();
-  if (segments.size() < 2) return Status::Ok();
-  const wal::SegmentInfo& oldest = segments[0];
-  if (segments[1].first_sequence > log_->durable_sequence()) {
-    // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  }
-  if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-  if (log_start_ <= oldest.number) {
-    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
-    std::lock_guard lock(mutex_);
-    if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-    log_start_ = oldest.number + 1;
-  }
-  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
-  // whole log begins at log_start_. Who began before that has it pinned.
-  if (pins_.HoldSegment(oldest.number)) {
-    held_ = true;
-    return Status::Ok();
-  }
-  if (CAIRN_KEPT(kManifestBeforeRelease)) {
-    CAIRN_RETURN_IF_ERROR(
-        EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
-  }
-  PublishHint();
-  KeepGoing(log_->ReleaseBelow(oldest.number + 1));
-  CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
-  counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
-  *retired = true;
-  return Status::Ok();
 }
 
 // A record got its place. Under the commit lock.

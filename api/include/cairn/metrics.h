@@ -60,6 +60,7 @@ struct StoreMetrics {
   // made; no further segment could be made.
   uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
+  uint64_t segment_bytes = 0;         // Of a full one: what Options::segment_bytes was at creation.
   uint64_t log_groups_in_flight = 0;  // Being written or synced.
   uint64_t log_records_waiting = 0;   // Placed in the log and not yet written.
   uint64_t tickets_waiting = 0;       // Appends, by Append, not yet acknowledged.

@@ -79,10 +79,15 @@ struct Options {
   // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
   // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
   Evict evict = Evict::kNever;
-  uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
+  // The size of a log segment, fixed at creation: 256 KiB to 1 GiB. 0: what the store has, and 64
+  // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
+  // that writes begins a segment, and an orderly Close gives back what was not written of it.
+  uint64_t segment_bytes = 0;
   // The live log is to stay below this, so that it and the time to open stay bounded: from three
   // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
-  // no room for another segment. At most a quarter of max_bytes; at least four segments.
+  // no room for another segment. At most a quarter of max_bytes; at least four segments. Nor does
+  // it get more than 64 segments beyond those that its bytes would fill: of what short-lived
+  // processes leave, the background gives the oldest back, and at the latest Close waits for that.
   uint64_t log_bytes_max = 1ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Giving the oldest segments of the log back, and when.
+#include <algorithm>
+
+#include "base/core/mutation.h"
+#include "base/io/file_util.h"
+#include "engine/store_core.h"
+
+namespace cairn {
+
+uint64_t StoreCore::LogBytesMax() const {
+  return std::max(
+      std::min(options_.log_bytes_max, ledger_.data_bytes_max() / engine::kLogShareAtCap),
+      engine::kLogSegmentsMin * options_.segment_bytes);
+}
+
+bool StoreCore::LogIsLong() const {
+  return DataIsShort() ||
+         log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax()) ||
+         ShortSegments() > engine::HasteBegins(engine::kShortSegmentsMax);
+}
+
+// How many segments there are more than full ones would be.
+uint64_t StoreCore::ShortSegments() const {
+  const wal::Log::Counters log = log_->counters();
+  return log.segments_live - log.segment_bytes_live / options_.segment_bytes;
+}
+
+// The last of the oldest segments that are given back together: those that hold no more than a full
+// one, and are not needed by what is under way. 0: none.
+uint64_t StoreCore::LastToRetire(std::span<const wal::SegmentInfo> segments) const {
+  uint64_t last = 0, bytes = 0;
+  for (size_t i = 0; i + 1 < segments.size(); ++i) {
+    bytes += segments[i].file_bytes;
+    if (i > 0 && bytes > options_.segment_bytes) break;
+    if (segments[i + 1].first_sequence > log_->durable_sequence()) break;
+    last = segments[i].number;
+  }
+  return std::min(last, pins_.LowestOfParts() - 1);
+}
+
+// Gives the oldest segments of the log back: what is alive in them goes into tables, the tree into
+// the index. Nothing to do: the oldest is still written to, or somebody reads in it.
+Status StoreCore::RetireOldest(bool* retired) {
+  *retired = false;
+  const std::vector<wal::SegmentInfo> segments = log_->Segments();
+  if (segments.size() < 2) return Status::Ok();
+  if (segments[1].first_sequence > log_->durable_sequence()) {
+    // Nobody may sync any more who is refused for want of room.
+    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
+  }
+  const uint64_t first = segments.front().number;
+  const uint64_t last = LastToRetire(segments);
+  if (last < first) return Status::Ok();
+  if (log_start_ <= last) {
+    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(last));
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
+    std::lock_guard lock(mutex_);
+    if (pins_.LowestOfParts() <= last) return Status::Ok();
+    log_start_ = last + 1;
+  }
+  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
+  // whole log begins at log_start_. Who began before that has it pinned.
+  uint64_t end = first;
+  while (end <= last && !pins_.HoldSegment(end)) ++end;
+  held_ |= end <= last;
+  if (end == first) return Status::Ok();
+  if (CAIRN_KEPT(kManifestBeforeRelease)) {
+    CAIRN_RETURN_IF_ERROR(
+        EditManifest([&](engine::Manifest* next) { next->log_start_segment = end; }));
+  }
+  PublishHint();
+  KeepGoing(log_->ReleaseBelow(end));
+  CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
+  counters_.retired_segments.fetch_add(end - first, std::memory_order_relaxed);
+  *retired = true;
+  return Status::Ok();
+}
+
+// Processes that end before the background did anything must not leave ever more segments. Waits
+// for its rounds as long as they give some back; the one that is under way may have missed it.
+void StoreCore::GiveBackAtClose() {
+  if (options_.read_only) return;
+  uint64_t left = ShortSegments();
+  for (int vain = 0; vain < 2 && left > engine::kShortSegmentsMax;) {
+    const uint32_t seen = compactions_word_.load();
+    if (pacer_.paused() || !log_->poisoned().ok()) return;
+    KickSpace();
+    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
+    const uint64_t now = ShortSegments();
+    vain = now < left ? 0 : vain + 1;
+    left = now;
+  }
+}
+
+}  // namespace cairn
