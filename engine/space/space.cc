@@ -320,10 +320,11 @@ Status StoreCore::DeleteDeadTables() {
   return Status::Ok();
 }
 
-// A file that would not go keeps its space, and nothing else from being done. The round ends with
-// what is said of the first.
-void StoreCore::KeepGoing(Status removed) {
-  if (would_not_go_.ok()) would_not_go_ = std::move(removed);
+// A file or a branch that would not go keeps its space, and damage of the index keeps that from
+// being merged; nothing else is kept from being done. The round ends with what is said of the
+// first.
+void StoreCore::KeepGoing(Status failed) {
+  if (would_not_go_.ok()) would_not_go_ = std::move(failed);
 }
 
 // A table of which little enough is needed is written anew without the rest; the old one is dead
@@ -415,7 +416,11 @@ Status StoreCore::DumpIfDue() {
 
 Status StoreCore::DumpTree() {
   CAIRN_RETURN_IF_ERROR(WriteDump());
-  return merging_ ? Status::Ok() : MergeIndex();
+  if (merging_) return Status::Ok();
+  Status merged = MergeIndex();
+  if (merged.code() != StatusCode::kCorruption) return merged;
+  KeepGoing(std::move(merged));  // It is no better for it, but the dump is there.
+  return Status::Ok();
 }
 
 // Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a
