@@ -283,6 +283,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.kv_shed = counters_.kv_shed.load();
   metrics.save = save_latency_.Snapshot();
   metrics.restore = restore_latency_.Snapshot();
+  metrics.append_delay = append_delay_.Snapshot();
   if (log_ == nullptr) return metrics;  // Closed in a child after fork().
   const wal::Log::Counters log = log_->counters();
   metrics.log_groups = log.groups;
@@ -293,6 +294,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stalls_slow_group = log.slow_groups;
   metrics.stalls_segment_late = log.segment_late;
   metrics.stalls_no_segment = log.no_segment;
+  metrics.stalls_log_limit = counters_.log_limits.load(std::memory_order_relaxed);
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
   metrics.segment_bytes = options_.segment_bytes;

@@ -40,6 +40,7 @@
 #include "engine/restore/pins.h"
 #include "engine/restore/read_pool.h"
 #include "engine/restore/tables.h"
+#include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
 #include "engine/space/record_stage.h"
 #include "engine/space/seal_table.h"
@@ -410,7 +411,16 @@ class StoreCore final : public wal::LogObserver,
   bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
   Status RetireOldest(bool* retired);
+  Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
   void GiveBackAtClose();
+  // Data that the log's limit holds is kBusy, as where its memory is full.
+  bool LogIsHeld() const;
+  Result<wal::Log::Slot> ReserveData(const wal::RecordSpec& spec);
+  // For whoever can wait, without a lock: before data of so many bytes is reserved, and after it
+  // was kBusy.
+  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
+  Status WaitForLog(uint64_t deadline_ns);
+  void NoteLogIsLong(uint64_t live_bytes);
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -544,15 +554,17 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
         joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
+    std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
         filled_bytes{0};
   } counters_;
-  Histogram save_latency_, restore_latency_;
+  Histogram save_latency_, restore_latency_, append_delay_;
 
   engine::Pins pins_{[this] { KickSpace(); }};
   engine::TableSet tables_{engine::kOpenTables, memory_.directories};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
+  engine::LogGate log_gate_{*world_.scheduler};
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   // ... to tickets that are left when the log fails or the store is closed, and by the timer.

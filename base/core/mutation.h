@@ -21,6 +21,7 @@
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
   X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
   X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \
+  X(kLogLimit, "bound", "appends make the live log longer than log_bytes_max")                    \
   X(kCleanEndBeforeCut, "fsync", "a segment is cut before its clean end is on the medium")        \
   X(kSyncLogCopy, "fsync", "a checkpoint's copy of the log is not synced")                       \
   X(kSyncDirectorySegment, "directory sync", "a segment is used before its name is durable")     \

@@ -140,7 +140,10 @@ Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& d
                              .unit = written == nullptr ? 0 : written->unit,
                              .fields = fields.bytes(),
                              .strips = payload->strips()};
-  auto reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
+  // What was accepted, or has begun, is not held any more: others wait for it.
+  auto reserved = written == nullptr && !expected.joined
+                      ? ReserveData(spec)
+                      : log_->Reserve(spec, wal::Log::Purpose::kData);
   if (!reserved.ok()) {
     NoteRefused(reserved.status());
     return reserved.status();
@@ -183,6 +186,7 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
   thread_local std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());  // Publishing must not allocate.
   Applied applied;
+  if (wait) SlowDown(payload.bytes(), deadline_ns);
   while (true) {
     auto slot = ReserveDelta(id, delta, expected, &payload, &applied, nullptr);
     if (slot.ok()) {
@@ -211,7 +215,7 @@ Status StoreCore::WaitWhileBusy(BranchId id, uint64_t deadline_ns) {
     std::lock_guard lock(mutex_);
     gathering = gathering_.contains(id);
   }
-  if (!gathering) return log_->WaitForRoom(deadline_ns);
+  if (!gathering) return WaitForLog(deadline_ns);
   if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
     return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
   }

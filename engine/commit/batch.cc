@@ -270,12 +270,11 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     std::vector<uint64_t> hashes, all_hashes;
     hashes.reserve(builder.strips().size());
     all_hashes.reserve(builder.strips().size());
-    auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
-                                   .more = false,
-                                   .unit = 0,
-                                   .fields = builder.fields().bytes(),
-                                   .strips = builder.strips()},
-                                  wal::Log::Purpose::kData);
+    auto reserved = ReserveData({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
+                                 .more = false,
+                                 .unit = 0,
+                                 .fields = builder.fields().bytes(),
+                                 .strips = builder.strips()});
     if (!reserved.ok()) {
       NoteRefused(reserved.status());
       return no_room(appended, reserved.status());

@@ -17,6 +17,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
                              Durability durability, wal::Log::Purpose purpose,
                              bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
+  const bool is_data = purpose == wal::Log::Purpose::kData;  // Held by the log's limit.
   FieldWriter fields;
   std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
   while (true) {
@@ -41,12 +42,12 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
       fields.Clear();
       EncodeOp(op, &fields);
-      auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
+      const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
                                  .more = false,
                                  .unit = 0,
                                  .fields = fields.bytes(),
-                                 .strips = {}},
-                                purpose);
+                                 .strips = {}};
+      auto slot = is_data ? ReserveData(spec) : log_->Reserve(spec, purpose);
       if (slot.ok()) {
         NoteLogged(*slot);
         transaction.Commit(slot->location, slot->location.bytes);
@@ -63,7 +64,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       } else if (slot.status().code() == StatusCode::kNoSpace && waits_for_room &&
                  purpose != wal::Log::Purpose::kReclaim) {
         no_room = slot.status();
-        if (purpose == wal::Log::Purpose::kData) NoteRefused(no_room);
+        if (is_data) NoteRefused(no_room);
       } else if (slot.status().code() != StatusCode::kBusy) {
         NoteRefused(slot.status());
         return slot.status();
@@ -75,10 +76,11 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       return op;
     }
     if (no_room.ok()) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
+      CAIRN_RETURN_IF_ERROR(is_data ? WaitForLog(io::kNoDeadline)
+                                    : log_->WaitForRoom(io::kNoDeadline));
       continue;
     }
-    if (purpose == wal::Log::Purpose::kData) {
+    if (is_data) {
       std::optional<BranchId> of;  // What it is about is not taken for it.
       if (!needs.branches.empty()) of = BranchId{needs.branches.front()};
       CAIRN_RETURN_IF_ERROR(MakeRoom(of, 0, no_room, io::kNoDeadline));

@@ -88,6 +88,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
         lock.unlock();
         wanted = {begin, end - begin};
         payload.emplace(model, delta, window, std::vector<engine::DeltaState>());
+        SlowDown(payload->bytes(), deadline_ns);
         hashes.reserve(payload->strips().size());
         continue;
       }
@@ -112,12 +113,11 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
       refused = CheckQuota(*head);
       if (refused.ok()) {
         EncodeOp(op, &fields);
-        auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
-                                   .more = false,
-                                   .unit = 0,
-                                   .fields = fields.bytes(),
-                                   .strips = payload->strips()},
-                                  wal::Log::Purpose::kData);
+        auto slot = ReserveData({.kind = static_cast<uint16_t>(op.kind),
+                                 .more = false,
+                                 .unit = 0,
+                                 .fields = fields.bytes(),
+                                 .strips = payload->strips()});
         if (slot.ok()) {
           NoteLogged(*slot);
           transaction.Commit(slot->location, slot->location.bytes);

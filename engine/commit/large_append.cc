@@ -23,6 +23,12 @@ namespace cairn {
 Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected, bool wait,
                                            uint64_t deadline_ns) {
   while (true) {
+    // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
+    if (LogIsHeld()) {
+      if (!wait) return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
+      CAIRN_RETURN_IF_ERROR(WaitForLog(deadline_ns));
+      continue;
+    }
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
     {
       Lock lock(mutex_);
@@ -69,6 +75,7 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
   EncodeOp(op, &fields);
   std::vector<uint64_t> hashes;
   hashes.reserve(payload.strips().size());
+  if (ticket == nullptr) SlowDown(payload.bytes(), deadline_ns);  // A job keeps no thread waiting.
   const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
                              .more = true,
                              .unit = unit,

@@ -462,6 +462,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
             ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
+  if (!options_.read_only) log_gate_.SetLimit(LogBytesMax());
   timer_ = std::make_unique<engine::Timer>(world_);
   const uint32_t cores = world_.scheduler->Cores();
   executor_threads_ =

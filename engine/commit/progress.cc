@@ -61,6 +61,7 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
     return (wait_written_.first() == nullptr ? wait_durable_ : wait_written_).TakeFirst();
   };
   while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(cut);
+  log_gate_.Wake();
   {
     std::lock_guard lock(poison_mutex_);
     if (poison_told_) return;

@@ -84,6 +84,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      &M::stalls_segment_late},
     {"stalls_no_segment", "cairn_stalls_total", "cause=\"no_segment\"", kCounter, "",
      &M::stalls_no_segment},
+    {"stalls_log_limit", "cairn_stalls_total", "cause=\"log_limit\"", kCounter, "",
+     &M::stalls_log_limit},
     {"log_segments", "cairn_log_segments", "", kGauge, "Segments of the log.", &M::log_segments},
     {"log_spare_segments", "cairn_log_spare_segments", "", kGauge, "Segments kept ready.",
      &M::log_spare_segments},
@@ -164,6 +166,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
 constexpr auto kHistograms = std::to_array<HistogramMetric>({
     {"save", "cairn_save_seconds", "From the call of an append to its acknowledgement.", &M::save},
     {"restore", "cairn_restore_seconds", "From the call of a restore to its end.", &M::restore},
+    {"append_delay", "cairn_append_delay_seconds",
+     "Waits of appends because the log neared log_bytes_max.", &M::append_delay},
 });
 
 static_assert(sizeof(StoreMetrics) == kMetrics.size() * sizeof(uint64_t) +

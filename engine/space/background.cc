@@ -112,6 +112,7 @@ Status StoreCore::PauseBackground() {
     pacer_.Pause();
     compactions_word_.fetch_add(1);  // Nobody makes room now: whoever waits for it is told.
     world_.scheduler->WakeAll(compactions_word_);
+    log_gate_.Wake();
   }
   return CheckUsable();
 }

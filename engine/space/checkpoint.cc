@@ -273,8 +273,10 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
     }
     Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
       CAIRN_RETURN_IF_ERROR(why_not);
+      log_gate_.Open();  // It may take long, and nothing is given back meanwhile.
       return MakeCheckpoint(*job);
     });
+    log_gate_.Shut();
     {
       std::lock_guard lock(space_mutex_);
       job->result = std::move(result);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Giving the oldest segments of the log back, and when.
+// Giving the oldest segments of the log back, when, and who waits for it.
 #include <algorithm>
 
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
 
@@ -44,21 +45,43 @@ uint64_t StoreCore::LastToRetire(std::span<const wal::SegmentInfo> segments) con
 // the index. Nothing to do: the oldest is still written to, or somebody reads in it.
 Status StoreCore::RetireOldest(bool* retired) {
   *retired = false;
+  const bool full = LogIsHeld();
   const std::vector<wal::SegmentInfo> segments = log_->Segments();
-  if (segments.size() < 2) return Status::Ok();
+  Status status;
+  if (segments.size() > 1) status = Guarded([&] { return RetireSome(segments, retired); });
+  if (*retired) {
+    uint64_t bytes = 0;
+    const uint64_t first_left = log_->Segments().front().number;
+    for (const wal::SegmentInfo& segment : segments) {
+      if (segment.number < first_left) bytes += segment.file_bytes;
+    }
+    log_gate_.GaveBack(bytes, log_->live_bytes());
+  } else if (full && !held_ && !pacer_.stopped()) {
+    log_gate_.Open();  // Damage, or no room for a table: data goes on as far as there is any.
+  }
+  return status;
+}
+
+Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired) {
   if (segments[1].first_sequence > log_->durable_sequence()) {
     // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
+    if (!DataIsShort() && !RoomIsShort() && !LogIsHeld()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   }
   const uint64_t first = segments.front().number;
   const uint64_t last = LastToRetire(segments);
-  if (last < first) return Status::Ok();
+  if (last < first) {
+    held_ |= pins_.HoldSegment(first);  // By the parts of a large append.
+    return Status::Ok();
+  }
   if (log_start_ <= last) {
     if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(last));
     if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
     std::lock_guard lock(mutex_);
-    if (pins_.LowestOfParts() <= last) return Status::Ok();
+    if (pins_.LowestOfParts() <= last) {
+      held_ |= pins_.HoldSegment(last);
+      return Status::Ok();
+    }
     log_start_ = last + 1;
   }
   // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
@@ -93,6 +116,53 @@ void StoreCore::GiveBackAtClose() {
     vain = now < left ? 0 : vain + 1;
     left = now;
   }
+}
+
+// ---------------------------------------------------------------- who waits for it
+
+// Not while the background is paused: then the log grows.
+bool StoreCore::LogIsHeld() const {
+  return CAIRN_KEPT(kLogLimit) && log_gate_.Holds(log_->live_bytes()) && !pacer_.paused();
+}
+
+Result<wal::Log::Slot> StoreCore::ReserveData(const wal::RecordSpec& spec) {
+  if (LogIsHeld()) {
+    return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
+  }
+  return log_->Reserve(spec, wal::Log::Purpose::kData);
+}
+
+void StoreCore::SlowDown(uint64_t bytes, uint64_t deadline_ns) {
+  const uint64_t live_bytes = log_->live_bytes();
+  if (!log_gate_.Slows(live_bytes) || pacer_.paused()) return;
+  NoteLogIsLong(live_bytes);
+  const uint64_t waited_ns = log_gate_.Slow(live_bytes, bytes, deadline_ns);
+  if (waited_ns != 0) append_delay_.Add(waited_ns);
+}
+
+Status StoreCore::WaitForLog(uint64_t deadline_ns) {
+  const uint32_t seen = log_gate_.word();
+  if (!LogIsHeld()) return log_->WaitForRoom(deadline_ns);
+  CAIRN_RETURN_IF_ERROR(CheckWritable());
+  NoteLogIsLong(log_->live_bytes());
+  KickSpace();
+  const uint64_t began_ns = world_.scheduler->MonotonicNs();
+  const bool in_time = log_gate_.Await(seen, deadline_ns);
+  append_delay_.Add(world_.scheduler->MonotonicNs() - began_ns);
+  if (in_time) return CheckWritable();
+  return Status(StatusCode::kDeadlineExceeded,
+                "the log stayed as long as log_bytes_max allows: " +
+                    std::to_string(log_->live_bytes()) + " bytes");
+}
+
+void StoreCore::NoteLogIsLong(uint64_t live_bytes) {
+  if (!log_gate_.BeginsEpisode()) return;
+  counters_.log_limits.fetch_add(1, std::memory_order_relaxed);
+  static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
+    OnEvent("log: " + std::to_string(live_bytes) + " bytes are live, of at most " +
+            std::to_string(LogBytesMax()) +
+            ": appends are slowed, and wait at the limit, while the oldest are sealed");
+  }));
 }
 
 }  // namespace cairn

@@ -629,6 +629,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
   if (at_once) CAIRN_RETURN_IF_ERROR(leave(all ? SealUpTo(UINT64_MAX) : SealDue()));
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? DumpTree() : DumpIfDue()));
+  log_gate_.BeginGivingBack();
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {
@@ -646,7 +647,9 @@ Status StoreCore::GiveBack(bool all, bool* more) {
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(rewritten)) return outcome();
+      if (rewritten && LogIsHeld()) break;
     }
+    if (rewritten) continue;  // Appends wait for the log, nobody for a table.
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
@@ -680,6 +683,7 @@ void StoreCore::RunSpace() {
     would_not_go_ = Status::Ok();
     try {
       ledger_.LookAtDisk();
+      log_gate_.SetLimit(LogBytesMax());
       (void)CountWritten();  // Each segment of the log begins a round.
       {
         Lock lock(mutex_);
@@ -697,6 +701,7 @@ void StoreCore::RunSpace() {
     }
     pacer_.End();
     const bool goes = Goes(status);
+    if (!goes) log_gate_.Open();
     space_waits_ = status.code() == StatusCode::kNoSpace;
     if ((status.ok() || space_waits_) && !would_not_go_.ok()) status = would_not_go_;
     if (!pacer_.stopped()) {
@@ -740,6 +745,7 @@ void StoreCore::RunSpace() {
 
 void StoreCore::StopSpace() {
   pacer_.Stop();
+  log_gate_.End();
   KickSpace();
   space_thread_.reset();
   background_executor_.reset();

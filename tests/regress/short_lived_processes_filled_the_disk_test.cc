@@ -57,5 +57,13 @@ TEST(ShortLivedProcessesFilledTheDisk, TheyTakeWhatTheyWrite) {
   EXPECT_TRUE(HasKv(branch, WideModel(), 0, kRuns * kTokensOfRun));
 }
 
+TEST(ShortLivedProcessesFilledTheDisk, AStoreWithACapTakesThemAll) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  options.max_bytes = 16 * options.segment_bytes;
+  for (uint64_t run = 0; run < 120 && !::testing::Test::HasFailure(); ++run) RunOnce(options, run);
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -57,8 +57,10 @@ struct StoreMetrics {
   uint64_t log_groups = 0, log_records = 0, log_syncs = 0;
   uint64_t log_bytes_written = 0, log_bytes_prewritten = 0;
   // Stalls: a synced group took longer than a second; a record found the next segment still being
-  // made; no further segment could be made.
+  // made; no further segment could be made; the live log passed three quarters of log_bytes_max,
+  // and appends were slowed or held until it was back below (on_event tells of it once each time).
   uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
+  uint64_t stalls_log_limit = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
   uint64_t segment_bytes = 0;         // Of a full one: what Options::segment_bytes was at creation.
   uint64_t log_groups_in_flight = 0;  // Being written or synced.
@@ -109,6 +111,8 @@ struct StoreMetrics {
 
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
+  // Each wait of a call for log_bytes_max: how many, and in sum how long.
+  LatencyHistogram append_delay;
 
   uint64_t restored_bytes() const {
     return restored_hot_bytes + restored_cached_bytes + restored_log_bytes + restored_table_bytes;
