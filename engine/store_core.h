@@ -577,7 +577,8 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
-  engine::ReadPool read_pool_{world_.files, options_.allocator, memory_.read_buffers, &budget_};
+  engine::ReadPool read_pool_{world_, options_.allocator, memory_.read_buffers, &budget_};
+  engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
   engine::PageCache page_cache_{&budget_, options_.allocator, memory_.page_floor};
 
   // The space thread's own, but for the atomic ones.

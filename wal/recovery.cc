@@ -406,7 +406,7 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
                    segment.reader->bytes()};
   unproven_.clear();
   if (CAIRN_KEPT(kLengthOfSegment) && end && segment.EndsEarly() &&
-      segment.reader->bytes() != end->end_offset) {
+      segment.reader->bytes() < end->end_offset) {
     return WasCut(segment, "the next segment follows offset " + std::to_string(end->end_offset));
   }
   bool done = false;

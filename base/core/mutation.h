@@ -21,6 +21,8 @@
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
   X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
   X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \
+  X(kLineOfIngests, "bound", "any number of large appends are packed at once")                    \
+  X(kLineOfRestores, "bound", "any number of restores take a buffer at once")                     \
   X(kLogLimit, "bound", "appends make the live log longer than log_bytes_max")                    \
   X(kCleanEndBeforeCut, "fsync", "a segment is cut before its clean end is on the medium")        \
   X(kSyncLogCopy, "fsync", "a checkpoint's copy of the log is not synced")                       \

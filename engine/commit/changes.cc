@@ -17,7 +17,8 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
                              Durability durability, wal::Log::Purpose purpose,
                              bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
-  const bool is_data = purpose == wal::Log::Purpose::kData;  // Held by the log's limit.
+  // Held by the log's limit. The space thread, which nobody waits for room with, is not.
+  const bool is_data = waits_for_room && purpose == wal::Log::Purpose::kData;
   FieldWriter fields;
   std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
   while (true) {

@@ -76,6 +76,15 @@ inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;
 inline constexpr uint64_t kPageFloorShare = 4;
+inline constexpr uint64_t kIngestShare = 8;
+// Of that, one large append takes a quarter at most if it gets on with that, so that some run side
+// by side.
+inline constexpr uint64_t kIngestAtOnce = 4;
+// One is packed while one is written.
+inline constexpr uint64_t kIngestLayersMin = 2;
+// Whoever waits for memory looks so often whether it is to go on waiting: nobody tells it that it
+// was cancelled.
+inline constexpr uint64_t kLineLookAgainNs = 10'000'000;
 
 // Where a table's number comes from: ranges, each made durable with a checkpoint before its first
 // is used.
@@ -243,7 +252,7 @@ static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
 
 static_assert(kTreeShare == 4 && kPageFloorShare == 4 && kReadBuffersShare == 8 &&
-                  kIndexBlocksShare == 8 && kDirectoriesShare == 8,
-              "together less than all");
+                  kIndexBlocksShare == 8 && kDirectoriesShare == 8 && kIngestShare == 8,
+              "together no more than all");
 
 }  // namespace cairn::engine

@@ -268,6 +268,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
       .allocator = options_.allocator,
       .scheduler = world_.scheduler.get(),
       .executor = executor_.get(),
+      .memory = &ingest_line_,
       .helpers = std::min(executor_threads_, engine::kIngestHelpersMax),
       .go_on = [&]() -> Status {
         if (ticket != nullptr && ticket->cancel_requested()) {

@@ -39,12 +39,20 @@ Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
   }
   Status status = ReadAll();
   buffers_.clear();
+  share_ = {};
   return status;
 }
 
 Status ReadPipeline::TakeBuffers() {
   uint64_t largest = 0;
   for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
+  if (limits_.in_line) {
+    CAIRN_ASSIGN_OR_RETURN(share_, pool_->line().Take(std::max(largest, kReadWindowBytes), [this] {
+      const bool stopped = Stopped();
+      std::lock_guard lock(mutex_);
+      return stopped ? status_ : Status::Ok();
+    }));
+  }
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
   free_.clear();
   for (size_t i = 0; i < wanted; ++i) {

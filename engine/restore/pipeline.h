@@ -25,6 +25,8 @@ namespace cairn::engine {
 struct ReadLimits {
   uint64_t piece_bytes = 0;
   uint64_t in_flight_bytes = 0;  // One piece always may be.
+  // Whether it stands in line for memory. Not whoever others wait for.
+  bool in_line = false;
 };
 
 // What a pipeline asks of the store around it.
@@ -87,6 +89,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
   bool small_ = false;  // Over before another thread has woken up.
+  MemoryLine::Share share_;  // For the first of these.
   std::vector<ReadBuffer> buffers_;
 
   // The calling thread's.

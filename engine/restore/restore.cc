@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/restore/pipeline.h"
@@ -145,8 +146,14 @@ class RestoreRun final : public engine::PipelineHost {
     return reader_ == StoreCore::Reader::kSpace ? core_->pacer_.Take(bytes, 0) : Status::Ok();
   }
   engine::ReadLimits Limits() const override {
-    if (reader_ != StoreCore::Reader::kSpace) return {engine::kReadPieceBytes, UINT64_MAX};
-    return {engine::kSpacePieceBytes, engine::kSpaceInFlightBytes};
+    if (reader_ != StoreCore::Reader::kSpace) {
+      return {.piece_bytes = engine::kReadPieceBytes,
+              .in_flight_bytes = UINT64_MAX,
+              .in_line = CAIRN_KEPT(kLineOfRestores)};
+    }
+    return {.piece_bytes = engine::kSpacePieceBytes,
+            .in_flight_bytes = engine::kSpaceInFlightBytes,
+            .in_line = false};
   }
 
  private:
@@ -488,6 +495,9 @@ Result<Branch::StateAt> StoreCore::StateAt(BranchId id, uint64_t position, bool 
     }
     *places = engine::HashOfPlace(mark.place);
     found.position = mark.position;
+    CAIRN_ASSIGN_OR_RETURN(
+        const engine::MemoryLine::Share share,
+        read_pool_.line().Take(engine::kReadWindowBytes, [this] { return CheckUsable(); }));
     CAIRN_ASSIGN_OR_RETURN(found.bytes, ReadState(node, sampler, mark, nullptr));
     return found;
   });

@@ -105,7 +105,7 @@ Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* r
 // Processes that end before the background did anything must not leave ever more segments. Waits
 // for its rounds as long as they give some back; the one that is under way may have missed it.
 void StoreCore::GiveBackAtClose() {
-  if (options_.read_only) return;
+  if (space_thread_ == nullptr) return;
   uint64_t left = ShortSegments();
   for (int vain = 0; vain < 2 && left > engine::kShortSegmentsMax;) {
     const uint32_t seen = compactions_word_.load();

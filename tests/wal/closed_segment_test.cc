@@ -5,6 +5,7 @@
 // Method: logs on a simulated disk, closed, cut, damaged, and crashed at the end.
 #include <algorithm>
 
+#include "base/io/path.h"
 #include "base/io/sim_world.h"
 #include "tests/support/status.h"
 #include "tests/wal/log_test.h"
@@ -109,8 +110,11 @@ TEST_F(ClosedSegmentTest, AnyOtherLengthWasCut) {
     for (uint64_t length = 0; length <= fixture_.options.segment_bytes + kBlock; length += 2048) {
       ASSERT_OK(machine_.disk->TruncateRaw(Path(1), length));
       const Recovered found = Recover();
-      // As long as at first it is the file that a crash before the cut leaves.
-      if (length == closed || length == fixture_.options.segment_bytes) {
+      // As long as at first it is the file that a crash before the cut leaves. What lies behind the
+      // end that the next segment names is void.
+      const uint64_t full = fixture_.options.segment_bytes;
+      const bool behind = length > closed && length < full && length % kBlock == 0;
+      if (length == closed || length == full || (followed && behind)) {
         ExpectPrefix(found, records);
       } else {
         EXPECT_FAILS(found.status, StatusCode::kCorruption, Path(1));
@@ -130,12 +134,19 @@ TEST_F(ClosedSegmentTest, WithoutItsCleanEndItIsRefusedAndASalvageKeepsItsRecord
   const Recovered salvaged = Recover(/*salvage=*/true);
   ExpectPrefix(salvaged, 3);
   EXPECT_TRUE(salvaged.log.repaired);
+  // What it kept is the log from then on.
+  fixture_.OpenLog(salvaged.log);
+  Append(1000);
+  ASSERT_OK(fixture_.log->Close());
+  fixture_.log.reset();
+  ExpectPrefix(Recover(), 4);
 }
 
 // Whatever a power loss keeps of the end of a close: its records are there.
 TEST_F(ClosedSegmentTest, APowerLossInTheCloseLosesNothing) {
   uint64_t states = 0, short_ones = 0;
   fixture_.OpenLog();
+  ASSERT_OK(fixture_.world.files->SyncDirectory(io::ParentPath("log")));
   for (int i = 0; i < 3; ++i) Append(1000);
   const auto look = [&](const io::SimDisk& disk) {
     for (uint64_t mask = 0; mask < 4; ++mask) {

@@ -116,7 +116,10 @@ struct Options {
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 
   // --- Memory
-  uint64_t max_memory_bytes = 1ull << 30;  // All buffers and caches together; from 16 MiB.
+  // All buffers and caches together; from 16 MiB. Restores, and appends that are ingested, stand in
+  // line for what they need of it, until their deadline; one of each always gets on, whatever it
+  // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
+  uint64_t max_memory_bytes = 1ull << 30;
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
                                            // to half of the above.
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
