@@ -47,9 +47,9 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 
 Result<uint64_t> StoreCore::NewTableNumber() {
   const io::Turn::Holder turn(&manifest_turn_);
-  if (next_table_ == manifest_.next_file_number) {
+  if (next_table_ >= manifest_.next_file_number) {
     engine::Manifest next = manifest_;
-    next.next_file_number += engine::kTableNumbersAtOnce;
+    next.next_file_number = next_table_ + engine::kTableNumbersAtOnce;
     CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   }
   return next_table_++;
@@ -110,7 +110,8 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
   return engine::TreeRecords::LoadRoots(tree);
 }
 
-// For a store that writes, after replay: what is there is counted, what nothing names goes.
+// For a store that writes, after replay: what is there is counted, what nothing names goes. No
+// number of a table that is named is given again, whatever the manifest says.
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
@@ -120,10 +121,12 @@ Status StoreCore::ClaimTables() {
   std::vector<uint64_t> live;
   for (const sstable::LiveTable& table : manifest_.index) {
     live.push_back(table.number);
+    next_table_ = std::max(next_table_, table.number + 1);
     ledger_.TakeAnyway(table.bytes);
   }
   std::vector<uint64_t> deleted;  // Tables that were dead, before the index knew.
   for (const auto& [number, use] : tree_.tables()) {
+    next_table_ = std::max(next_table_, number + 1);
     const std::string path = sstable::SnapshotTablePath(context.directory, number);
     if (use.live_bytes == 0 && world_.files->Info(path).status().code() == StatusCode::kNotFound) {
       deleted.push_back(number);
