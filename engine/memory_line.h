@@ -41,7 +41,8 @@ class MemoryLine {
     uint64_t bytes_ = 0;
   };
 
-  // `bytes_max` is taken at a time. `budget` is told of it; null where the memory itself is counted.
+  // `bytes_max` is taken at a time. `budget` is told of it; null where the memory itself is
+  // counted.
   MemoryLine(io::Scheduler& scheduler, uint64_t bytes_max, MemoryBudget* budget)
       : scheduler_(scheduler), bytes_max_(bytes_max), budget_(budget) {}
   MemoryLine(const MemoryLine&) = delete;

@@ -226,7 +226,7 @@ class StoreCore final : public wal::LogObserver,
                                             uint64_t now_ns);
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, bool wait, uint64_t deadline_ns);
-  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
+  Status WaitWhileBusy(BranchId id, uint64_t bytes, uint64_t deadline_ns);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);
@@ -278,8 +278,10 @@ class StoreCore final : public wal::LogObserver,
                               const Expected& expected, uint64_t length,
                               std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep,
                               bool kv_shed);
-  Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
+  // `bytes` are to go into the log.
+  Result<uint64_t> BeginGathering(BranchId id, uint64_t bytes, const Expected& expected, bool wait,
                                   uint64_t deadline_ns);
+  uint64_t LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const;
   void EndGathering(BranchId id);
 
   // --- commit/joined_append.cc: delta_batch_tokens
@@ -414,12 +416,13 @@ class StoreCore final : public wal::LogObserver,
   Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
   void GiveBackAtClose();
   // Data that the log's limit holds is kBusy, as where its memory is full.
-  bool LogIsHeld() const;
+  bool LogIsHeld(uint64_t bytes) const;
+  bool LogIsFull() const;  // Some data may be held.
   Result<wal::Log::Slot> ReserveData(const wal::RecordSpec& spec);
   // For whoever can wait, without a lock: before data of so many bytes is reserved, and after it
   // was kBusy.
   void SlowDown(uint64_t bytes, uint64_t deadline_ns);
-  Status WaitForLog(uint64_t deadline_ns);
+  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns);
   void NoteLogIsLong(uint64_t live_bytes);
 
   // --- space/evict.cc

@@ -237,8 +237,8 @@ Status LogImpl::Flush(uint64_t deadline_ns) {
   return last == 0 ? Status::Ok() : Wait(last, /*durable=*/true, deadline_ns);
 }
 
-// Tells recovery that the log ended here in order, so that it need not search what follows; and what
-// follows is given back.
+// Tells recovery that the log ended here in order, so that it need not search what follows; and
+// what follows is given back.
 Status LogImpl::WriteCleanEnd() {
   std::shared_ptr<OpenSegmentState> segment;
   uint32_t offset = 0;

@@ -262,9 +262,9 @@ class Log {
   virtual Counters counters() const = 0;
 
   // Flushes what is published, marks a clean end and gives back what lies behind it of the last
-  // segment (told as an event where that is not possible), stops the threads. Idempotent. After poison it
-  // only stops. Every slot has been published; no other call is under way or follows, but of Wait.
-  // When it returns nothing is under way to the disk, nor comes later.
+  // segment (told as an event where that is not possible), stops the threads. Idempotent. After
+  // poison it only stops. Every slot has been published; no other call is under way or follows, but
+  // of Wait. When it returns nothing is under way to the disk, nor comes later.
   virtual Status Close() = 0;
 };
 

@@ -156,6 +156,7 @@ class LogImpl final : public Log {
   Status CheckBallast(uint64_t record_bytes, Purpose purpose);
   Group* FreeGroup();
   void CloseForming();
+  void CountPlaced(uint64_t end);
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
                                                    uint64_t bytes);
   bool HasQueue(Group& group);
@@ -217,7 +218,8 @@ class LogImpl final : public Log {
   AlignedBuffer footer_buffer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
   std::deque<SegmentInfo> live_;
-  std::atomic<uint64_t> live_bytes_{0};  // Of segment_ up to its end.
+  std::atomic<uint64_t> live_bytes_{0};  // Of segment_ up to counted_end_.
+  uint64_t counted_end_ = 0;             // Of segment_.
   std::vector<SegmentInfo> released_;    // Not live any more, nor recycled yet: ReleaseBelow's own.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
   uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.

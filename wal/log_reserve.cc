@@ -72,6 +72,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       slot.group = &group;
       slot.record = group.chunk->At(slot.location.offset);
       group.bytes += static_cast<uint32_t>(record_bytes);
+      CountPlaced(group.end());
       group.record_count += 1;
       group.footer_bytes += FooterBytesOf(spec);
       group.fills.fetch_add(1, std::memory_order_relaxed);
@@ -280,8 +281,8 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                     .last_sequence = opened->first_sequence - 1,
                     .file_bytes = options_.segment_bytes};
     // What the one before has left is not filled any more.
-    if (segment_ != nullptr) live_bytes_ += options_.segment_bytes - segment_->end;
-    live_bytes_ += opened->end;
+    if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
+    counted_end_ = 0;
     segment_ = std::move(opened);
     pool_.NeedOne(false);
   }
@@ -304,15 +305,20 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   return group;
 }
 
+// So far segment_ is filled now.
+void LogImpl::CountPlaced(uint64_t end) {
+  live_bytes_ += end - counted_end_;
+  counted_end_ = end;
+}
+
 // No more members; the next group begins on the next block.
 void LogImpl::CloseForming() {
   Group& group = *forming_;
   OpenSegmentState& segment = *group.segment;
   group.state = GroupState::kClosed;
   forming_ = nullptr;
-  const uint32_t end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
-  live_bytes_ += end - segment.end;
-  segment.end = end;
+  segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  CountPlaced(segment.end);
   // What releases leave of the last segment is enough to give some space back; then another is due.
   if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);

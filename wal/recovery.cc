@@ -401,8 +401,11 @@ Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& 
 }
 
 Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
-  SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
-                   segment.header.first_sequence, segment.header.first_sequence - 1,
+  SegmentInfo info{segment.header.segment,
+                   segment.header.epoch,
+                   kFirstGroupOffset,
+                   segment.header.first_sequence,
+                   segment.header.first_sequence - 1,
                    segment.reader->bytes()};
   unproven_.clear();
   if (CAIRN_KEPT(kLengthOfSegment) && end && segment.EndsEarly() &&

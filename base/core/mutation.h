@@ -21,10 +21,6 @@
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \
   X(kSyncIndex, "fsync", "an index table gets its name before its content is synced")            \
   X(kSyncSmallFile, "fsync", "MANIFEST gets its name before its content is synced")              \
-  X(kLineOfIngests, "bound", "any number of large appends are packed at once")                    \
-  X(kLineOfRestores, "bound", "any number of restores take a buffer at once")                     \
-  X(kLogLimit, "bound", "appends make the live log longer than log_bytes_max")                    \
-  X(kCleanEndBeforeCut, "fsync", "a segment is cut before its clean end is on the medium")        \
   X(kSyncLogCopy, "fsync", "a checkpoint's copy of the log is not synced")                       \
   X(kSyncDirectorySegment, "directory sync", "a segment is used before its name is durable")     \
   X(kSyncDirectoryRecovered, "directory sync", "names in the log are built on before durable")   \
@@ -56,6 +52,7 @@
   X(kLogBeforeTableDies, "ordering", "a table goes before what made it useless is durable")      \
   X(kNumberAfterSequence, "ordering", "a copy may give numbers of tables that its log names")    \
   X(kEpochBeforeCut, "ordering", "a salvage cuts before MANIFEST says which epochs were used")   \
+  X(kCleanEndBeforeCut, "ordering", "a segment is cut before its clean end is on the medium")    \
   X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
   X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
@@ -72,6 +69,9 @@
   X(kBoundOfFrame, "bound", "a frame may lie outside of its fragment")                           \
   X(kBoundOfField, "bound", "a field may pass the end of its record")                            \
   X(kBoundOfView, "bound", "a KV view may miss layers of its group")                             \
+  X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
+  X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \
+  X(kBoundOfIngests, "bound", "any number of large appends are packed at once")                  \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

@@ -203,19 +203,19 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
     if (slot.status().code() != StatusCode::kBusy) return slot.status();
     counters_.busy.fetch_add(1, std::memory_order_relaxed);
     if (!wait) return slot.status();
-    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
+    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload.bytes(), deadline_ns));
   }
 }
 
 // After a kBusy: until it may be otherwise.
-Status StoreCore::WaitWhileBusy(BranchId id, uint64_t deadline_ns) {
+Status StoreCore::WaitWhileBusy(BranchId id, uint64_t bytes, uint64_t deadline_ns) {
   const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
   bool gathering = false;
   {
     std::lock_guard lock(mutex_);
     gathering = gathering_.contains(id);
   }
-  if (!gathering) return WaitForLog(deadline_ns);
+  if (!gathering) return WaitForLog(bytes, deadline_ns);
   if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
     return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
   }

@@ -77,7 +77,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
       return op;
     }
     if (no_room.ok()) {
-      CAIRN_RETURN_IF_ERROR(is_data ? WaitForLog(io::kNoDeadline)
+      CAIRN_RETURN_IF_ERROR(is_data ? WaitForLog(0, io::kNoDeadline)
                                     : log_->WaitForRoom(io::kNoDeadline));
       continue;
     }

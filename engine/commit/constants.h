@@ -109,9 +109,9 @@ inline constexpr uint64_t kSegmentBytes = 64u << 20;
 inline constexpr uint64_t kShortSegmentsMax = 64;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
-// Where the log nears its limit (engine/space/log_gate.h). The rate of giving back is not known before
-// some was: as fast as a slow disk seals. Of each measurement a quarter counts, so that neither one
-// segment that was dead nor one that was dense decides.
+// Where the log nears its limit (engine/space/log_gate.h). The rate of giving back is not known
+// before some was: as fast as a slow disk seals. Of each measurement a quarter counts, so that
+// neither one segment that was dead nor one that was dense decides.
 inline constexpr double kGiveBackRateFirst = 64.0 * (1 << 20);
 inline constexpr double kGiveBackRateShare = 4;
 // A sleep of less costs more than it gains: smaller appends wait now and then, for some together.

@@ -101,7 +101,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
       }
       if (!is_hole && gathering_.contains(id)) {
         lock.unlock();
-        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
+        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload->bytes(), deadline_ns));
         continue;
       }
       CAIRN_ASSIGN_OR_RETURN(engine::Op op,
@@ -135,7 +135,7 @@ Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t vie
     }
     fields.Clear();
     if (refused.code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
+      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, payload->bytes(), deadline_ns));
     } else if (refused.code() == StatusCode::kNoSpace) {
       CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload->bytes(), refused, deadline_ns));
     } else {

@@ -81,8 +81,8 @@ class IngestTable {
     for (const GroupView* view : views_) layouts_.emplace_back(*source.model, 1 + view->group);
   }
 
-  // No job may work on the caller's memory when this is over. One that comes late has the layer, but
-  // nothing to do with it, and must not keep its memory.
+  // No job may work on the caller's memory when this is over. One that comes late has the layer,
+  // but nothing to do with it, and must not keep its memory.
   ~IngestTable() {
     for (const auto& layer : ahead_) {
       if (!layer->Take()) AwaitPacked(*layer);
@@ -98,9 +98,9 @@ class IngestTable {
     CAIRN_RETURN_IF_ERROR(context_.go_on());
     CAIRN_RETURN_IF_ERROR(TakeMemory());
     CAIRN_ASSIGN_OR_RETURN(const uint64_t number, context_.tables.host->NewTableNumber());
-    CAIRN_ASSIGN_OR_RETURN(writer_, sstable::SnapshotWriter::Create(
-                                        context_.tables, sstable::SnapshotKind::kPages, number,
-                                        write_bytes_));
+    CAIRN_ASSIGN_OR_RETURN(
+        writer_, sstable::SnapshotWriter::Create(context_.tables, sstable::SnapshotKind::kPages,
+                                                 number, write_bytes_));
     if (source_.tokens) CAIRN_RETURN_IF_ERROR(WriteTokens());
     while (true) {
       while (!free_.empty() && NextLayer()) PackAhead();
@@ -143,7 +143,8 @@ class IngestTable {
     }
   }
 
-  // Where memory is short fewer layers are packed ahead, and the table is written in smaller pieces.
+  // Where memory is short fewer layers are packed ahead, and the table is written in smaller
+  // pieces.
   Status TakeMemory() {
     MeasureLayers();
     const uint64_t layer_bytes = raw_bytes_ + packed_bytes_;
@@ -158,9 +159,9 @@ class IngestTable {
       const uint64_t room = (may_have - std::min(may_have, writes)) / layer_bytes;
       layers = std::clamp<uint64_t>(room, kIngestLayersMin, 2 * (1 + uint64_t{context_.helpers}));
     }
-    if (CAIRN_KEPT(kLineOfIngests)) {
-      CAIRN_ASSIGN_OR_RETURN(
-          share_, context_.memory->Take(writes + layers * layer_bytes, context_.go_on));
+    if (CAIRN_KEPT(kBoundOfIngests)) {
+      CAIRN_ASSIGN_OR_RETURN(share_,
+                             context_.memory->Take(writes + layers * layer_bytes, context_.go_on));
     }
     return AllocateLayers(layers);
   }
@@ -278,9 +279,9 @@ class IngestTable {
 
   const IngestContext& context_;
   const IngestSource& source_;
-  std::vector<const GroupView*> views_;  // Of groups that have something, ascending.
-  std::vector<FragmentLayout> layouts_;  // Of those.
-  MemoryLine::Share share_;              // Of all that comes behind it.
+  std::vector<const GroupView*> views_;        // Of groups that have something, ascending.
+  std::vector<FragmentLayout> layouts_;        // Of those.
+  MemoryLine::Share share_;                    // Of all that comes behind it.
   uint64_t raw_bytes_ = 0, packed_bytes_ = 0;  // Of a layer.
   size_t frames_ = 0;
   size_t write_bytes_ = sstable::kSnapshotWriteBytes;

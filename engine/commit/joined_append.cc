@@ -84,7 +84,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       const GroupView& view = delta.kv->groups[i];
       bytes += view.count * model->groups[view.group].token_bytes();
     }
-    if (!head->use->HasRoom(bytes) || LogIsHeld()) return std::nullopt;
+    if (!head->use->HasRoom(bytes) || LogIsHeld(bytes)) return std::nullopt;
     std::unique_ptr<engine::Joined> fresh;
     if (found == joined_.end()) {
       fresh = std::make_unique<engine::Joined>();

@@ -20,13 +20,19 @@
 
 namespace cairn {
 
-Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected, bool wait,
-                                           uint64_t deadline_ns) {
+// What is ingested takes next to nothing; of the rest no more is waited for than a segment.
+uint64_t StoreCore::LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const {
+  const uint64_t bytes = PayloadBytes(model, delta);
+  return IsIngested(bytes) ? 0 : std::min(bytes, options_.segment_bytes);
+}
+
+Result<uint64_t> StoreCore::BeginGathering(BranchId id, uint64_t bytes, const Expected& expected,
+                                           bool wait, uint64_t deadline_ns) {
   while (true) {
     // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
-    if (LogIsHeld()) {
+    if (LogIsHeld(bytes)) {
       if (!wait) return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
-      CAIRN_RETURN_IF_ERROR(WaitForLog(deadline_ns));
+      CAIRN_RETURN_IF_ERROR(WaitForLog(bytes, deadline_ns));
       continue;
     }
     const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
@@ -173,7 +179,8 @@ Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delt
                                                   uint64_t deadline_ns) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, true, deadline_ns));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, LogBytesOfLarge(model, delta),
+                                                               expected, true, deadline_ns));
   return AppendGathered(id, delta, expected, model, length, deadline_ns, nullptr);
 }
 
@@ -349,7 +356,8 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
                                          std::shared_ptr<void> keep, bool kv_shed) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         BeginGathering(id, LogBytesOfLarge(*model, delta), expected, false, 0));
   Result<Ticket> posted = Guarded([&] {
     return PostGathered(id, delta, options, expected, length, std::move(model), std::move(keep),
                         kv_shed);

@@ -225,9 +225,10 @@ Status StoreCore::CreateFiles() {
 Status StoreCore::CheckSegmentBytes() const {
   const uint64_t asked = options_.segment_bytes;
   if (asked == 0 || asked == manifest_.segment_bytes) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument,
-                "options.segment_bytes is " + std::to_string(asked) + "; the store has segments of " +
-                    std::to_string(manifest_.segment_bytes) + ", fixed when it was made");
+  return Status(StatusCode::kInvalidArgument, "options.segment_bytes is " + std::to_string(asked) +
+                                                  "; the store has segments of " +
+                                                  std::to_string(manifest_.segment_bytes) +
+                                                  ", fixed when it was made");
 }
 
 Status StoreCore::OpenFiles() {

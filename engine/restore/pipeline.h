@@ -88,7 +88,7 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
-  bool small_ = false;  // Over before another thread has woken up.
+  bool small_ = false;       // Over before another thread has woken up.
   MemoryLine::Share share_;  // For the first of these.
   std::vector<ReadBuffer> buffers_;
 

@@ -48,8 +48,8 @@ class ReadBuffer {
 
 class ReadPool {
  public:
-  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed; and those that
-  // are needed by whoever stands in line for them.
+  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed; and those
+  // that are needed by whoever stands in line for them.
   ReadPool(const io::World& world, const Allocator& allocator, uint64_t bytes_max,
            MemoryBudget* budget)
       : files_(world.files),

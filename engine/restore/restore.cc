@@ -149,7 +149,7 @@ class RestoreRun final : public engine::PipelineHost {
     if (reader_ != StoreCore::Reader::kSpace) {
       return {.piece_bytes = engine::kReadPieceBytes,
               .in_flight_bytes = UINT64_MAX,
-              .in_line = CAIRN_KEPT(kLineOfRestores)};
+              .in_line = CAIRN_KEPT(kBoundOfRestores)};
     }
     return {.piece_bytes = engine::kSpacePieceBytes,
             .in_flight_bytes = engine::kSpaceInFlightBytes,

@@ -62,7 +62,7 @@ void LogGate::GaveBack(uint64_t bytes, uint64_t live_bytes) {
     bytes_per_second_ += (lately - bytes_per_second_) / kGiveBackRateShare;
     next_ns_ = now_ns;
   }
-  held_from_bytes_.store(std::max(limit_bytes_.load(), live_bytes + bytes / 2));
+  held_from_bytes_.store(std::max(limit_bytes_.load(), live_bytes + bytes / 2 + 1));
   Shut();
   if (live_bytes <= begins_bytes_.load()) in_episode_.store(false);
   Wake();

@@ -11,8 +11,8 @@
 // what does not wait is told so.
 //
 // Nothing is held as long as nobody gives back: when the space thread could not, has something else
-// to do for long, and once it ends. A log that is longer than its limit afterwards gets half of what
-// is given back of it for new data, until it is short again.
+// to do for long, and once it ends. A log that is longer than its limit afterwards gets half of
+// what is given back of it for new data, until it is short again.
 //
 // Thread-safe. Slow and Await wait, so no lock may be held around them.
 #pragma once
@@ -31,10 +31,10 @@ class LogGate {
   LogGate(const LogGate&) = delete;
   LogGate& operator=(const LogGate&) = delete;
 
-  // Whether data must wait while the log has so many live bytes; and whether it is slowed. Never
-  // block.
-  bool Holds(uint64_t live_bytes) const {
-    return live_bytes >= held_from_bytes_.load(std::memory_order_relaxed) && !open_.load();
+  // Whether data of so many bytes must wait while the log has so many live ones; and whether data
+  // is slowed. Never block.
+  bool Holds(uint64_t live_bytes, uint64_t bytes) const {
+    return live_bytes + bytes >= held_from_bytes_.load(std::memory_order_relaxed) && !open_.load();
   }
   bool Slows(uint64_t live_bytes) const {
     return live_bytes > begins_bytes_.load(std::memory_order_relaxed) &&
@@ -50,7 +50,8 @@ class LogGate {
   // For data that is slowed or held: whether it is the first since the log was last short.
   bool BeginsEpisode() { return !in_episode_.exchange(true); }
 
-  // The space thread's, and whoever opens the store before there is one. `live_bytes`: what is left.
+  // The space thread's, and whoever opens the store before there is one. `live_bytes`: what is
+  // left.
   void SetLimit(uint64_t bytes);
   void BeginGivingBack();
   void GaveBack(uint64_t bytes, uint64_t live_bytes);
@@ -72,7 +73,7 @@ class LogGate {
   std::atomic<uint32_t> word_{0};
   uint64_t begun_ns_ = 0;  // The space thread's.
 
-  std::mutex mutex_;        // Guards those below.
+  std::mutex mutex_;         // Guards those below.
   double bytes_per_second_;  // B.
   uint64_t next_ns_ = 0;     // When the turn of what came before ends.
 };

@@ -45,7 +45,7 @@ uint64_t StoreCore::LastToRetire(std::span<const wal::SegmentInfo> segments) con
 // the index. Nothing to do: the oldest is still written to, or somebody reads in it.
 Status StoreCore::RetireOldest(bool* retired) {
   *retired = false;
-  const bool full = LogIsHeld();
+  const bool full = LogIsFull();
   const std::vector<wal::SegmentInfo> segments = log_->Segments();
   Status status;
   if (segments.size() > 1) status = Guarded([&] { return RetireSome(segments, retired); });
@@ -65,7 +65,7 @@ Status StoreCore::RetireOldest(bool* retired) {
 Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired) {
   if (segments[1].first_sequence > log_->durable_sequence()) {
     // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort() && !LogIsHeld()) return Status::Ok();
+    if (!DataIsShort() && !RoomIsShort() && !LogIsFull()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   }
   const uint64_t first = segments.front().number;
@@ -121,12 +121,16 @@ void StoreCore::GiveBackAtClose() {
 // ---------------------------------------------------------------- who waits for it
 
 // Not while the background is paused: then the log grows.
-bool StoreCore::LogIsHeld() const {
-  return CAIRN_KEPT(kLogLimit) && log_gate_.Holds(log_->live_bytes()) && !pacer_.paused();
+bool StoreCore::LogIsHeld(uint64_t bytes) const {
+  return CAIRN_KEPT(kBoundOfLog) && log_gate_.Holds(log_->live_bytes(), bytes) && !pacer_.paused();
 }
 
+bool StoreCore::LogIsFull() const { return LogIsHeld(options_.segment_bytes); }
+
 Result<wal::Log::Slot> StoreCore::ReserveData(const wal::RecordSpec& spec) {
-  if (LogIsHeld()) {
+  uint64_t bytes = 0;
+  for (const wal::Strip& strip : spec.strips) bytes += strip.bytes;
+  if (LogIsHeld(bytes)) {
     return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
   }
   return log_->Reserve(spec, wal::Log::Purpose::kData);
@@ -140,9 +144,9 @@ void StoreCore::SlowDown(uint64_t bytes, uint64_t deadline_ns) {
   if (waited_ns != 0) append_delay_.Add(waited_ns);
 }
 
-Status StoreCore::WaitForLog(uint64_t deadline_ns) {
+Status StoreCore::WaitForLog(uint64_t bytes, uint64_t deadline_ns) {
   const uint32_t seen = log_gate_.word();
-  if (!LogIsHeld()) return log_->WaitForRoom(deadline_ns);
+  if (!LogIsHeld(bytes)) return log_->WaitForRoom(deadline_ns);
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   NoteLogIsLong(log_->live_bytes());
   KickSpace();
@@ -150,9 +154,8 @@ Status StoreCore::WaitForLog(uint64_t deadline_ns) {
   const bool in_time = log_gate_.Await(seen, deadline_ns);
   append_delay_.Add(world_.scheduler->MonotonicNs() - began_ns);
   if (in_time) return CheckWritable();
-  return Status(StatusCode::kDeadlineExceeded,
-                "the log stayed as long as log_bytes_max allows: " +
-                    std::to_string(log_->live_bytes()) + " bytes");
+  return Status(StatusCode::kDeadlineExceeded, "the log stayed as long as log_bytes_max allows: " +
+                                                   std::to_string(log_->live_bytes()) + " bytes");
 }
 
 void StoreCore::NoteLogIsLong(uint64_t live_bytes) {

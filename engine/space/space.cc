@@ -650,7 +650,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(rewritten)) return outcome();
-      if (rewritten && LogIsHeld()) break;
+      if (rewritten && LogIsFull()) break;
     }
     if (rewritten) continue;  // Appends wait for the log, nobody for a table.
     if (left.ok() || !rewrote) break;

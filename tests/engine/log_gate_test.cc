@@ -44,13 +44,15 @@ TEST_F(LogGateTest, HoldsAtTheLimitAndSlowsInTheLastQuarter) {
   EXPECT_FALSE(gate_.Slows(1200));
   EXPECT_TRUE(gate_.Slows(1201));
   EXPECT_TRUE(gate_.Slows(1599));
-  EXPECT_FALSE(gate_.Holds(1599));
-  EXPECT_TRUE(gate_.Holds(1600));
+  EXPECT_FALSE(gate_.Holds(1599, 0));
+  EXPECT_TRUE(gate_.Holds(1600, 0));
+  EXPECT_TRUE(gate_.Holds(1500, 100));
+  EXPECT_FALSE(gate_.Holds(1500, 99));
   EXPECT_FALSE(gate_.Slows(1600)) << "it is held";
   gate_.SetLimit(3200);
   EXPECT_FALSE(gate_.Slows(1600));
-  EXPECT_FALSE(gate_.Holds(3199));
-  EXPECT_TRUE(gate_.Holds(3200));
+  EXPECT_FALSE(gate_.Holds(3199, 0));
+  EXPECT_TRUE(gate_.Holds(3200, 0));
 }
 
 TEST_F(LogGateTest, LetsThroughWhatIsGivenBack) {
@@ -75,34 +77,34 @@ TEST_F(LogGateTest, NoWaitIsLongerThanItMustBe) {
 }
 
 TEST_F(LogGateTest, HoldsNothingWhileNobodyGivesBack) {
-  EXPECT_TRUE(gate_.Holds(5000));
+  EXPECT_TRUE(gate_.Holds(5000, 0));
   const uint32_t seen = gate_.word();
   gate_.Open();
   EXPECT_NE(gate_.word(), seen) << "who is held looks again";
-  EXPECT_FALSE(gate_.Holds(5000));
+  EXPECT_FALSE(gate_.Holds(5000, 0));
   EXPECT_FALSE(gate_.Slows(1500));
   // What came meanwhile is there; half of what goes may come.
   gate_.BeginGivingBack();
   scheduler_.Sleep(kSecond);
   gate_.GaveBack(400, 5000);
-  EXPECT_FALSE(gate_.Holds(5199));
-  EXPECT_TRUE(gate_.Holds(5200));
+  EXPECT_FALSE(gate_.Holds(5200, 0));
+  EXPECT_TRUE(gate_.Holds(5201, 0));
   gate_.SetLimit(kLimit);
-  EXPECT_TRUE(gate_.Holds(5200));
-  EXPECT_FALSE(gate_.Holds(5199));
+  EXPECT_TRUE(gate_.Holds(5201, 0));
+  EXPECT_FALSE(gate_.Holds(5200, 0));
   gate_.GaveBack(3600, 1000);
-  EXPECT_TRUE(gate_.Holds(2800)) << "half of a large step is no more than the limit again";
-  EXPECT_FALSE(gate_.Holds(kLimit - 1));
+  EXPECT_TRUE(gate_.Holds(2801, 0)) << "half of a large step is no more than the limit again";
+  EXPECT_FALSE(gate_.Holds(kLimit - 1, 0));
   gate_.GaveBack(400, 1000);
-  EXPECT_TRUE(gate_.Holds(kLimit));
+  EXPECT_TRUE(gate_.Holds(kLimit, 0));
   gate_.Open();
-  EXPECT_FALSE(gate_.Holds(kLimit));
+  EXPECT_FALSE(gate_.Holds(kLimit, 0));
   gate_.Shut();
-  EXPECT_TRUE(gate_.Holds(kLimit));
+  EXPECT_TRUE(gate_.Holds(kLimit, 0));
   gate_.End();
   gate_.Shut();
   gate_.GaveBack(400, 5000);
-  EXPECT_FALSE(gate_.Holds(UINT64_MAX)) << "nobody will give back";
+  EXPECT_FALSE(gate_.Holds(UINT64_MAX, 0)) << "nobody will give back";
 }
 
 TEST_F(LogGateTest, AnEpisodeLastsUntilTheLogIsShort) {

@@ -78,9 +78,11 @@ TEST(MemoryLineTest, WhoGoesAwayKeepsNobody) {
   Status left;
   bool got = false, cancelled = false;
   auto goes = scheduler.StartThread("goes", [&] {
-    left = line.Take(90, [&] {
-                 return cancelled ? Status(StatusCode::kCancelled, "not any more") : Status::Ok();
-               })
+    left = line.Take(90,
+                     [&] {
+                       return cancelled ? Status(StatusCode::kCancelled, "not any more")
+                                        : Status::Ok();
+                     })
                .status();
   });
   scheduler.Sleep(kMs);

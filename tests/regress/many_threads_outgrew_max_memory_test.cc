@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: large appends took their memory beside max_memory_bytes, and each restore a buffer of its
-// own beside it: 32 threads took 325 and 200 MiB at a limit of 16 MiB. They stand in line for it.
-// Method: what the store allocates, counted, and what the system says of the process.
+// The bug: large appends took their memory beside max_memory_bytes, and each restore a buffer of
+// its own beside it: 32 threads took 325 and 200 MiB at a limit of 16 MiB. They stand in line for
+// it. Method: what the store allocates, counted, and what the system says of the process.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>

@@ -31,9 +31,7 @@ class TheLogOutgrewItsLimit : public ::testing::Test {
     ASSERT_OK_ASSIGN(id_, store_.RegisterModel(model_));
     ASSERT_OK_ASSIGN(branch_, store_.CreateBranch(id_, {.name = "chat"}));
   }
-  void Open() {
-    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options_));
-  }
+  void Open() { ASSERT_OK_ASSIGN(store_, Store::Open("/store", options_)); }
   // Each write of a table takes so long.
   void SlowTables(uint64_t delay_ns) {
     machine_.disk->AddFault({.when =
@@ -148,8 +146,7 @@ TEST_F(TheLogOutgrewItsLimit, APauseLetsItGrow) {
   SlowTables(kSecond);
   FillUp();
   Status appended(StatusCode::kBusy, "");
-  auto thread =
-      machine_.scheduler->StartThread("append", [&] { appended = Append(UINT64_MAX); });
+  auto thread = machine_.scheduler->StartThread("append", [&] { appended = Append(UINT64_MAX); });
   machine_.scheduler->Sleep(1000);
   ASSERT_OK(store_.PauseBackground());
   thread.reset();

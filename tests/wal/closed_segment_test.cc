@@ -129,8 +129,9 @@ TEST_F(ClosedSegmentTest, WithoutItsCleanEndItIsRefusedAndASalvageKeepsItsRecord
   const uint64_t closed = Closed();
   ASSERT_OK(machine_.disk->FlipBit(Path(1), closed - kBlock + 20, 3));
   EXPECT_FAILS(Recover().status, StatusCode::kCorruption,
-               Path(1) + ": offset 0: the file has 20480 bytes, its header says 262144: it was "
-                         "cut, there is no clean end");
+               Path(1) +
+                   ": offset 0: the file has 20480 bytes, its header says 262144: it was "
+                   "cut, there is no clean end");
   const Recovered salvaged = Recover(/*salvage=*/true);
   ExpectPrefix(salvaged, 3);
   EXPECT_TRUE(salvaged.log.repaired);

@@ -14,8 +14,8 @@ namespace {
 
 // --- create
 
-// Three such are kept ready, and each command that writes makes another ready: of 4 MiB that is some
-// milliseconds. Records of 2 MiB fit, which is the KV of one position of any common model.
+// Three such are kept ready, and each command that writes makes another ready: of 4 MiB that is
+// some milliseconds. Records of 2 MiB fit, which is the KV of one position of any common model.
 constexpr uint64_t kSegmentBytes = 4ull << 20;
 
 struct CreateArguments {

@@ -83,17 +83,17 @@ struct Options {
   // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
   // that writes begins a segment, and an orderly Close gives back what was not written of it.
   uint64_t segment_bytes = 0;
-  // The live log stays below this, so that it and the time to open stay bounded: from three quarters
-  // on the oldest part is sealed into tables in the background, and when max_bytes leaves no room
-  // for another segment. At most a quarter of max_bytes; at least four segments. Where data comes
-  // faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the limit
-  // is, and held at it, until its deadline; so are creating, forking and renaming branches. What
-  // does not wait is kBusy at the limit. Drops and rewinds are never held, nor is a large append
-  // that has begun: the log may be longer by that, and by one segment. While the background is
-  // paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the log
-  // grows; it gets short again beside the appends that come then. Nor does
-  // it get more than 64 segments beyond those that its bytes would fill: of what short-lived
-  // processes leave, the background gives the oldest back, and at the latest Close waits for that.
+  // The live log stays below this, so that it and the time to open stay bounded: from three
+  // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
+  // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
+  // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
+  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches.
+  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor is a large
+  // append that has begun: the log may be longer by that, and by one segment. While the background
+  // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
+  // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
+  // segments beyond those that its bytes would fill: of what short-lived processes leave, the
+  // background gives the oldest back, and at the latest Close waits for that.
   uint64_t log_bytes_max = 1ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
