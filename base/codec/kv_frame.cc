@@ -14,7 +14,7 @@ namespace cairn {
 namespace {
 
 constexpr uint8_t kFrameVersion = 0;
-constexpr uint8_t kKv64Flags = kFrameChannelBase | kFrameFoldedSigns;
+constexpr uint8_t kKv64Flags = kFrameChannelBase | kFrameFoldedSigns | kFramePadded;
 
 // On disk.
 struct StoredHeader {
@@ -155,7 +155,8 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
   } else if (IsHalf(shape.dtype)) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(raw.data());
     const internal::Kv64Loops& loops = LoopsOf(options.path);
-    flags = options.flags ? *options.flags : internal::ChooseFlags(shape, bytes, loops);
+    flags = options.flags ? *options.flags
+                          : internal::ChooseFlags(shape, bytes, loops) | kFramePadded;
     CAIRN_CHECK((flags & ~kKv64Flags) == 0);
     payload_bytes = internal::EncodeKv64(shape, flags, bytes,
                                          {reinterpret_cast<uint8_t*>(payload), raw.size()}, loops);
