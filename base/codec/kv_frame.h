@@ -96,6 +96,10 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
 // version that this library does not know.
 Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame);
 
+// The same of a frame of exactly this shape, and kCorruption when its payload has another length
+// than the header says.
+Result<FrameHeader> ReadFrameHeaderOf(const FrameShape& shape, std::span<const std::byte> frame);
+
 // Unpacks a frame of exactly this shape into out.size() == shape.raw_bytes() bytes. Safe on any
 // bytes: nothing outside the spans is touched, and a failure names what is wrong. After a failure
 // `out` holds anything. Damage to bytes that are stored as they are cannot be seen here; the

@@ -71,11 +71,11 @@ struct Small {
 };
 // Every kind of line: full and partial, carried and not, of one and of several stripes.
 const Small kSmall[] = {
-    {{40, 64, Dtype::kBf16}, Content::kKeys, 0},   {{24, 64, Dtype::kBf16}, Content::kKeys, 3},
-    {{133, 8, Dtype::kBf16}, Content::kKeys, 2},   {{20, 70, Dtype::kBf16}, Content::kKeys, 3},
-    {{51, 64, Dtype::kF16}, Content::kKeys, 0},    {{41, 80, Dtype::kF16}, Content::kKeys, 3},
-    {{12, 130, Dtype::kBf16}, Content::kSparse, 1},
-    {{30, 64, Dtype::kBf16}, Content::kKeys, 4},   {{20, 70, Dtype::kBf16}, Content::kKeys, 7}};
+    {{40, 64, Dtype::kBf16}, Content::kKeys, 0},    {{24, 64, Dtype::kBf16}, Content::kKeys, 3},
+    {{133, 8, Dtype::kBf16}, Content::kKeys, 2},    {{20, 70, Dtype::kBf16}, Content::kKeys, 3},
+    {{51, 64, Dtype::kF16}, Content::kKeys, 0},     {{41, 80, Dtype::kF16}, Content::kKeys, 3},
+    {{12, 130, Dtype::kBf16}, Content::kSparse, 1}, {{30, 64, Dtype::kBf16}, Content::kKeys, 4},
+    {{20, 70, Dtype::kBf16}, Content::kKeys, 7}};
 
 TEST(KvFrameDamage, AnyFlippedByteIsSafe) {
   bool found_by_states = false;
