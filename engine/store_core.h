@@ -398,7 +398,7 @@ class StoreCore final : public wal::LogObserver,
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
-  void KeepGoing(Status removed);
+  void KeepGoing(Status failed);
   Status FreeRemoved(const std::string& directory);
   void KickSpace();
   void RunSpace();
@@ -411,6 +411,7 @@ class StoreCore final : public wal::LogObserver,
   bool SomethingMayGo() const;
   bool RoomIsShort();
   Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
+  bool IsOfOneBranch(const Status& status) const;
   Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
                    uint64_t* freed);
   uint64_t DeadBytes() const;
@@ -568,9 +569,10 @@ class StoreCore final : public wal::LogObserver,
   // them that is in tables of the index.
   std::map<uint64_t, engine::Manifest> dumps_;
   uint64_t flushed_dump_ = 0;
-  bool held_ = false;            // By readers, some of what the round would have given back.
-  Status would_not_go_;          // Of the round: the first file that could not be removed.
-  uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
+  bool held_ = false;  // By readers, some of what the round would have given back.
+  // Of the round: what first failed and kept nothing else from being done (KeepGoing).
+  Status would_not_go_;
+  uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
   std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
   std::atomic<uint32_t> space_word_{0};
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.

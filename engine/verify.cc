@@ -179,8 +179,10 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
     if (level == VerifyLevel::kHeaders) return Status::Ok();
     CAIRN_ASSIGN_OR_RETURN(const auto ops, engine::DecodeRecord(record));
     for (const engine::Op& op : ops) {
-      if (op.kind != engine::OpKind::kSeal) continue;
-      std::vector<engine::SealedRange>& sealed = found->sealed[op.other];
+      const bool ingested = op.kind == engine::OpKind::kAppend && op.table.number != 0;
+      if (op.kind != engine::OpKind::kSeal && !ingested) continue;
+      std::vector<engine::SealedRange>& sealed =
+          found->sealed[ingested ? op.table.number : op.other];
       sealed.insert(sealed.end(), op.sealed.begin(), op.sealed.end());
     }
     return Status::Ok();

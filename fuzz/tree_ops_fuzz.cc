@@ -74,7 +74,7 @@ void AddOps(std::vector<Encoded>* ops) {
   const engine::Head* const head = tree.FindHead("", "second");
   CAIRN_CHECK(head != nullptr);
   engine::Tree::Missing missing;
-  add(tree.ResolveEvict(head->id, &missing));
+  add(tree.ResolveEvict(head->id, 3, &missing));
   std::vector<engine::LaneRange> lanes;
   for (const auto& hole : tree.Holes(*head, 1, 0, head->lengths[1])) {
     lanes.push_back({.lane = 1, .strip = 0, .begin = hole.begin, .count = hole.end - hole.begin});

@@ -50,6 +50,7 @@
   X(kDumpBeforeRetire, "ordering", "a log segment goes before the index knows the tree")         \
   X(kManifestBeforeRelease, "ordering", "a log segment goes before MANIFEST begins behind it")   \
   X(kLogBeforeTableDies, "ordering", "a table goes before what made it useless is durable")      \
+  X(kNumberAfterSequence, "ordering", "a copy may give numbers of tables that its log names")    \
   X(kEpochBeforeCut, "ordering", "a salvage cuts before MANIFEST says which epochs were used")   \
   X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \

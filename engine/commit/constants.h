@@ -95,8 +95,8 @@ inline constexpr double kLiveShareMin = 0.5;
 inline constexpr double kLiveShareMinAtCap = 0.9;
 // Live segments that the log may always have: those being filled, finished and read back.
 inline constexpr uint64_t kLogSegmentsMin = 4;
-// Ranges in one seal record: about 100 KiB of fields, so that it fits what releases leave of the
-// smallest segment (wal::kReleaseShareOfLast).
+// Ranges in one record of a seal or an eviction: about 100 KiB of fields, so that it fits what
+// releases leave of the smallest segment (wal::kReleaseShareOfLast).
 inline constexpr size_t kSealedRangesAtOnce = 2048;
 
 // A table takes no more sources than this: each costs some 300 bytes while the table is written and

@@ -302,6 +302,11 @@ Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
   }
   CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   plan.last_sequence = log_->durable_sequence();
+  if (CAIRN_KEPT(kNumberAfterSequence)) {
+    // Tables that the log names up to there got their numbers before this.
+    std::lock_guard lock(manifest_mutex_);
+    plan.manifest.next_file_number = manifest_.next_file_number;
+  }
   // What was appended meanwhile may come along, and name a table of its own; and what has been
   // dropped since is needed where the copy ends. Tables go by this thread alone.
   {

@@ -48,7 +48,8 @@ bool StoreCore::RoomIsShort() {
 
 // ---------------------------------------------------------------- who
 
-// One branch loses the KV that nobody else needs, or goes. `freed`: bytes, as namespaces count.
+// One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
+// which fits a record. `freed`: bytes, as namespaces count.
 Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   engine::TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // What was accepted is applied first; when that cannot be done now, the branch is left alone.
@@ -56,6 +57,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   while (true) {
     Tree::Missing missing;
     uint64_t bytes = 0, died_before = 0;
+    bool more = false;  // Of the path, for the next step.
     std::string ns;
     const auto op = Change(
         needs,
@@ -67,8 +69,10 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.died_bytes();
           ns = head->ns;
-          CAIRN_ASSIGN_OR_RETURN(Op evict, tree.ResolveEvict(branch, &missing));
+          CAIRN_ASSIGN_OR_RETURN(Op evict,
+                                 tree.ResolveEvict(branch, engine::kSealedRangesAtOnce, &missing));
           if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
+          more = evict.sealed.size() >= engine::kSealedRangesAtOnce;
           bytes = tree.EvictedBytes(evict);
           if (whole && bytes == 0) return tree.ResolveDrop(branch);
           if (evict.sealed.empty() && head->kv_evicted) {
@@ -95,8 +99,18 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
     }
     *freed += bytes;
-    return Status::Ok();
+    if (!more) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
   }
+}
+
+// What is wrong with one branch, or with what the index has of it, keeps no other from going.
+bool StoreCore::IsOfOneBranch(const Status& status) const {
+  const StatusCode code = status.code();
+  return (code == StatusCode::kCorruption || code == StatusCode::kInvalidArgument ||
+          code == StatusCode::kIoError) &&
+         log_->poisoned().ok();
 }
 
 // Branches of these namespaces go, in order, until so many bytes are free.
@@ -146,7 +160,10 @@ Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t
         const NamespaceUse* const use = tree_.FindNamespace(first->ns);
         whole = stage == 1 && use != nullptr && EvictOf(*use) == Evict::kBranches;
       }
-      CAIRN_RETURN_IF_ERROR(EvictBranch(branch, whole, freed));
+      if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {
+        if (!IsOfOneBranch(status)) return status;
+        KeepGoing(std::move(status));
+      }
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
     }
     if (*freed >= goal_bytes) return Status::Ok();
@@ -258,6 +275,8 @@ Status StoreCore::DropExpired() {
             Durability::kMemory, wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
         if (op.ok()) {
           ++dropped;
+        } else if (IsOfOneBranch(op.status())) {
+          KeepGoing(op.status());
         } else if (op.status().code() != StatusCode::kNotFound) {
           return op.status();
         }

@@ -47,9 +47,9 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 
 Result<uint64_t> StoreCore::NewTableNumber() {
   const io::Turn::Holder turn(&manifest_turn_);
-  if (next_table_ == manifest_.next_file_number) {
+  if (next_table_ >= manifest_.next_file_number) {
     engine::Manifest next = manifest_;
-    next.next_file_number += engine::kTableNumbersAtOnce;
+    next.next_file_number = next_table_ + engine::kTableNumbersAtOnce;
     CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
   }
   return next_table_++;
@@ -110,7 +110,8 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
   return engine::TreeRecords::LoadRoots(tree);
 }
 
-// For a store that writes, after replay: what is there is counted, what nothing names goes.
+// For a store that writes, after replay: what is there is counted, what nothing names goes. No
+// number of a table that is named is given again, whatever the manifest says.
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = tables_.context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
@@ -120,10 +121,12 @@ Status StoreCore::ClaimTables() {
   std::vector<uint64_t> live;
   for (const sstable::LiveTable& table : manifest_.index) {
     live.push_back(table.number);
+    next_table_ = std::max(next_table_, table.number + 1);
     ledger_.TakeAnyway(table.bytes);
   }
   std::vector<uint64_t> deleted;  // Tables that were dead, before the index knew.
   for (const auto& [number, use] : tree_.tables()) {
+    next_table_ = std::max(next_table_, number + 1);
     const std::string path = sstable::SnapshotTablePath(context.directory, number);
     if (use.live_bytes == 0 && world_.files->Info(path).status().code() == StatusCode::kNotFound) {
       deleted.push_back(number);
@@ -320,10 +323,11 @@ Status StoreCore::DeleteDeadTables() {
   return Status::Ok();
 }
 
-// A file that would not go keeps its space, and nothing else from being done. The round ends with
-// what is said of the first.
-void StoreCore::KeepGoing(Status removed) {
-  if (would_not_go_.ok()) would_not_go_ = std::move(removed);
+// A file or a branch that would not go keeps its space, and damage of the index keeps that from
+// being merged; nothing else is kept from being done. The round ends with what is said of the
+// first.
+void StoreCore::KeepGoing(Status failed) {
+  if (would_not_go_.ok()) would_not_go_ = std::move(failed);
 }
 
 // A table of which little enough is needed is written anew without the rest; the old one is dead
@@ -415,7 +419,11 @@ Status StoreCore::DumpIfDue() {
 
 Status StoreCore::DumpTree() {
   CAIRN_RETURN_IF_ERROR(WriteDump());
-  return merging_ ? Status::Ok() : MergeIndex();
+  if (merging_) return Status::Ok();
+  Status merged = MergeIndex();
+  if (merged.code() != StatusCode::kCorruption) return merged;
+  KeepGoing(std::move(merged));  // It is no better for it, but the dump is there.
+  return Status::Ok();
 }
 
 // Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a

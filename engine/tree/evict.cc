@@ -99,14 +99,14 @@ Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& 
   return op;
 }
 
-Result<Op> Tree::ResolveEvict(uint64_t branch, Missing* missing) const {
+Result<Op> Tree::ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missing) const {
   const Head* const head = FindHead(branch);
   if (head == nullptr) return NoBranch(branch);
   Op op;
   op.kind = OpKind::kEvict;
   op.branch = branch;
   Ref own{head->lengths[kTokenLane], Ref::kHead, branch};
-  for (const Node* node = OnPath(head->node); node != nullptr;) {
+  for (const Node* node = OnPath(head->node); node != nullptr && op.sealed.size() < ranges_max;) {
     // Up to where something else needs it.
     uint64_t needed = 0;
     bool is_needed = false;

@@ -343,7 +343,9 @@ class Tree {
     std::vector<uint64_t> branches, nodes;
     bool any() const { return !branches.empty() || !nodes.empty(); }
   };
-  Result<Op> ResolveEvict(uint64_t branch, Missing* missing) const;
+  // At most about `ranges_max` ranges, from the leaf up, so that the op fits a record: when there
+  // are as many, it is to be decided again after it was applied, and goes on from there.
+  Result<Op> ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missing) const;
   // What the ranges of such an op hold, as NamespaceUse::bytes counts it.
   uint64_t EvictedBytes(const Op& op) const;
   // `lanes` with strips set, each within one Hole.

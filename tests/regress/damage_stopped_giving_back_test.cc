@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: one damaged record, or one damaged table, ended every round of the space thread where it
-// was met. So nothing was evicted or written anew any more, of no branch, and a store with a cap
-// was full for ever.
+// The bug: one damaged record, one damaged table, or one branch that the index could not tell of,
+// ended every round of the space thread where it was met. So nothing was evicted or written anew
+// any more, of no branch, and a store with a cap was full for ever.
 // Method: a bit of one branch is flipped on a simulated disk, and others go on.
 #include "tests/engine/engine_test.h"
 
@@ -68,6 +68,30 @@ TEST_F(DamageStoppedGivingBack, OfTheLogOthersAreEvictedAndItself) {
   ASSERT_OK(damaged.Drop());
   ASSERT_OK(store_.Compact());
   ASSERT_OK(store_.Close());
+}
+
+TEST_F(DamageStoppedGivingBack, OfOneBranchInTheIndexTheOthersAreEvicted) {
+  Add("damaged");
+  for (int i = 0; i < 8; ++i) Add("b" + std::to_string(i));
+  for (int i = 0; i < 200; ++i) {  // So that its record lies in another block than the order does.
+    ASSERT_OK(store_.CreateBranch(id_, {.name = "empty" + std::to_string(i)}));
+  }
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(store_.Close());
+  for (const std::string& table : FilesThatEndWith(".index")) {
+    ASSERT_OK_ASSIGN(const std::vector<std::byte> bytes, machine_.disk->ReadRaw(table));
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (const size_t at = text.find("damaged"); at != std::string_view::npos) {
+      ASSERT_OK(machine_.disk->FlipBit(table, at, 3));
+    }
+  }
+  options_.max_bytes = 8 << 20;
+  options_.evict = Evict::kKv;
+  Reopen();
+  ASSERT_FALSE(store_.FindBranch("damaged").ok());
+  for (int i = 0; i < 80 && !HasFailure(); ++i) Add("c" + std::to_string(i));  // 15 MiB.
+  EXPECT_GT(met_, 0) << "it is told of";
+  EXPECT_GT(store_.Metrics().evicted_bytes, 6U << 20);
 }
 
 TEST_F(DamageStoppedGivingBack, OfOneTableTheOthersAreWrittenAnew) {

@@ -48,7 +48,6 @@ TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
     EXPECT_NE(own.find("--json"), std::string::npos) << own;
   }
   EXPECT_NE(help.find("Exit codes:"), std::string::npos);
-  EXPECT_NE(Output({"--version"}).find(Version()), std::string::npos);
 }
 
 TEST_F(CliTest, UsageErrorsAreExitCodeTwo) {

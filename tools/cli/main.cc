@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `cairn`: looks into a store, changes it, checks it and mends it.
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
@@ -72,6 +74,12 @@ int Fail(Status status, const std::string& command, bool json) {
   return ExitCodeOf(status.code());
 }
 
+// The one that is not --json, which may stand before a command.
+std::vector<std::string>::const_iterator FirstWord(const std::vector<std::string>& words) {
+  return std::find_if(words.begin(), words.end(),
+                      [](const std::string& word) { return word != "--json"; });
+}
+
 std::string CommandName(const CLI::App& app) {
   const auto given = app.get_subcommands();
   return given.empty() ? "" : given.front()->get_name();
@@ -89,15 +97,18 @@ class Formatter final : public CLI::Formatter {
   }
 };
 
-// --help and --version arrive as parse errors of exit code 0.
-int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, bool json) {
-  if (error.get_exit_code() == 0) return app.exit(error);
-  std::string what = error.what();
+// The first word, where a command belongs, if it is none; else empty.
+std::string NoCommand(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto first = FirstWord(words);
+  const bool none = app.get_subcommands().empty() && first != words.end() && (*first)[0] != '-';
+  return none ? *first : "";
+}
+
+int UsageError(const CLI::App& app, std::string what, const std::vector<std::string>& words,
+               bool json) {
   if (what == "BRANCH is required") what += std::string(" (") + kQuoteIds + ")";
-  char** word = argv + 1;
-  while (*word != nullptr && std::strcmp(*word, "--json") == 0) ++word;
-  if (app.get_subcommands().empty() && *word != nullptr && (*word)[0] != '-') {
-    what = "there is no command \"" + std::string(*word) + "\"";
+  if (const std::string word = NoCommand(app, words); !word.empty()) {
+    what = "there is no command \"" + word + "\"";
   }
   PrintError(Status(StatusCode::kInvalidArgument, what), CommandName(app), json);
   if (!json) {
@@ -105,6 +116,30 @@ int UsageError(const CLI::App& app, const CLI::ParseError& error, char** argv, b
     std::fprintf(stderr, "Try: cairn %s%s--help\n", name.c_str(), name.empty() ? "" : " ");
   }
   return kExitUsage;
+}
+
+// --help and --version arrive as parse errors of exit code 0.
+int AfterParseError(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words, bool json) {
+  if (error.get_exit_code() != 0 || !NoCommand(app, words).empty()) {
+    return UsageError(app, error.what(), words, json);
+  }
+  if (!json || error.get_name() != "CallForVersion") return app.exit(error);
+  PrintJson({{"version", Version()}, {"format", kFormatVersion}});
+  return kExitOk;
+}
+
+// The arguments, where `help COMMAND`, `help` and `version`, the words of other programs, became
+// --help and --version.
+std::vector<std::string> Words(int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const auto first = words.begin() + (FirstWord(words) - words.cbegin());
+  if (first != words.end() && *first == "version") *first = "--version";
+  if (first != words.end() && *first == "help") {
+    words.erase(first);
+    words.push_back("--help");
+  }
+  return words;
 }
 
 int Main(int argc, char** argv) {
@@ -116,6 +151,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("cairn ") + Version() + ", format " +
                                         std::to_string(kFormatVersion));
+  const std::vector<std::string> words = Words(argc, argv);
   Session session;
   app.add_flag("--json", session.json, "Print JSON; also behind the command");
   AddStoreCommands(app, session);
@@ -134,12 +170,12 @@ int Main(int argc, char** argv) {
   AddDoctorCommand(app, session);
   app.description(About(session));
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     // The flag itself may not have been read before the error.
-    bool json = session.json;
-    for (int i = 1; i < argc; ++i) json = json || std::strcmp(argv[i], "--json") == 0;
-    return UsageError(app, error, argv, json);
+    const bool json =
+        session.json || std::find(words.begin(), words.end(), "--json") != words.end();
+    return AfterParseError(app, error, words, json);
   }
   const std::string command = CommandName(app);
   const Result<int> result = session.action();
