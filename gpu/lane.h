@@ -2,7 +2,7 @@
 //
 // What a kernel sees of the machine: one lane of a warp of 32, in a block, in a grid. A kernel is a
 // function template over the lane, without a word of CUDA, so that one source has two executions:
-// nvcc makes it for DeviceLane (gpu/cuda/device_lane.h), the host's compiler for HostLane
+// nvcc makes it for DeviceLane (gpu/cuda/device_lane.cuh), the host's compiler for HostLane
 // (gpu/host_grid.h). The first line of each kernel says of what class it is:
 //
 //   exact      integers, copies, and fp32 in the order written: the same bits on both

@@ -3,7 +3,7 @@
 // The exact kernels: no fused multiply and add.
 #include "gpu/cuda/kernels.h"
 
-#include "gpu/cuda/device_lane.h"
+#include "gpu/cuda/device_lane.cuh"
 #include "gpu/kernels.h"
 
 namespace cairn::gpu {

@@ -119,7 +119,9 @@ struct Kv64Decoder {
     return value;
   }
 
-  // The bits of a line that are not coded: low parts, and bit planes of this thread's lanes.
+  // The bits of a line that are not coded: low parts, and bit planes of this thread's lanes. What
+  // is read behind the line's own bytes lies in the payload, whose states follow, and counts for no
+  // lane of the line.
   template <bool kFull, typename Lane>
   CAIRN_GPU void LoadRaw(const Lane& at, uint32_t width, bool carried, const uint32_t (&state)[2],
                          uint32_t (&low)[2], uint32_t* planes) const {
@@ -131,16 +133,13 @@ struct Kv64Decoder {
       low[0] = state[0] & 0xff;
       low[1] = state[1] & 0xff;
     } else {
-      low[0] = low[1] = 0;
       if (kFull && reinterpret_cast<uintptr_t>(bytes) % 2 == 0) {
-        if (2 * t < direct) {
-          const uint32_t both = at.template Load<uint16_t>(bytes + 2 * t);
-          low[0] = both & 0xff;
-          low[1] = both >> 8;
-        }
+        const uint32_t both = at.template Load<uint16_t>(bytes + 2 * t);
+        low[0] = both & 0xff;
+        low[1] = both >> 8;
       } else {
-        if (2 * t < direct) low[0] = bytes[2 * t];
-        if (2 * t + 1 < direct) low[1] = bytes[2 * t + 1];
+        low[0] = bytes[2 * t];
+        low[1] = bytes[2 * t + 1];
       }
       if constexpr (!kFp16 && kFolded) {
         const Votes<2> tops = at.Ballots(Votes<2>{{low[0] >> 7, low[1] >> 7}});
@@ -154,9 +153,7 @@ struct Kv64Decoder {
       CAIRN_UNROLL
       for (uint32_t p = 0; p < kPlanes; ++p) {
         // Bits 2t and 2t + 1 of the plane.
-        if (kFull || t / 4 < groups) {
-          *planes |= (uint32_t{plane[p * groups + t / 4]} >> 2 * t % 8 & 3) << 2 * p;
-        }
+        *planes |= (uint32_t{plane[p * groups + t / 4]} >> 2 * t % 8 & 3) << 2 * p;
       }
     }
   }
@@ -375,13 +372,10 @@ struct Kv64Decoder {
     const uint32_t models = references + stripes * kSymbols;
     const uint32_t padding =
         (frame.flags & kFramePadded) != 0 ? (0u - models) % 4 : 0;  // Behind four bytes.
-    CutStripe(frame, 0, stripes == 1);
-    uint32_t raw_bytes = RawBytes();
-    if (stripes > 1) {
-      raw_bytes *= stripes - 1;
-      CutStripe(frame, stripes - 1, true);
-      raw_bytes += RawBytes();
-    }
+    CutStripe(frame, 0, false);
+    uint32_t raw_bytes = (stripes - 1) * RawBytes();
+    CutStripe(frame, stripes - 1, true);
+    raw_bytes += RawBytes();
     uint32_t model = 4;
     raw = model + models + padding;
     Fault fault = ReadStates(at, frame, raw + raw_bytes);

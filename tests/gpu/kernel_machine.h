@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where tests run kernels: memory, and launches that have ended when they return.
+// Where tests run kernels: memory, and launches that have ended when their results are read.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "gpu/host_grid.h"
+#include "gpu/device.h"
 #include "gpu/kernels.h"
 
 namespace cairn::testing {
@@ -46,5 +47,7 @@ class KernelMachine {
 
 // A HostGrid, and the heap: a sanitizer sees each byte beyond.
 std::unique_ptr<KernelMachine> MakeGridMachine(uint64_t seed);
+// Any device, and its memory.
+std::unique_ptr<KernelMachine> MakeDeviceMachine(gpu::Device& device);
 
 }  // namespace cairn::testing

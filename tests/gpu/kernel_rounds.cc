@@ -136,6 +136,36 @@ Outcome Scatter(KernelMachine& machine, io::SimRandom& random, PagedCase& paged,
   return outcome;
 }
 
+struct Gathered {
+  Bytes bytes, source;
+  std::vector<gpu::Fault> faults;
+};
+
+Gathered Gather(KernelMachine& machine, io::SimRandom& random, PagedCase& paged, uint64_t begin,
+                uint64_t end) {
+  const uint64_t head_bytes = (end - begin) * paged.plane().row_bytes;
+  const Bytes rubbish(paged.plane().heads * head_bytes, std::byte{0xee});
+  std::byte* const memory = machine.Put(paged.memory(), paged.skew());
+  std::byte* const into = machine.Put(rubbish, random.Below(4) == 0 ? random.Below(64) : 0);
+  const std::vector<gpu::PagedView> views = {paged.OnMachine(machine)};
+  std::vector<gpu::StripToGather> strips;
+  for (uint32_t head = 0; head < paged.plane().heads; ++head) {
+    strips.push_back(gpu::DescribeStrip(paged.plane(), paged.BaseIn(memory, head),
+                                        into + head * head_bytes, views[0], 0,
+                                        gpu::DescribeRows(paged.group(), begin, begin, end)));
+  }
+  gpu::GatherSave k;
+  k.strips = machine.PutAll(strips);
+  k.views = machine.PutAll(views);
+  k.count = static_cast<uint32_t>(strips.size());
+  k.faults = machine.PutAll(std::vector<gpu::Fault>(k.count, gpu::Fault{77}));
+  machine.Launch(k);
+  Gathered gathered{machine.Get(into, rubbish.size()), machine.Get(memory, paged.memory().size()),
+                    machine.GetAll(k.faults, k.count)};
+  machine.Clear();
+  return gathered;
+}
+
 std::string Differ(const Bytes& is, const Bytes& expected) {
   const auto at = std::mismatch(is.begin(), is.end(), expected.begin(), expected.end());
   if (at.first == is.end()) return "";
@@ -218,43 +248,59 @@ std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed) {
   return differ.empty() ? "" : differ + "; " + paged.Describe();
 }
 
+std::string LostTableRound(KernelMachine& machine, uint64_t seed) {
+  io::SimRandom random(seed);
+  PagedCase paged(random);
+  const std::vector<Frame> frames = DrawFrames(random, paged);
+  const PagedCase::Positions lost = paged.LoseEntry(random);
+  const auto loses = [&lost](uint64_t begin, uint64_t end) {
+    return begin < lost.end && lost.begin < end;
+  };
+  Bytes expected = paged.memory(), unsure(paged.memory().size());
+  for (const Frame& frame : frames) {
+    CAIRN_CHECK(Expect(paged, frame, expected));
+    if (loses(frame.begin, frame.end)) MarkWanted(paged, frame, unsure);
+  }
+  Outcome outcome = Scatter(machine, random, paged, frames);
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const gpu::Fault fault =
+        loses(frames[i].begin, frames[i].end) ? gpu::Fault::kTable : gpu::Fault::kNone;
+    if (outcome.faults[i] != fault) {
+      return Describe(frames[i]) + ": fault " +
+             std::to_string(static_cast<uint32_t>(outcome.faults[i])) + "; " + paged.Describe();
+    }
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (unsure[i] != std::byte{0}) outcome.memory[i] = expected[i];
+  }
+  const std::string differ = Differ(outcome.memory, expected);
+  if (!differ.empty()) return differ + "; " + paged.Describe();
+  const GroupView& group = paged.group();
+  const Gathered gathered =
+      Gather(machine, random, paged, group.position, group.position + group.count);
+  const gpu::Fault fault = lost.begin == lost.end ? gpu::Fault::kNone : gpu::Fault::kTable;
+  if (std::count(gathered.faults.begin(), gathered.faults.end(), fault) !=
+      static_cast<ptrdiff_t>(gathered.faults.size())) {
+    return "gather_save does not tell; " + paged.Describe();
+  }
+  return gathered.source == paged.memory() ? "" : "the source has changed; " + paged.Describe();
+}
+
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {
   io::SimRandom random(seed);
   PagedCase paged(random);
   const GroupView& group = paged.group();
   const uint64_t begin = group.position + random.Below(group.count);
   const uint64_t end = begin + 1 + random.Below(group.position + group.count - begin);
-  const uint64_t head_bytes = (end - begin) * paged.plane().row_bytes;
-  Bytes expected(paged.plane().heads * head_bytes);
+  Bytes expected(SliceBytes(paged.plane(), end - begin));
   const PositionMap map(group, begin, end - begin);
   GatherSlice(paged.plane(), paged.PlaneIn(paged.memory().data()), 0, map, expected.data());
-
-  std::byte* const memory = machine.Put(paged.memory(), paged.skew());
-  std::byte* const into = machine.Put(Bytes(expected.size(), std::byte{0xee}),
-                                      random.Below(4) == 0 ? random.Below(64) : 0);
-  const std::vector<gpu::PagedView> views = {paged.OnMachine(machine)};
-  std::vector<gpu::StripToGather> strips;
-  for (uint32_t head = 0; head < paged.plane().heads; ++head) {
-    strips.push_back(gpu::DescribeStrip(paged.plane(), paged.BaseIn(memory, head),
-                                        into + head * head_bytes, views[0], 0,
-                                        gpu::DescribeRows(group, begin, begin, end)));
+  const Gathered gathered = Gather(machine, random, paged, begin, end);
+  for (const gpu::Fault fault : gathered.faults) {
+    if (fault != gpu::Fault::kNone) return "a fault; " + paged.Describe();
   }
-  gpu::GatherSave k;
-  k.strips = machine.PutAll(strips);
-  k.views = machine.PutAll(views);
-  k.count = static_cast<uint32_t>(strips.size());
-  k.faults = machine.PutAll(std::vector<gpu::Fault>(k.count, gpu::Fault{77}));
-  machine.Launch(k);
-  const Bytes is = machine.Get(into, expected.size());
-  const Bytes source = machine.Get(memory, paged.memory().size());
-  const std::vector<gpu::Fault> faults = machine.GetAll(k.faults, k.count);
-  machine.Clear();
-  if (std::any_of(faults.begin(), faults.end(),
-                  [](gpu::Fault fault) { return fault != gpu::Fault::kNone; })) {
-    return "a fault; " + paged.Describe();
-  }
-  if (source != paged.memory()) return "the source has changed; " + paged.Describe();
-  const std::string differ = Differ(is, expected);
+  if (gathered.source != paged.memory()) return "the source has changed; " + paged.Describe();
+  const std::string differ = Differ(gathered.bytes, expected);
   return differ.empty() ? "" : differ + "; " + paged.Describe();
 }
 

@@ -16,6 +16,9 @@ std::string DecodeScatterRound(KernelMachine& machine, uint64_t seed);
 // The same frames with damage: faults where DecodeFrame complains, and nothing is touched but the
 // rows that are wanted.
 std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed);
+// decode_scatter and gather_save through a table that leads out of the view: a fault, and nothing
+// is touched but the rows that are wanted.
+std::string LostTableRound(KernelMachine& machine, uint64_t seed);
 // gather_save: as GatherSlice has it.
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed);
 // check_table: as ValidateKvView has it for a restore.

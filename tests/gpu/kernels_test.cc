@@ -28,6 +28,8 @@ TEST(Kernels, DecodeScatterIsDecodeFrameAndScatterSlice) { Rounds(DecodeScatterR
 
 TEST(Kernels, DamagedFramesAreFaultsAndTouchNothingElse) { Rounds(DamagedFramesRound, 400); }
 
+TEST(Kernels, ATableThatLeadsOutOfTheViewIsAFault) { Rounds(LostTableRound, 300); }
+
 TEST(Kernels, GatherSaveIsGatherSlice) { Rounds(GatherSaveRound, 1000); }
 
 TEST(Kernels, CheckTableFindsWhatLiesOutsideAndWhatIsThereTwice) { Rounds(CheckTableRound, 500); }

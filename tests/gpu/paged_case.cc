@@ -141,12 +141,30 @@ std::byte* PagedCase::BaseIn(std::byte* memory, uint32_t head) const {
 
 gpu::PagedView PagedCase::OnMachine(KernelMachine& machine) {
   const void* table = nullptr;
-  if (!entries32_.empty()) table = machine.PutAll(entries32_);
-  if (!entries64_.empty()) table = machine.PutAll(entries64_);
+  if (!entries32_.empty()) table = machine.PutAll(lost32_.empty() ? entries32_ : lost32_);
+  if (!entries64_.empty()) table = machine.PutAll(lost64_.empty() ? entries64_ : lost64_);
   const Result<gpu::PagedView> view =
       gpu::DescribePlane(group_, view_, plane_.dtype, table, entries_end_);
   CAIRN_CHECK(view.ok());
   return *view;
+}
+
+PagedCase::Positions PagedCase::LoseEntry(io::SimRandom& random) {
+  if (group_.table.kind == TableKind::kNone) return {};
+  const uint64_t per_entry = group_.table.kind == TableKind::kBlocks ? group_.tokens_per_block : 1;
+  const uint64_t position = group_.position + random.Below(group_.count);
+  const uint64_t index = (position - group_.table.table_position) / per_entry;
+  lost32_ = entries32_;
+  lost64_ = entries64_;
+  if (group_.table.is_64_bit) {
+    const int64_t outside[] = {static_cast<int64_t>(entries_end_), -1, int64_t{1} << 32, INT64_MIN};
+    lost64_[index] = OneOf(random, outside);
+  } else {
+    const int32_t outside[] = {static_cast<int32_t>(entries_end_), -1, INT32_MAX};
+    lost32_[index] = OneOf(random, outside);
+  }
+  const uint64_t begin = group_.table.table_position + index * per_entry;
+  return {begin, begin + per_entry};
 }
 
 std::string PagedCase::Describe() const {

@@ -32,6 +32,12 @@ class PagedCase {
 
   // The view for kernels, with its table on the machine.
   gpu::PagedView OnMachine(KernelMachine& machine);
+  // An entry of the table leads out of the view on the machine alone, as when somebody writes there
+  // after it was checked. The positions that are lost so; none without a table.
+  struct Positions {
+    uint64_t begin = 0, end = 0;
+  };
+  Positions LoseEntry(io::SimRandom& random);
 
   std::string Describe() const;
 
@@ -46,6 +52,8 @@ class PagedCase {
   uint64_t slots_in_block_ = 0, blocks_ = 1, entries_end_ = 0;
   std::vector<int32_t> entries32_;
   std::vector<int64_t> entries64_;
+  std::vector<int32_t> lost32_;  // As they are on the machine.
+  std::vector<int64_t> lost64_;
   std::vector<std::byte> memory_;
   size_t base_ = 0;
   size_t skew_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/gpu/kernel_machine.h"
-
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
 #include "gpu/host_kernels.h"
+#include "tests/gpu/kernel_machine.h"
 
 namespace cairn::testing {
 namespace {
