@@ -45,7 +45,7 @@ CAIRN_GPU void CopyUnits(const Lane& at, const PagedView& view, const HeadRows& 
     // kMaxFrameRawBytes keeps what is counted here below 2^32.
     for (uint32_t i = at.lane(); i < rows * units; i += kWarp) {
       const uint32_t r = i / units, u = i - r * units;
-      const int64_t place = places.of[row + r - places.first];
+      const int64_t place = places.Of(row + r);
       if (place == kNowhere) continue;
       const uint32_t byte = u * sizeof(Unit);
       uint8_t* const there = head.base + place + InRow(view, byte);

@@ -59,7 +59,7 @@ CAIRN_GPU Fault ScatterInt8(const Lane& at, const PagedView& view, const FrameTo
       const uint32_t r = row + i / f.channels, c = i % f.channels;
       const uint32_t code = codes[uint64_t{r} * f.channels + c];
       bad = bad || code == 0x80;
-      const int64_t place = places.of[r - places.first];
+      const int64_t place = places.Of(r);
       if (place == kNowhere) continue;
       const uint32_t element = Int8Element(at, f.fp16, code, f.payload[by_row ? r : c]);
       uint8_t* const there = f.base + place + InRow(view, 2 * c);
@@ -94,10 +94,10 @@ CAIRN_GPU Fault ScatterBytes(const Lane& at, const PagedView& view, const FrameT
 }
 
 template <bool kFp16, bool kFolded, typename Lane>
-CAIRN_GPU Fault ScatterKv64(const Lane& at, const PagedView& view, const FrameToScatter& f,
+CAIRN_GPU Fault ScatterKv64(const Lane& at, const PagedView* views, const FrameToScatter& f,
                             uint32_t* table, Places& places) {
   Kv64Decoder<kFp16, kFolded> decoder;
-  return decoder.Run(at, view, f, table, places);
+  return decoder.Run(at, views, f, table, places);
 }
 
 template <typename Lane>
@@ -116,11 +116,11 @@ CAIRN_GPU void Run(const Lane& at, const DecodeScatter& k) {
   } else if (f.codec != FrameCodec::kKv64) {
     fault = ScatterBytes(at, view, f, places);
   } else if (f.fp16) {
-    fault = folded ? ScatterKv64<true, true>(at, view, f, table, places)
-                   : ScatterKv64<true, false>(at, view, f, table, places);
+    fault = folded ? ScatterKv64<true, true>(at, k.views, f, table, places)
+                   : ScatterKv64<true, false>(at, k.views, f, table, places);
   } else {
-    fault = folded ? ScatterKv64<false, true>(at, view, f, table, places)
-                   : ScatterKv64<false, false>(at, view, f, table, places);
+    fault = folded ? ScatterKv64<false, true>(at, k.views, f, table, places)
+                   : ScatterKv64<false, false>(at, k.views, f, table, places);
   }
   if (at.Ballot(places.lost) != 0 && fault == Fault::kNone) fault = Fault::kTable;
   if (at.lane() == 0) k.faults[index] = fault;

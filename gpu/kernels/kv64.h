@@ -200,12 +200,12 @@ struct Kv64Decoder {
   }
 
   template <typename Lane>
-  CAIRN_GPU void StoreOne(const Lane& at, const PagedView& view, const FrameToScatter& frame,
+  CAIRN_GPU void StoreOne(const Lane& at, const PagedView* views, const FrameToScatter& frame,
                           const Places& places, uint32_t row, uint32_t channel,
                           uint32_t element) const {
-    const int64_t place = places.of[row - places.first];
+    const int64_t place = places.Of(row);
     if (place == kNowhere) return;
-    uint8_t* const there = frame.base + place + InRow(view, 2 * channel);
+    uint8_t* const there = frame.base + place + InRow(views[frame.view], 2 * channel);
     if (frame.unit >= 2) {
       at.Store(there, static_cast<uint16_t>(element));
     } else {
@@ -215,7 +215,7 @@ struct Kv64Decoder {
   }
 
   template <bool kFull, typename Lane>
-  CAIRN_GPU void StoreLine(const Lane& at, const PagedView& view, const FrameToScatter& frame,
+  CAIRN_GPU void StoreLine(const Lane& at, const PagedView* views, const FrameToScatter& frame,
                            const Places& places, uint32_t line,
                            const uint32_t (&element)[2]) const {
     const uint32_t lane = 2 * at.lane();
@@ -225,46 +225,45 @@ struct Kv64Decoder {
     const uint32_t width = kFull ? kLanes : LanesOf(line);
     if (by_pairs) {
       if (!kFull && lane >= width) return;
-      const int64_t place = places.of[row - places.first];
+      const int64_t place = places.Of(row);
       if (place == kNowhere) return;
       at.Store(frame.base + place + 2 * channel, element[0] | element[1] << 16);
       return;
     }
     const bool same_row = !packed || row_shift > 0;
-    if (kFull || lane < width) StoreOne(at, view, frame, places, row, channel, element[0]);
+    if (kFull || lane < width) StoreOne(at, views, frame, places, row, channel, element[0]);
     if (kFull || lane + 1 < width) {
-      StoreOne(at, view, frame, places, same_row ? row : row + 1, same_row ? channel + 1 : channel,
+      StoreOne(at, views, frame, places, same_row ? row : row + 1, same_row ? channel + 1 : channel,
                element[1]);
     }
   }
 
   // The rows that lines [line, line + count) hold parts of.
   template <typename Lane>
-  CAIRN_GPU void NeedLines(const Lane& at, const PagedView& view, const FrameToScatter& frame,
+  CAIRN_GPU void NeedLines(const Lane& at, const PagedView* views, const FrameToScatter& frame,
                            Places& places, uint32_t line, uint32_t count) const {
     const uint32_t row = packed ? line * kLanes >> row_shift : line;
     const uint32_t end = packed ? (line + count) * kLanes >> row_shift : line + count;
-    places.Need(at, view, frame.wanted, row, end);
+    places.Need(at, views[frame.view], frame.wanted, row, end);
   }
 
   // `kCount` lines from `line` on, each of another set: one, or two full ones that are not carried.
   template <uint32_t kCount, typename Lane>
-  CAIRN_GPU Fault Lines(const Lane& at, const PagedView& view, const FrameToScatter& frame,
+  CAIRN_GPU Fault Lines(const Lane& at, const PagedView* views, const FrameToScatter& frame,
                         Places& places, uint32_t line) {
     constexpr bool kFull = kCount == 2;
     const uint32_t t = at.lane();
-    uint32_t symbols[kCount], y[kCount][2];
+    uint32_t symbols = 0, y[kCount][2];  // A byte for each line and lane.
     Votes<2 * kCount> refills;
-    NeedLines(at, view, frame, places, line, kCount);
+    NeedLines(at, views, frame, places, line, kCount);
     const uint32_t width = kFull ? kLanes : LanesOf(line);
     CAIRN_UNROLL
     for (uint32_t n = 0; n < kCount; ++n) {
-      symbols[n] = 0;
       CAIRN_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t state = kFull ? x[n][i] : line % 2 == 0 ? x[0][i] : x[1][i];
         const uint32_t slot = slots[state & 0xff];
-        symbols[n] |= (slot & 0xff) << 8 * i;
+        symbols |= (slot & 0xff) << 8 * (2 * n + i);
         y[n][i] = (slot >> 8 & 0xff) * (state >> 8) + (slot >> 16);
         const bool active = kFull || 2 * t + i < width;
         refills.of[2 * n + i] = active && y[n][i] < internal::kLowState;
@@ -288,9 +287,9 @@ struct Kv64Decoder {
         if (!kFull && line % 2 == 1) x[1][i] = y[n][i];
       }
       uint32_t element[2];
-      const Fault fault = FinishLine<kFull>(at, symbols[n], y[n], line + n, element);
+      const Fault fault = FinishLine<kFull>(at, symbols >> 16 * n, y[n], line + n, element);
       if (fault != Fault::kNone) return fault;
-      StoreLine<kFull>(at, view, frame, places, line + n, element);
+      StoreLine<kFull>(at, views, frame, places, line + n, element);
       raw += LineBytes(kFull ? kLanes : LanesOf(line), !kFull && Carried(line));
     }
     return Fault::kNone;
@@ -359,11 +358,11 @@ struct Kv64Decoder {
   }
 
   template <typename Lane>
-  CAIRN_GPU Fault Run(const Lane& at, const PagedView& view, const FrameToScatter& frame,
+  CAIRN_GPU Fault Run(const Lane& at, const PagedView* views, const FrameToScatter& frame,
                       uint32_t* table, Places& places) {
     slots = table;
     payload = frame.payload;
-    by_pairs = frame.channels % 2 == 0 && frame.unit >= 4 && view.element_stride == 0;
+    by_pairs = frame.channels % 2 == 0 && frame.unit >= 4 && views[frame.view].element_stride == 0;
     packed = kLanes % frame.channels == 0;
     row_shift = at.BitWidth(frame.channels) - 1;
     const uint32_t stripes = (frame.channels - 1) / kLanes + 1;
@@ -393,8 +392,8 @@ struct Kv64Decoder {
       const uint32_t special = carries ? 2 : last_lanes < lanes ? 1 : 0;
       const uint32_t plain = lanes < kLanes || lines < special ? 0 : (lines - special) / 2 * 2;
       for (uint32_t line = 0; line < lines;) {
-        fault = line < plain ? Lines<2>(at, view, frame, places, line)
-                             : Lines<1>(at, view, frame, places, line);
+        fault = line < plain ? Lines<2>(at, views, frame, places, line)
+                             : Lines<1>(at, views, frame, places, line);
         if (fault != Fault::kNone) return fault;
         line += line < plain ? 2 : 1;
       }

@@ -62,20 +62,21 @@ CAIRN_GPU bool FindPlace(const Lane& at, const PagedView& view, uint32_t index, 
 // The places of kPlaces rows, in shared memory of a warp, which fills and reads them together.
 struct Places {
   int64_t* of;
-  uint32_t first = 0, end = 0;  // The rows that are there.
-  bool lost = false;            // One of this lane's led out of the view.
+  uint32_t end = 0;   // The kPlaces rows before it are there; 0: none.
+  bool lost = false;  // One of this lane's led out of the view.
+
+  CAIRN_GPU int64_t Of(uint32_t row) const { return of[row + kPlaces - end]; }
 
   // Sees to it that the rows [row, row_end) are there: kPlaces at most, one at least.
   template <typename Lane>
   CAIRN_GPU void Need(const Lane& at, const PagedView& view, const WantedRows& wanted, uint32_t row,
                       uint32_t row_end) {
-    if (row >= first && row_end <= end) return;
+    if (row + kPlaces >= end && row_end <= end) return;
     at.SyncWarp();  // All have read what was there.
-    first = row;
     end = row + kPlaces;
     for (uint32_t i = at.lane(); i < kPlaces; i += kWarp) {
       int64_t place = kNowhere;
-      const uint32_t r = first + i;
+      const uint32_t r = row + i;
       if (r >= wanted.first && r < wanted.end &&
           !FindPlace(at, view, static_cast<uint32_t>(wanted.index + r), &place)) {
         lost = true;
