@@ -308,6 +308,8 @@ class StoreCore final : public wal::LogObserver,
                             bool waits_for_room = true);
   Result<Branch> FinishBranch(Result<engine::Op> op);
   void CountBatch(const WriteBatch& batch);
+  void NoteBatch(const WriteBatch& batch, std::span<const uint64_t> before,
+                 std::span<const uint64_t> created, uint64_t sequence);
   Status LoadBatch(const WriteBatch& batch, Lock* lock);
 
   // --- restore/restore.cc

@@ -7,14 +7,12 @@
 namespace cairn {
 
 int WriteBatch::Create(ModelId model, BranchOptions options) {
-  int index = 0;
-  for (const Op& op : ops_) index += op.kind == Op::Kind::kCreate || op.kind == Op::Kind::kFork;
   Op op;
   op.kind = Op::Kind::kCreate;
   op.model = model;
   op.options = std::move(options);
   ops_.push_back(std::move(op));
-  return index;
+  return created_++;
 }
 
 int WriteBatch::Fork(Target from, uint64_t position, BranchOptions options) {
@@ -63,14 +61,16 @@ namespace {
 // Turns the batch's ops into resolved ones, applying each before the next is decided.
 class BatchBuilder {
  public:
-  BatchBuilder(const StoreCore* store, engine::Tree* tree, engine::Transaction* transaction,
-               const AppendOptions& options, uint64_t now_ns)
-      : store_(store), tree_(tree), transaction_(transaction), options_(options), now_ns_(now_ns) {}
+  BatchBuilder(const StoreCore* store, const engine::Tree* tree, const AppendOptions& options,
+               uint64_t now_ns)
+      : store_(store), tree_(tree), options_(options), now_ns_(now_ns) {}
 
-  Status Add(const WriteBatch::Op& op) {
+  Status Add(const WriteBatch::Op& op, engine::Transaction* transaction) {
+    const engine::Head* const head = tree_->FindHead(static_cast<uint64_t>(op.target.branch));
+    before_.push_back(head == nullptr ? 0 : head->lengths[engine::kTokenLane]);
     CAIRN_ASSIGN_OR_RETURN(engine::Op resolved, ResolveOne(op));
     resolved.time_ns = now_ns_;
-    CAIRN_RETURN_IF_ERROR(transaction_->Apply(resolved));
+    CAIRN_RETURN_IF_ERROR(transaction->Apply(resolved));
     if (op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork) {
       created_.push_back(resolved.branch);
     }
@@ -90,11 +90,39 @@ class BatchBuilder {
     return Status::Ok();
   }
 
-  const FieldWriter& fields() const { return fields_; }
-  const std::vector<wal::Strip>& strips() const { return strips_; }
-  const std::vector<std::unique_ptr<engine::DeltaPayload>>& payloads() const { return payloads_; }
+  // The record. Room for what Publish needs is taken here.
+  wal::RecordSpec Record() {
+    hashes_.reserve(strips_.size());
+    all_hashes_.reserve(strips_.size());
+    return {.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
+            .more = false,
+            .unit = 0,
+            .fields = fields_.bytes(),
+            .strips = strips_};
+  }
+
+  // Copies the payload to where the record was placed. Needs no lock, and no memory.
+  void Publish(wal::Log* log, wal::Log::Slot& slot) {
+    size_t first_strip = 0;
+    for (const auto& payload : payloads_) {
+      payload->Fill(slot.payload,
+                    std::span(slot.strip_offsets).subspan(first_strip, payload->strips().size()),
+                    &hashes_, [](uint64_t) { return true; });
+      all_hashes_.insert(all_hashes_.end(), hashes_.begin(), hashes_.end());
+      first_strip += payload->strips().size();
+    }
+    log->Publish(slot, all_hashes_);
+  }
+
   const std::vector<uint64_t>& created() const { return created_; }
+  // Of each op's branch, how long it was before; 0: it did not exist before the batch.
+  const std::vector<uint64_t>& before() const { return before_; }
   uint64_t bytes() const { return bytes_; }
+  uint64_t kv_bytes() const {
+    uint64_t bytes = 0;
+    for (const auto& payload : payloads_) bytes += payload->kv_bytes();
+    return bytes;
+  }
 
  private:
   Result<uint64_t> Target(const WriteBatch::Op& op) const {
@@ -176,8 +204,7 @@ class BatchBuilder {
   }
 
   const StoreCore* const store_;
-  engine::Tree* tree_;
-  engine::Transaction* transaction_;
+  const engine::Tree* const tree_;
   const AppendOptions& options_;
   const uint64_t now_ns_;
   std::deque<Delta> deltas_;  // Which payloads refer to.
@@ -185,7 +212,8 @@ class BatchBuilder {
   std::vector<wal::Strip> strips_;
   std::vector<std::unique_ptr<engine::DeltaPayload>> payloads_;
   std::vector<std::shared_ptr<const ModelSpec>> models_;  // Kept while payloads refer to them.
-  std::vector<uint64_t> created_, appended_;
+  std::vector<uint64_t> hashes_, all_hashes_;
+  std::vector<uint64_t> before_, created_, appended_;
   uint64_t bytes_ = 0;
 };
 
@@ -226,38 +254,53 @@ Status StoreCore::LoadBatch(const WriteBatch& batch, Lock* lock) {
   return Status::Ok();
 }
 
+void StoreCore::NoteBatch(const WriteBatch& batch, std::span<const uint64_t> before,
+                          std::span<const uint64_t> created, uint64_t sequence) {
+  for (size_t i = 0; i < batch.ops().size(); ++i) {
+    const BranchId id = batch.ops()[i].target.branch;
+    const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
+    if (head != nullptr) {
+      NoteLength(id, before[i], head->lengths[engine::kTokenLane], sequence);
+    } else {
+      lengths_.Forget(id);
+    }
+  }
+  for (const uint64_t id : created) {
+    const engine::Head* head = tree_.FindHead(id);
+    if (head != nullptr) NoteLength(BranchId{id}, 0, head->lengths[engine::kTokenLane], sequence);
+  }
+}
+
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  if (batch.ops().size() > WriteBatch::kOpsMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "the batch has " + std::to_string(batch.ops().size()) + " ops, at most " +
+                      std::to_string(WriteBatch::kOpsMax));
+  }
   Store::WriteResult result;
   NewTicket ticket = MakeTicket(options, started_ns);
   Applied applied;
   wal::Log::Slot slot;
-  std::vector<std::unique_ptr<engine::DeltaPayload>> payloads;
+  BatchBuilder builder(this, &tree_, options, world_.scheduler->WallNs());
   {
     Lock lock(mutex_);
     CAIRN_RETURN_IF_ERROR(LoadBatch(batch, &lock));
     engine::Transaction transaction(&tree_);
-    BatchBuilder builder(this, &tree_, &transaction, options, now_ns);
-    std::vector<uint64_t> before(batch.ops().size());  // Lengths of existing branches.
     for (size_t i = 0; i < batch.ops().size(); ++i) {
-      const engine::Head* head =
-          tree_.FindHead(static_cast<uint64_t>(batch.ops()[i].target.branch));
-      if (head != nullptr) before[i] = head->lengths[engine::kTokenLane];
       if (gathering_.contains(batch.ops()[i].target.branch)) {
         return Status(StatusCode::kBusy, "a large append of a branch is being gathered");
       }
-      Status status = builder.Add(batch.ops()[i]);
+      Status status = builder.Add(batch.ops()[i], &transaction);
       if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
     }
     // Room may be made, as for an append that does not wait.
     const auto no_room = [&](BranchId branch, const Status& refusal) {
-      const uint64_t bytes = builder.bytes();
       transaction.Rollback();
       lock.unlock();
-      return WhileRoomIsMade(branch, bytes, refusal);
+      return WhileRoomIsMade(branch, builder.bytes(), refusal);
     };
     BranchId appended{};
     if (const Status full = builder.CheckQuotas(&appended); !full.ok()) {
@@ -267,15 +310,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     for (const uint64_t id : builder.created()) {
       result.created.emplace_back(shared_from_this(), BranchId{id});
     }
-    std::vector<uint64_t> hashes, all_hashes;
-    hashes.reserve(builder.strips().size());
-    all_hashes.reserve(builder.strips().size());
-    auto reserved = log_->Reserve({.kind = static_cast<uint16_t>(engine::OpKind::kBatch),
-                                   .more = false,
-                                   .unit = 0,
-                                   .fields = builder.fields().bytes(),
-                                   .strips = builder.strips()},
-                                  wal::Log::Purpose::kData);
+    auto reserved = log_->Reserve(builder.Record(), wal::Log::Purpose::kData);
     if (!reserved.ok()) {
       NoteRefused(reserved.status());
       return no_room(appended, reserved.status());
@@ -284,34 +319,11 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     NoteLogged(slot);
     transaction.Commit(slot.location, slot.location.bytes);
     applied.sequence = slot.sequence;
-    size_t first_strip = 0;
-    // A batch is small; copying under the lock keeps the payloads' models alive without more ado.
-    for (const auto& payload : builder.payloads()) {
-      payload->Fill(slot.payload,
-                    std::span(slot.strip_offsets).subspan(first_strip, payload->strips().size()),
-                    &hashes, [](uint64_t) { return true; });
-      all_hashes.insert(all_hashes.end(), hashes.begin(), hashes.end());
-      first_strip += payload->strips().size();
-    }
-    log_->Publish(slot, all_hashes);
-    CountBatch(batch);
-    for (const auto& payload : builder.payloads()) counters_.kv_bytes += payload->kv_bytes();
-    for (size_t i = 0; i < batch.ops().size(); ++i) {
-      const BranchId id = batch.ops()[i].target.branch;
-      const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-      if (head != nullptr) {
-        NoteLength(id, before[i], head->lengths[engine::kTokenLane], applied.sequence);
-      } else {
-        lengths_.Forget(id);
-      }
-    }
-    for (const uint64_t id : builder.created()) {
-      const engine::Head* head = tree_.FindHead(id);
-      if (head != nullptr) {
-        NoteLength(BranchId{id}, 0, head->lengths[engine::kTokenLane], applied.sequence);
-      }
-    }
+    NoteBatch(batch, builder.before(), builder.created(), applied.sequence);
   }
+  builder.Publish(log_.get(), slot);
+  CountBatch(batch);
+  counters_.kv_bytes += builder.kv_bytes();
   result.ticket = GiveToLog(std::move(ticket), applied, options.durability);
   return result;
 }

@@ -19,26 +19,29 @@ namespace {
 // Ids are counted from 1, and nobody counts so far. 0 says that there is none.
 bool IsId(uint64_t id) { return id != 0 && id < uint64_t{1} << 62; }
 
+// Room for so many more, and when there is none for twice as many: what takes it op by op is moved
+// a few times in all.
+template <typename T>
+void ReserveMore(std::vector<T>* entries, size_t more) {
+  const size_t needed = entries->size() + more;
+  if (entries->capacity() < needed) entries->reserve(2 * needed);
+}
+
 }  // namespace
 
 Status Transaction::Apply(const Op& op, std::span<const Part> parts) {
   // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
   // a change and the note of how to undo it.
-  undo_.reserve(undo_.size() + 64 + parts.size() * 2 + op.lanes.size());
-  touched_.reserve(touched_.size() + 1 + op.lanes.size());
-  filled_.reserve(filled_.size() + op.lanes.size());
-  unsealed_.reserve(unsealed_.size() + 1 + op.lanes.size());
-  const size_t due = tree_->seal_due_.size() + unsealed_.capacity();
-  if (tree_->seal_due_.capacity() < due) tree_->seal_due_.reserve(2 * due);
-  std::vector<std::pair<uint64_t, uint64_t>>& logged = tree_->logged_;
-  const size_t entries = logged.size() + touched_.size() + 1 + parts.size() + op.lanes.size();
-  if (logged.capacity() < entries) logged.reserve(2 * entries);
-  left_.reserve(left_.size() + 2);
-  // Each of them may end in a node that cannot be decided about.
-  const size_t undecided = tree_->undecided_.size() + left_.capacity();
-  if (tree_->undecided_.capacity() < undecided) tree_->undecided_.reserve(2 * undecided);
-  const size_t loose = tree_->loose_.size() + left_.capacity();  // Or in one that is loose then.
-  if (tree_->loose_.capacity() < loose) tree_->loose_.reserve(2 * loose);
+  ReserveMore(&undo_, 64 + parts.size() * 2 + op.lanes.size());
+  ReserveMore(&touched_, 1 + op.lanes.size());
+  ReserveMore(&filled_, op.lanes.size());
+  ReserveMore(&unsealed_, 1 + op.lanes.size());
+  ReserveMore(&tree_->seal_due_, unsealed_.capacity());
+  ReserveMore(&tree_->logged_, touched_.size() + 1 + parts.size() + op.lanes.size());
+  ReserveMore(&left_, 2);
+  // Each of them may end in a node that cannot be decided about, or in one that is loose then.
+  ReserveMore(&tree_->undecided_, left_.capacity());
+  ReserveMore(&tree_->loose_, left_.capacity());
   Status status;
   switch (op.kind) {
     case OpKind::kModel: status = ApplyModel(op); break;
@@ -497,7 +500,7 @@ void Transaction::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
     if (cut->splits_span) node->spans.pop_back();
     node->spans.insert(node->spans.end(), cut->spans.begin(), cut->spans.end());
   };
-  undo_.reserve(undo_.size() + 1);
+  ReserveMore(&undo_, 1);
 
   tree_->Touch(node);
   const Tree::Recount recount(tree_, *node);
@@ -616,7 +619,7 @@ Status Transaction::ApplyDrop(const Op& op) {
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status Transaction::ApplySeal(const Op& op) {
   if (op.other == 0 || op.sealed.empty()) return Unfit(op, "no table, or nothing in it");
-  undo_.reserve(undo_.size() + 2 * (1 + op.sealed.size()));
+  ReserveMore(&undo_, 2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));

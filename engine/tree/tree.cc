@@ -322,9 +322,9 @@ Result<Op> Tree::ResolveRewind(uint64_t branch, uint64_t length) const {
       head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
     // Where memory does not know it is taken for granted that something reaches beyond.
     bool beyond = node->refs_from.position > length;
-    for (auto ref = node->refs.rbegin(); ref != node->refs.rend() && ref->position > length;
-         ++ref) {
-      beyond |= ref->kind != Ref::kHead || ref->id != branch;
+    for (auto ref = node->refs.rbegin();
+         !beyond && ref != node->refs.rend() && ref->position > length; ++ref) {
+      beyond = ref->kind != Ref::kHead || ref->id != branch;
     }
     if (!beyond) {
       op.node = node->id;

@@ -17,41 +17,46 @@ class Loader {
  public:
   Loader(Tree* tree, std::unique_lock<std::mutex>* lock) : tree_(tree), lock_(lock) {}
 
+  // Passes over all that is needed, until one finds all of it: while the lock was given back, what
+  // was found before may have gone again.
   Status Run(const TreeNeeds& needs) {
-    while (true) {
-      if (generation_ != tree_->generation()) free_names_.clear();
-      generation_ = tree_->generation();
-      if (tree_->index() == nullptr) return Status::Ok();
-      if (const auto branch = FirstUnknown(needs.branches, &Tree::KnowsHead)) {
-        CAIRN_RETURN_IF_ERROR(LoadBranch(*branch));
-      } else if (const auto node = FirstUnknown(needs.nodes, &Tree::KnowsNode)) {
-        CAIRN_RETURN_IF_ERROR(LoadPath(*node).status());
-      } else if (const auto name = FirstUnknownName(needs)) {
-        CAIRN_RETURN_IF_ERROR(LoadName(name->first, name->second));
-      } else {
-        return Status::Ok();
+    do {
+      missed_ = false;
+      for (const uint64_t branch : needs.branches) {
+        while (IsUnknown(branch, &Tree::KnowsHead)) CAIRN_RETURN_IF_ERROR(LoadBranch(branch));
       }
-    }
+      for (const uint64_t node : needs.nodes) {
+        while (IsUnknown(node, &Tree::KnowsNode)) CAIRN_RETURN_IF_ERROR(LoadPath(node).status());
+      }
+      for (const Name& name : needs.names) {
+        while (IsUnknown(name)) CAIRN_RETURN_IF_ERROR(LoadName(name.first, name.second));
+      }
+    } while (missed_);
+    return Status::Ok();
   }
 
  private:
   using Name = std::pair<std::string_view, std::string_view>;
 
   // Ids are never given twice, so what the index does not have will never be there.
-  std::optional<uint64_t> FirstUnknown(const std::vector<uint64_t>& ids,
-                                       bool (Tree::*knows)(uint64_t) const) const {
-    for (const uint64_t id : ids) {
-      if (id != 0 && !(tree_->*knows)(id) && !absent_.contains(id)) return id;
-    }
-    return std::nullopt;
+  bool IsUnknown(uint64_t id, bool (Tree::*knows)(uint64_t) const) {
+    if (id == 0 || (tree_->*knows)(id) || absent_.contains(id)) return false;
+    return Miss();
   }
 
-  std::optional<Name> FirstUnknownName(const TreeNeeds& needs) const {
-    for (const Name& name : needs.names) {
-      if (name.second.empty() || free_names_.contains(name)) continue;
-      if (tree_->FindHead(name.first, name.second) == nullptr) return name;
-    }
-    return std::nullopt;
+  bool IsUnknown(const Name& name) {
+    if (name.second.empty() || tree_->FindHead(name.first, name.second) != nullptr) return false;
+    if (Outdated()) free_names_.clear();
+    return !free_names_.contains(name) && Miss();
+  }
+
+  // The index is to be asked, if there is one.
+  bool Miss() {
+    if (Outdated()) free_names_.clear();
+    generation_ = tree_->generation();
+    if (tree_->index() == nullptr) return false;
+    missed_ = true;
+    return true;
   }
 
   // Runs `read` without the lock.
@@ -141,6 +146,7 @@ class Loader {
   uint64_t generation_ = UINT64_MAX;
   std::set<uint64_t> absent_;
   std::set<Name> free_names_;  // At this generation.
+  bool missed_ = false;        // Something, in this pass.
 };
 
 }  // namespace

@@ -37,11 +37,14 @@ struct BranchPage {
 };
 
 // Several changes, to one or many branches: all of them or none, in one record. Built on one
-// thread, then given to Store::Write. At most 4 MiB of tokens and KV in all, less where a log
-// segment or half of hot_tail_bytes holds less; larger deltas are appended by themselves. Deltas
-// are borrowed until Write returns.
+// thread, then given to Store::Write. At most kOpsMax changes, and 4 MiB of tokens and KV in all,
+// less where a log segment or half of hot_tail_bytes holds less; larger deltas are appended by
+// themselves. Deltas are borrowed until Write returns.
 class WriteBatch {
  public:
+  // More are kInvalidArgument: all of them are decided together, and other changes wait for that,
+  // some microseconds each.
+  static constexpr size_t kOpsMax = 4096;
   // A branch of the store, or one made earlier in the batch.
   struct Target {
     Target() = default;
@@ -72,6 +75,7 @@ class WriteBatch {
 
  private:
   std::vector<Op> ops_;
+  int created_ = 0;  // By Create and Fork.
 };
 
 enum class VerifyLevel : uint8_t {
