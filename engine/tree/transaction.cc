@@ -84,6 +84,7 @@ void Transaction::Commit(const wal::Location& location, uint32_t token_prefix_by
     }
     settle_marks(node.samplers);
     settle_marks(node.metadata);
+    tree_->Charge(&node);
     NoteLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
