@@ -78,6 +78,7 @@ Result<std::vector<Head>> StoreCore::LoadInOrder(Tree::NameKey from, size_t limi
       const size_t of_index = page.size();
       bool more_in_memory = false;
       tree_.VisitNames(from, [&](const Tree::NameKey& key) {
+        if (std::get<0>(key) != std::get<0>(from)) return false;
         more_in_memory = page.size() - of_index == wanted;
         if ((!last && upto < key) || more_in_memory) return false;
         page.push_back(*tree_.FindHead(std::get<2>(key)));

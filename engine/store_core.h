@@ -188,7 +188,7 @@ class StoreCore final : public wal::LogObserver,
   Status LoadToChange(const engine::TreeNeeds& needs, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
-  // Up to `limit` branches in order from `from` on.
+  // Up to `limit` branches of the namespace of `from`, in order from there on.
   Result<std::vector<engine::Head>> LoadInOrder(engine::Tree::NameKey from, size_t limit);
 
   // --- commit/append.cc

@@ -597,6 +597,7 @@ Result<std::vector<Head>> TreeRecords::ReadInOrder(sstable::LsmIndex& index,
   for (scan->Seek('B' + NameBytes(ns, name, id)); scan->valid() && heads.size() < limit;
        scan->Next()) {
     CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(scan->key(), *scan->value()));
+    if (head.ns != ns) break;
     // A named one has no id in its key, so what was asked from may lie behind it.
     if (Tree::NameKey{head.ns, head.name, head.id} >= from) heads.push_back(std::move(head));
   }

@@ -57,7 +57,7 @@ class TreeRecords {
   static Result<std::optional<Head>> ReadHead(sstable::LsmIndex& index, uint64_t branch);
   static Result<std::optional<Head>> ReadNamed(sstable::LsmIndex& index, std::string_view ns,
                                                std::string_view name);
-  // At most `limit` in order of (namespace, name, id), from `from` on.
+  // At most `limit` of the namespace of `from`, in order of (name, id), from there on.
   static Result<std::vector<Head>> ReadInOrder(sstable::LsmIndex& index, const Tree::NameKey& from,
                                                size_t limit);
   // With the first kRefsKept refs. Null: there is none.
