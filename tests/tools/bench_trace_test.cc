@@ -101,6 +101,23 @@ TEST_F(BenchTraceTest, AgentSessionsHitWhereTheirIdsSay) {
   EXPECT_EQ(values["restored_mib"], 704.0 * 512 / (1 << 20)) << "of requests, not of the check";
 }
 
+// So small a log is sealed by Compact alone. MANIFEST and index, too, are files.
+TEST_F(BenchTraceTest, TellsWhatTheFilesHoldBesideWhatIsLive) {
+  const json values = Values(kData / "agents", {"--kv-bytes-per-token", "16384"});
+  EXPECT_EQ(values.value("files_to_live", -1.0), 0) << "nothing is packed";
+  EXPECT_EQ(values.value("files_to_live_idle", -1.0), 0);
+  EXPECT_GT(values.value("files_to_live_compact", -1.0), 1);
+  EXPECT_LT(values.value("files_to_live_compact", -1.0), 1.15);
+  EXPECT_EQ(values.value("waits_for_room", -1.0), 0);
+}
+
+TEST_F(BenchTraceTest, KeepsBelowTheCapThatItIsGiven) {
+  ExpectCounts(Values(kData / "agents", {"--max-bytes", "134217728"}), kAgentCounts);
+  const ToolResult result = Run(kData / "agents", {"--max-bytes", "2097152"});
+  EXPECT_EQ(result.exit_code, 2) << "less than ten segments";
+  EXPECT_NE(result.errors.find("max_bytes"), std::string::npos) << result.errors;
+}
+
 TEST_F(BenchTraceTest, ASessionThatIsOverIsDropped) {
   ExpectCounts(Values(kData / "agents", {"--sessions", "1"}),
                {{"drops", 3}, {"branches", 1}, {"live_tokens", 128}, {"hit_tokens", 704}});

@@ -62,6 +62,10 @@ struct Config {
   uint32_t block_tokens = 512;  // Of .jsonl files.
   uint32_t sessions_at_once = 8;
   uint64_t limit_requests = 0, limit_bytes = 4ull << 30;
+  uint64_t max_bytes = UINT64_MAX;
+  // sweep.
+  std::string sweep_name = "all";
+  uint64_t sweep_size_max = 10'000;
   // peers.
   uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
   double peer_seconds = 3;             // Of each work, all arms together.
@@ -169,6 +173,7 @@ Status RunRewind(const Config&, const std::string&, Report*);
 Status RunOpenMany(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
+Status RunSweeps(const Config&, const std::string&, Report*);
 Status RunPeers(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

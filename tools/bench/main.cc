@@ -88,6 +88,11 @@ constexpr std::array kBenchmarks = {
         "--file *.json (agent sessions), *.jsonl (requests), a directory or tar of them, also\n"
         "compressed. Prefixes known by hash id are restored and checked, the rest appended.",
         RunTrace},
+    Benchmark{
+        "sweep", "whether costs grow faster than what they are for",
+        "NAME: batch (its ops), names (of a namespace), chain (nodes on one path), namespaces,\n"
+        "tables (on one path), or all; by powers of ten, in instructions and in bytes.",
+        RunSweeps},
     Benchmark{"peers", "the same work on Cairn, LMDB, RocksDB with BlobDB, and a file a chunk",
               "Appends, restores, branches, many small sessions; equal durability, equal cache\n"
               "budget, every setting in the report. Engines not built in are named and skipped.",
@@ -138,6 +143,14 @@ void AddTraceOptions(CLI::App& app, Config& config) {
       ->check(CLI::Range(uint64_t{0}, kNumberMax));
   app.add_option("--limit-bytes", config.limit_bytes, "End after so much KV; 0: no limit")
       ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  app.add_option("--max-bytes", config.max_bytes, "Options::max_bytes; an append waits for room")
+      ->check(CLI::Range(uint64_t{1} << 20, kNumberMax));
+}
+
+void AddSweepOptions(CLI::App& app, Config& config) {
+  app.add_option("name", config.sweep_name, "batch, names, chain, namespaces, tables or all");
+  app.add_option("--max", config.sweep_size_max, "The largest size")
+      ->check(CLI::Range(uint64_t{100}, uint64_t{1'000'000}));
 }
 
 void AddPeersOptions(CLI::App& app, Config& config) {
@@ -205,6 +218,7 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--branch-kv-bytes", config.branch_kv_bytes, "KV of a token; 0: tokens alone");
   }
   if (name == "trace") AddTraceOptions(app, config);
+  if (name == "sweep") AddSweepOptions(app, config);
   if (name == "peers") AddPeersOptions(app, config);
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
@@ -276,7 +290,8 @@ int Main(int argc, char** argv) {
   for (const Benchmark& benchmark : kBenchmarks) {
     CLI::App* command = app.add_subcommand(benchmark.name, benchmark.summary);
     AddCommonOptions(*command, config);
-    const bool own_size = benchmark.run == RunTrace || benchmark.run == RunPeers;
+    const bool own_size =
+        benchmark.run == RunTrace || benchmark.run == RunSweeps || benchmark.run == RunPeers;
     if (!own_size) AddArmOptions(*command, config);
     AddOwnOptions(benchmark.name, *command, config);
     command->callback([&] { result = RunBenchmark(benchmark, config); });

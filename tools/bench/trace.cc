@@ -3,6 +3,11 @@
 // trace: real requests, replayed. What they cost depends on what they share: how long the prefixes
 // are that come back, how often one is left before its end, when a conversation is over.
 
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/machine.h"
@@ -30,6 +35,49 @@ void ReportTimes(const std::string& name, const std::vector<double>& us, const s
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
+// Bytes of the store's files, those of the log and its spare segments left out, to packed bytes
+// that branches reach: what the tree needs of the tables, position by position. What still lies in
+// the log is in neither. 0: nothing is packed yet.
+Result<double> FilesToLive(const Store& store, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  uint64_t bytes = 0;
+  for (fs::recursive_directory_iterator file(path, error), end; !error && file != end;
+       file.increment(error)) {
+    if (file->is_directory(error) && file->path().filename() == "log") {
+      file.disable_recursion_pending();
+    } else if (file->is_regular_file(error)) {
+      const uint64_t size = file->file_size(error);
+      bytes += error ? 0 : size;
+    }
+    error.clear();  // A table may be deleted meanwhile.
+  }
+  if (error) return Status(StatusCode::kIoError, path + ": " + error.message());
+  return Share(static_cast<double>(bytes), static_cast<double>(store.Metrics().table_live_bytes));
+}
+
+// At the end of the load, when there was time to give space back, and after Compact.
+Status ReportFilesToLive(Store& store, const std::string& path, double written_gib,
+                         Report* report) {
+  const auto value = [&](const std::string& name, const std::string& when) -> Status {
+    CAIRN_ASSIGN_OR_RETURN(const double ratio, FilesToLive(store, path));
+    report->Value(name, ratio, when);
+    return Status::Ok();
+  };
+  CAIRN_RETURN_IF_ERROR(value("files_to_live",
+                              "files without log and spares, to what branches reach of the packed "
+                              "bytes, at the end of the load"));
+  const double until_us = NowUs() + written_gib * 1e6;
+  while (NowUs() < until_us) {
+    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  CAIRN_RETURN_IF_ERROR(
+      value("files_to_live_idle", "a second later for each GiB that was appended"));
+  CAIRN_RETURN_IF_ERROR(store.Compact());
+  return value("files_to_live_compact", "after Compact");
+}
+
 void ReportTotals(const ReplayTotals& totals, uint64_t token_bytes, Report* report) {
   const auto number = [&](const char* name, uint64_t value, const char* meaning) {
     report->Value(name, static_cast<double>(value), meaning);
@@ -49,6 +97,7 @@ void ReportTotals(const ReplayTotals& totals, uint64_t token_bytes, Report* repo
   number("forks", totals.forks, "requests that left a branch before its end");
   number("rewinds", totals.rewinds, "requests that went on where a prompt ended");
   number("drops", totals.drops, "branches of sessions that were over");
+  number("waits_for_room", totals.waits_for_room, "appends that --max-bytes refused at first");
   number("verified_tokens", totals.verified_tokens, "positions compared with what was appended");
   ReportTimes("append", totals.append_us, "an append call", report);
   ReportTimes("restore", totals.restore_us, "a request's prefix", report);
@@ -68,6 +117,7 @@ Status RunTrace(const Config& config, const std::string& scratch, Report* report
   const std::string path = scratch + "/store";
   Options options;
   options.segment_bytes = config.segment_bytes;
+  options.max_bytes = config.max_bytes;
   CAIRN_ASSIGN_OR_RETURN(auto replay, Replay::Create(model, durability, config.source_bytes));
   const uint64_t written_before = ProcessBytesWritten();
   const uint64_t resident_before = ResidentBytes();
@@ -80,9 +130,15 @@ Status RunTrace(const Config& config, const std::string& scratch, Report* report
   const double seconds = (NowUs() - begin) * 1e-6;
   const uint64_t resident = ResidentBytes();
   const StoreMetrics metrics = store.Metrics();
+  const uint64_t written = ProcessBytesWritten() - written_before;
+  const ReplayTotals& totals = replay->totals();
+  const auto bytes = [&](uint64_t tokens) {
+    return static_cast<double>(tokens * (token_bytes + sizeof(TokenId)));
+  };
+  CAIRN_RETURN_IF_ERROR(
+      ReportFilesToLive(store, path, bytes(totals.appended_tokens) / (1 << 30), report));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t live_tokens, replay->LiveTokens());
   CAIRN_RETURN_IF_ERROR(store.Close());
-  const uint64_t written = ProcessBytesWritten() - written_before;
 
   DropFileCaches(scratch);
   const double open_begin = NowUs();
@@ -91,10 +147,6 @@ Status RunTrace(const Config& config, const std::string& scratch, Report* report
   CAIRN_RETURN_IF_ERROR(replay->VerifyAll(store).WithContext("after reopening"));
   CAIRN_RETURN_IF_ERROR(store.Close());
 
-  const ReplayTotals& totals = replay->totals();
-  const auto bytes = [&](uint64_t tokens) {
-    return static_cast<double>(tokens * (token_bytes + sizeof(TokenId)));
-  };
   report->Machine("durability", config.trace_durability);
   report->Machine("kv_bytes_per_token", token_bytes);
   report->Machine("sessions_at_once", config.sessions_at_once);
@@ -105,7 +157,8 @@ Status RunTrace(const Config& config, const std::string& scratch, Report* report
                 "on their paths, shared ones once");
   report->Value("write_amplification",
                 Share(static_cast<double>(written), bytes(totals.appended_tokens)),
-                "bytes given to the device, pre-writing included, to KV and ids appended");
+                "bytes given to the device until the load ended, pre-writing included, to KV and "
+                "ids appended");
   report->Value(
       "log_write_amplification",
       Share(static_cast<double>(metrics.log_bytes_written), bytes(totals.appended_tokens)),

@@ -2,6 +2,9 @@
 
 #include "tools/bench/trace_replay.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/core/check.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/fixture.h"
@@ -14,6 +17,8 @@ constexpr uint64_t kMaxAppendTokens = 2048;  // The same, where a token's KV is 
 constexpr uint64_t kOutputTokens = 16;       // Of an output.
 constexpr uint64_t kSamplesPerRestore = 32;  // Positions compared of each piece.
 constexpr uint64_t kProgressSteps = 100;
+constexpr double kRoomWaitUs = 60e6;  // Then what the branches hold is more than fits.
+constexpr std::chrono::milliseconds kRoomAskAgain(2);
 
 uint64_t Covered(const TraceRequest& request, uint64_t block_tokens) {
   return std::min(request.ids.size() * block_tokens, request.input_tokens);
@@ -223,6 +228,22 @@ Status Replay::RestorePiece(const Tree& tree, const Line& line, const Branch& br
   return Status::Ok();
 }
 
+Result<uint64_t> Replay::AppendWithRoom(Branch& branch, const Delta& delta,
+                                        uint64_t expected_length) {
+  AppendOptions options = AppendAt(durability_);
+  options.expected_length = expected_length;
+  const double give_up_us = NowUs() + kRoomWaitUs;
+  bool waits = false;
+  while (true) {
+    auto length = branch.AppendSync(delta, options);
+    if (length.status().code() != StatusCode::kNoSpace || NowUs() >= give_up_us) return length;
+    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
+    totals_.waits_for_room += waits ? 0 : 1;
+    waits = true;
+    std::this_thread::sleep_for(kRoomAskAgain);
+  }
+}
+
 Status Replay::AppendUntil(const Tree& tree, const TraceRequest& request, Line& line, uint64_t end,
                            uint64_t piece_tokens) {
   const uint64_t covered = Covered(request, tree.block_tokens);
@@ -237,11 +258,9 @@ Status Replay::AppendUntil(const Tree& tree, const TraceRequest& request, Line& 
       source_ids_[i] = GeneratedToken(seed);
       GenerateKv(seed, source_->token(i));
     }
-    AppendOptions options = AppendAt(durability_);
-    options.expected_length = line.length;
     const Delta delta = TokenDelta({source_ids_.data(), count}, &source_->At(line.length, count));
     const double start = NowUs();
-    CAIRN_ASSIGN_OR_RETURN(line.length, line.branch.AppendSync(delta, options));
+    CAIRN_ASSIGN_OR_RETURN(line.length, AppendWithRoom(line.branch, delta, line.length));
     totals_.append_us.push_back(NowUs() - start);
     totals_.appended_tokens += count;
   }

@@ -32,7 +32,8 @@ struct ReplayTotals {
   uint64_t appended_tokens = 0, restored_bytes = 0;  // Outputs included.
   uint64_t forks = 0, rewinds = 0, drops = 0;
   uint64_t verified_tokens = 0;
-  std::vector<double> append_us{};   // A call each.
+  std::vector<double> append_us{};   // A call each, waits for room included.
+  uint64_t waits_for_room = 0;       // Appends that the store's cap refused at first.
   std::vector<double> restore_us{};  // A request each.
 };
 
@@ -101,6 +102,8 @@ class Replay {
   Result<Line*> Continue(Tree& tree, const TraceRequest& request, const Match& match);
   Status RestorePiece(const Tree& tree, const Line& line, const Branch& branch, uint64_t begin,
                       uint64_t end, double* us);
+  // What dropped sessions held comes back some time after: until then it asks again.
+  Result<uint64_t> AppendWithRoom(Branch& branch, const Delta& delta, uint64_t expected_length);
   // Up to position `end`, or to the limit.
   Status AppendUntil(const Tree& tree, const TraceRequest& request, Line& line, uint64_t end,
                      uint64_t piece_tokens);
