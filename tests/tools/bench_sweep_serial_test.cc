@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kSlopeMax = 1.2;
-constexpr double kSlopeOfTimeMax = 1.5;
+constexpr double kSlopeOfTimeMax = 1.4;
 
 class BenchSweep : public ::testing::TestWithParam<std::string> {};
 
