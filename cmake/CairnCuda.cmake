@@ -73,8 +73,10 @@ if(CAIRN_CUDA_USABLE AND cairn_cuda_sources)
   foreach(property CXX_STANDARD CXX_STANDARD_REQUIRED CXX_EXTENSIONS)
     set_property(TARGET cairn_cuda PROPERTY ${property})
   endforeach()
+  # A kernel that spills registers, or has an array that does not fit them, is not built.
   target_compile_options(cairn_cuda PRIVATE -std=c++20
-    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off
+    -Xptxas=--warn-on-spills,--warn-on-local-memory-usage,--warning-as-error>)
   set_target_properties(cairn_cuda PROPERTIES CUDA_VISIBILITY_PRESET hidden)
   target_include_directories(cairn_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/api/include)
   target_compile_definitions(cairn_cuda PRIVATE CAIRN_WITH_CUDA=1

@@ -36,13 +36,13 @@ Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
 
 Result<const Head*> StoreCore::LoadToChange(BranchId id, Lock* lock) {
   auto head = LoadBranch(id, lock);
-  if (rolled_back_) return PoisonStatus();
+  if (committer_.rolled_back()) return PoisonStatus();
   return head;
 }
 
 Status StoreCore::LoadToChange(const engine::TreeNeeds& needs, Lock* lock) {
   Status status = Load(needs, lock);
-  return rolled_back_ ? PoisonStatus() : status;
+  return committer_.rolled_back() ? PoisonStatus() : status;
 }
 
 Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {

@@ -2,6 +2,8 @@
 //
 // Questions about models and branches, and the metrics.
 #include "base/core/check.h"
+#include "base/core/text.h"
+#include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
@@ -57,7 +59,6 @@ Result<ModelInfo> StoreCore::GetModel(ModelId id) {
 }
 
 std::vector<ModelInfo> StoreCore::Models() {
-  if (IsInChild()) return {};
   std::lock_guard lock(mutex_);
   std::vector<ModelInfo> models;
   for (const auto& [id, spec] : tree_.models()) models.push_back({ModelId{id}, *spec});
@@ -70,8 +71,7 @@ Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns)
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadNamed(ns, name, &lock));
   if (head == nullptr) {
     return Status(StatusCode::kNotFound,
-                  "no branch \"" + std::string(name) + "\"" +
-                      (ns.empty() ? "" : " in namespace \"" + std::string(ns) + "\""));
+                  "no branch " + Quoted(name) + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
   }
   return Branch(shared_from_this(), BranchId{head->id});
 }
@@ -115,12 +115,15 @@ Result<std::vector<NamespaceInfo>> StoreCore::Namespaces() {
 }
 
 Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, uint64_t end) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(id, &lock));
+  Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   const auto model = tree_.FindModel(head->model);
-  const uint64_t common =
-      engine::CommonLength(*model, head->lengths, std::min(end, head->lengths[engine::kTokenLane]));
+  CAIRN_ASSIGN_OR_RETURN(
+      const engine::Range range,
+      engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "evicted KV"));
+  begin = range.begin;
+  end = range.end;
+  const uint64_t common = engine::CommonLength(*model, head->lengths, end);
   std::vector<KvHole> found;
   const auto add = [&](uint32_t lane, uint64_t from, uint64_t to) {
     for (const engine::Tree::Hole& hole :
@@ -182,7 +185,7 @@ Result<uint64_t> StoreCore::DurableLength(BranchId id) {
   Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   const uint64_t length = head->lengths[engine::kTokenLane];
-  return lengths_.Of(id, log_->durable_sequence()).value_or(length);
+  return committer_.lengths().Of(id, log_->durable_sequence()).value_or(length);
 }
 
 Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
@@ -194,13 +197,15 @@ Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
   Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
-  return tree_.Spans(*head, begin, end);
+  CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
+                         engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "spans"));
+  return tree_.Spans(*head, range.begin, range.end);
 }
 
 // What was written since this was called last counts as written now.
-engine::WrittenHours StoreCore::CountWritten() {
+engine::HourlyWriteCounter StoreCore::CountWritten() {
   const wal::Log::Counters log = log_->counters();
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   std::lock_guard lock(written_mutex_);
   const uint64_t bytes = log.bytes_written + log.bytes_prewritten +
                          table_counters_.written_bytes.load() + manifest_bytes_;
@@ -214,7 +219,6 @@ engine::WrittenHours StoreCore::CountWritten() {
 
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
-  if (IsInChild()) return metrics;
   {
     std::lock_guard lock(mutex_);
     metrics.models = tree_.models().size();
@@ -240,23 +244,24 @@ StoreMetrics StoreCore::Metrics() {
     std::lock_guard lock(tickets_mutex_);
     metrics.tickets_waiting = wait_written_.size() + wait_durable_.size();
   }
-  metrics.tokens_appended = counters_.tokens.load();
-  metrics.kv_bytes_appended = counters_.kv_bytes.load();
-  metrics.appends = counters_.appends.load();
-  metrics.forks = counters_.forks.load();
-  metrics.rewinds = counters_.rewinds.load();
-  metrics.drops = counters_.drops.load();
-  metrics.restores = counters_.restores.load();
-  metrics.restored_hot_records = counters_.hot_records.load();
-  metrics.restored_hot_bytes = counters_.hot_bytes.load();
-  metrics.restored_log_records = counters_.log_records.load();
-  metrics.restored_log_bytes = counters_.log_bytes.load();
-  metrics.prefetches = counters_.prefetches.load();
-  metrics.prefetches_failed = counters_.prefetches_failed.load();
-  metrics.restored_cached_frames = counters_.cached_frames.load();
-  metrics.restored_cached_bytes = counters_.cached_bytes.load();
-  metrics.restored_table_frames = counters_.frames.load();
-  metrics.restored_table_bytes = counters_.frame_bytes.load();
+  metrics.tokens_appended = commit_counters_.tokens();
+  metrics.kv_bytes_appended = commit_counters_.kv_bytes();
+  metrics.appends = commit_counters_.appends();
+  metrics.forks = commit_counters_.forks();
+  metrics.rewinds = commit_counters_.rewinds();
+  metrics.drops = commit_counters_.drops();
+  const engine::ReaderCounters& reads = reader_.counters();
+  metrics.restores = reads.restores.load();
+  metrics.restored_hot_records = reads.hot_records.load();
+  metrics.restored_hot_bytes = reads.hot_bytes.load();
+  metrics.restored_log_records = reads.log_records.load();
+  metrics.restored_log_bytes = reads.log_bytes.load();
+  metrics.prefetches = reads.prefetches.load();
+  metrics.prefetches_failed = reads.prefetches_failed.load();
+  metrics.restored_cached_frames = reads.cached_frames.load();
+  metrics.restored_cached_bytes = reads.cached_bytes.load();
+  metrics.restored_table_frames = reads.frames.load();
+  metrics.restored_table_bytes = reads.frame_bytes.load();
   metrics.seals = counters_.seals.load();
   metrics.sealed_bytes = counters_.sealed_bytes.load();
   metrics.ingests = counters_.ingests.load();
@@ -264,25 +269,27 @@ StoreMetrics StoreCore::Metrics() {
   metrics.evicted_bytes = counters_.evicted_bytes.load();
   metrics.evicted_branches = counters_.evicted_branches.load();
   metrics.expired_branches = counters_.expired_branches.load();
-  metrics.filled_bytes = counters_.filled_bytes.load();
+  metrics.filled_bytes = commit_counters_.filled_bytes();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
   metrics.rewritten_tables = counters_.rewritten_tables.load();
+  metrics.merged_tables = counters_.merged_tables.load();
   metrics.joined_nodes = counters_.joined_nodes.load();
   metrics.cut_nodes = counters_.cut_nodes.load();
   metrics.background_read_bytes = pacer_.read_bytes();
   metrics.background_written_bytes = pacer_.written_bytes();
   metrics.retired_segments = counters_.retired_segments.load();
-  metrics.restores_failed_corruption = counters_.failed_corruption.load();
-  metrics.restores_failed_io = counters_.failed_io.load();
-  metrics.restores_failed_memory = counters_.failed_memory.load();
-  metrics.restores_failed_deadline = counters_.failed_deadline.load();
-  metrics.restores_failed_cancelled = counters_.failed_cancelled.load();
-  metrics.restores_failed_other = counters_.failed_other.load();
+  metrics.restores_failed_corruption = reads.failed_corruption.load();
+  metrics.restores_failed_io = reads.failed_io.load();
+  metrics.restores_failed_memory = reads.failed_memory.load();
+  metrics.restores_failed_deadline = reads.failed_deadline.load();
+  metrics.restores_failed_cancelled = reads.failed_cancelled.load();
+  metrics.restores_failed_other = reads.failed_other.load();
   metrics.busy = counters_.busy.load();
   metrics.cancelled = counters_.cancelled.load();
   metrics.kv_shed = counters_.kv_shed.load();
   metrics.save = save_latency_.Snapshot();
-  metrics.restore = restore_latency_.Snapshot();
+  metrics.restore = reads.latency.Snapshot();
+  metrics.append_delay = append_delay_.Snapshot();
   if (log_ == nullptr) return metrics;  // Closed in a child after fork().
   const wal::Log::Counters log = log_->counters();
   metrics.log_groups = log.groups;
@@ -293,8 +300,10 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stalls_slow_group = log.slow_groups;
   metrics.stalls_segment_late = log.segment_late;
   metrics.stalls_no_segment = log.no_segment;
+  metrics.stalls_log_limit = counters_.log_limits.load(std::memory_order_relaxed);
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
+  metrics.segment_bytes = options_.segment_bytes;
   metrics.log_groups_in_flight = log.groups_in_flight;
   metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
   metrics.background_failing = background_fails_ ? 1 : 0;
@@ -306,28 +315,18 @@ StoreMetrics StoreCore::Metrics() {
     for (const sstable::LiveTable& table : manifest_.index) {
       metrics.physical_bytes += table.bytes;
     }
-    metrics.written_bytes_day = manifest_.written.LastDay(world_.scheduler->WallNs());
+    metrics.written_bytes_day = manifest_.written.LastDay(NowNs());
   } else {
-    metrics.written_bytes_day = CountWritten().LastDay(world_.scheduler->WallNs());
+    metrics.written_bytes_day = CountWritten().LastDay(NowNs());
   }
   metrics.hot_tail_bytes = log.hot_bytes;
-  metrics.page_cache_bytes = page_cache_.bytes();
+  metrics.page_cache_bytes = reader_.page_cache().bytes();
   metrics.replayed_records = replayed_records_;
   metrics.written_sequence = log_->written_sequence();
   metrics.durable_sequence = log_->durable_sequence();
   metrics.last_sequence = log_->last_reserved_sequence();  // Last: never below the other two.
   metrics.log_records_waiting = metrics.last_sequence - metrics.written_sequence;
   return metrics;
-}
-
-void StoreCore::CountFailedRestore(StatusCode code) {
-  std::atomic<uint64_t>* counter = &counters_.failed_other;
-  if (code == StatusCode::kCorruption) counter = &counters_.failed_corruption;
-  if (code == StatusCode::kIoError) counter = &counters_.failed_io;
-  if (code == StatusCode::kOutOfMemory) counter = &counters_.failed_memory;
-  if (code == StatusCode::kDeadlineExceeded) counter = &counters_.failed_deadline;
-  if (code == StatusCode::kCancelled) counter = &counters_.failed_cancelled;
-  counter->fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace cairn

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cairn/options.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 
@@ -16,9 +16,12 @@ struct MemoryParts {
   uint64_t hot_tail = 0, staging = 0;
   uint64_t tree = 0;
   uint64_t index_blocks = 0;
-  uint64_t directories = 0;   // Of open tables.
-  uint64_t read_buffers = 0;  // Beside one window for each restore that runs.
-  uint64_t page_floor = 0;    // What the page cache has at least.
+  uint64_t directories = 0;  // Of open tables.
+  // For one window of each restore that runs: others wait in line (memory_line.h). And as much for
+  // further ones, which make a restore faster.
+  uint64_t read_buffers = 0;
+  uint64_t ingests = 0;     // Layers that are packed, and what tables are written with. In line.
+  uint64_t page_floor = 0;  // What the page cache has at least.
 
   // Taken from the beginning to the end.
   uint64_t fixed() const { return hot_tail + tree + index_blocks + directories; }
@@ -33,6 +36,7 @@ inline MemoryParts DivideMemory(const Options& options) {
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);
   parts.read_buffers = rest / kReadBuffersShare;
+  parts.ingests = rest / kIngestShare;
   parts.page_floor = rest / kPageFloorShare;
   return parts;
 }

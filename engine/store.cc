@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -14,7 +15,19 @@ namespace {
 template <typename Body>
 auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(body(*core)) {
   if (core == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
-  return Guarded([&]() -> decltype(body(*core)) { return body(*core); });
+  const io::NoCancel guard;
+  return Guarded([&]() -> decltype(body(*core)) {
+    CAIRN_RETURN_IF_ERROR(core->CheckProcess());
+    return body(*core);
+  });
+}
+
+// For what has no Status: `nothing` instead.
+template <typename Body, typename Value>
+Value OnCoreOr(const std::shared_ptr<StoreCore>& core, Value nothing, Body&& body) {
+  if (core == nullptr || core->IsInChild()) return nothing;
+  const io::NoCancel guard;
+  return body(*core);
 }
 
 }  // namespace
@@ -22,6 +35,7 @@ auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(bod
 const char* Version() { return "0.1.0"; }
 
 Result<Store> Store::Open(const std::string& path, const Options& options) {
+  const io::NoCancel guard;
   return Guarded([&]() -> Result<Store> {
     CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<StoreCore> core, StoreCore::Open(path, options));
     Store store;
@@ -52,7 +66,7 @@ Result<ModelInfo> Store::GetModel(ModelId id) const {
   return OnCore(core_, [&](StoreCore& core) { return core.GetModel(id); });
 }
 std::vector<ModelInfo> Store::Models() const {
-  return core_ == nullptr ? std::vector<ModelInfo>() : core_->Models();
+  return OnCoreOr(core_, std::vector<ModelInfo>(), [](StoreCore& core) { return core.Models(); });
 }
 Result<Branch> Store::CreateBranch(ModelId model, const BranchOptions& options) {
   return OnCore(core_, [&](StoreCore& core) { return core.CreateBranch(model, options); });
@@ -100,10 +114,12 @@ Status Store::ResumeBackground() {
 Result<CompletionQueue> Store::NewCompletionQueue() {
   return OnCore(core_, [](StoreCore& core) { return core.NewCompletionQueue(); });
 }
-Result<VerifyReport> Store::Verify(VerifyLevel level) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Verify(level); });
+Result<VerifyReport> Store::Verify(VerifyLevel level, const VerifyProgress& progress) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.Verify(level, progress); });
 }
-StoreMetrics Store::Metrics() const { return core_ == nullptr ? StoreMetrics() : core_->Metrics(); }
+StoreMetrics Store::Metrics() const {
+  return OnCoreOr(core_, StoreMetrics(), [](StoreCore& core) { return core.Metrics(); });
+}
 std::string Store::PrometheusText(std::string_view label) const {
   return cairn::PrometheusText(Metrics(), label);
 }
@@ -162,8 +178,7 @@ Status Branch::Drop(Durability durability) {
 }
 Result<RestoreResult> Branch::Restore(const RestoreRequest& request,
                                       LayerProgress* progress) const {
-  return OnCore(core_,
-                [&](StoreCore& core) { return core.Restore(id_, request, progress, nullptr); });
+  return OnCore(core_, [&](StoreCore& core) { return core.Restore(id_, request, progress); });
 }
 Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress* progress) const {
   return OnCore(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });

@@ -3,12 +3,11 @@
 // What stands behind Store, Branch, Draft and Ticket: the tree, the log, and the rules that keep
 // them together.
 //
-// One commit lock (`mutex_`) orders all changes: under it an op is decided, applied to the tree and
-// given its place in the log; the payload is copied afterwards, without it. It is never held across
-// I/O or a wait. Lock order: mutex_ -> the log's own -> tickets_mutex_.
+// All changes go through the Committer (commit/committer.h), whose lock, `mutex_`, orders them.
+// Lock order: mutex_ -> the log's own -> tickets_mutex_.
 //
-// The file names tell the parts: commit/open.cc, commit/append.cc, commit/large_append.cc,
-// commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc, commit/staging.cc,
+// The file names tell the parts: open.cc, commit/usable.cc, commit/append.cc,
+// commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
 // restore/*.cc, space/*.cc, lookup.cc, verify.cc.
 #pragma once
 
@@ -24,24 +23,23 @@
 
 #include "base/core/histogram.h"
 #include "base/io/executor.h"
+#include "base/io/file_cache.h"
 #include "cairn/store.h"
-#include "engine/commit/constants.h"
-#include "engine/commit/durable_lengths.h"
+#include "engine/commit/committer.h"
 #include "engine/commit/joined_append.h"
 #include "engine/commit/kv_layout.h"
 #include "engine/commit/ledger.h"
-#include "engine/commit/manifest.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
 #include "engine/commit/timer.h"
+#include "engine/constants.h"
 #include "engine/follow/hint.h"
+#include "engine/manifest/manifest.h"
 #include "engine/memory_parts.h"
-#include "engine/restore/page_cache.h"
-#include "engine/restore/pins.h"
-#include "engine/restore/read_pool.h"
-#include "engine/restore/tables.h"
+#include "engine/metrics/commit_counters.h"
+#include "engine/restore/reader.h"
+#include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
-#include "engine/space/record_stage.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/tree.h"
 #include "engine/tree/tree_loader.h"
@@ -52,14 +50,23 @@ namespace cairn {
 
 class StoreSealReader;
 
+namespace engine {
+class LayerWords;
+}
+
 class StoreCore final : public wal::LogObserver,
                         public sstable::TableHost,
+                        public engine::CommitHost,
                         public std::enable_shared_from_this<StoreCore> {
  public:
   static Result<std::shared_ptr<StoreCore>> Open(const std::string& path, const Options& options);
   StoreCore(io::World world, std::string path, Options options);
   ~StoreCore() override;
   Status Close();
+  // Every public entry asks before it calls anything else. In a child of fork() no lock may be
+  // taken, since a thread of the parent may have held it; and nothing be written that is shared.
+  Status CheckProcess() const;
+  bool IsInChild() const;
 
   // --- Store
   Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability);
@@ -80,7 +87,7 @@ class StoreCore final : public wal::LogObserver,
   Status PauseBackground();
   Status ResumeBackground();
   Result<CompletionQueue> NewCompletionQueue();
-  Result<VerifyReport> Verify(VerifyLevel level);
+  Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress);
   StoreMetrics Metrics();
   Status poisoned() const;
   std::string io_name() const { return std::string(world_.files->name()); }
@@ -107,9 +114,12 @@ class StoreCore final : public wal::LogObserver,
   Status Rewind(BranchId id, uint64_t length, Durability durability);
   Status Rename(BranchId id, const std::string& name, Durability durability);
   Status Drop(BranchId id, Durability durability);
-  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request, LayerProgress* progress,
-                                const TicketState* ticket);
+  Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request,
+                                LayerProgress* progress);
   Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
+  // Many sources at once (engine/restore/restore_item.h): one pipeline, one deadline. An error of
+  // its own says that the store is closed; how each item went stands in it.
+  Status RestoreMany(std::span<engine::RestoreItem> items, uint64_t timeout_ns);
   Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
   Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
@@ -119,8 +129,6 @@ class StoreCore final : public wal::LogObserver,
   static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
   static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
   static Status CheckQuota(const engine::Head& head, uint64_t more = 0);
-  // How its refusals begin, and no others: by that they are known.
-  static constexpr std::string_view kQuotaRefusal = "max_bytes of namespace";
 
   // --- wal::LogObserver
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
@@ -133,20 +141,30 @@ class StoreCore final : public wal::LogObserver,
   Status TakeSpace(uint64_t bytes) override;
   void ReturnSpace(uint64_t bytes) override;
 
- private:
-  friend class RestoreRun;
-  friend class StageRun;
-  friend class StoreSealReader;
+  // --- engine::CommitHost
+  // The wall clock as it would be if nobody had set it since the store was opened: what is written
+  // down, and what expiry and the order of eviction go by.
+  uint64_t NowNs() const override;
+  // Data that the log's limit holds is kBusy, as where its memory is full.
+  bool LogIsHeld(uint64_t bytes) const override;
+  void OnLogged(const wal::Log::Slot& slot) override;
+  void OnRefused(const Status& status) override;
+  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) override;
+  Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
+                  uint64_t deadline_ns) override;
+  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) override;
 
-  // --- commit/open.cc
+ private:
+  // --- open.cc
   Status OpenFiles();
   Status CreateFiles();
   Status CheckDirectoryIsFree();
   Status NoStoreHere(const std::string& why);
+  Status CheckSegmentBytes() const;
   // How many records a salvage left out.
   Result<uint64_t> Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
                           engine::Tree* tree, wal::RecoveredLog* recovered);
-  Status NoteEpochs(const wal::RecoveredLog& recovered);
+  Status BeginHistory(const wal::RecoveredLog& recovered);
   // What of `recovered` is told to users. `whole`: what CheckLogIsWhole says of it.
   void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   Status CheckLogIsWhole(const engine::Manifest& manifest,
@@ -155,11 +173,12 @@ class StoreCore final : public wal::LogObserver,
   Status WriteCheckpoint();
   void DumpAtClose();
   Status CloseLog();
-  Status CheckUsable() const;  // Open, and in the process that opened it.
-  // After fork(): no lock may be taken, since a thread of the parent may have held it.
-  bool IsInChild() const;
-  // And neither read-only nor poisoned; the level is one that exists.
+  static void Destroy(StoreCore* core);
+  Status CheckUsable() const;                            // Open.
+  static Status CheckDurability(Durability durability);  // The level is one that exists.
+  // And neither read-only nor poisoned.
   Status CheckWritable(Durability durability = Durability::kPower) const;
+  Status CheckWritable(const AppendOptions& options) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
   // Held by calls that use the executor, which ends in Close: that waits for them.
   class Use {
@@ -175,7 +194,7 @@ class StoreCore final : public wal::LogObserver,
   uint64_t Deadline(uint64_t timeout_ns) const;
 
   // --- load.cc: what the tree must have in memory before it is asked
-  using Lock = std::unique_lock<std::mutex>;  // Of mutex_.
+  using Lock = engine::Committer::Lock;
   // The lock may be given back meanwhile; what is said holds while it is held afterwards.
   Status Load(const engine::TreeNeeds& needs, Lock* lock);
   // The branch and its path. kNotFound.
@@ -213,29 +232,35 @@ class StoreCore final : public wal::LogObserver,
     uint64_t unit = 0;
     engine::OpTable table;  // ...or in a snapshot table.
     std::vector<engine::SealedRange> ranges;
+    uint64_t kv_bytes = 0;  // Raw.
   };
-  // `written`: null when the record holds all.
-  Result<wal::Log::Slot> ReserveDelta(BranchId id, const Delta& delta, const Expected& expected,
-                                      engine::DeltaPayload* payload, Applied* applied,
-                                      const Written* written);
-  Result<wal::Log::Slot> ReserveDeltaLocked(BranchId id, const Delta& delta,
-                                            const Expected& expected, engine::DeltaPayload* payload,
-                                            Applied* applied, const Written* written,
-                                            uint64_t now_ns);
+  class AppendResolver;  // commit/append_resolver.h
+  // One record.
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
-                               const ModelSpec& model, bool wait, uint64_t deadline_ns);
-  Status WaitWhileBusy(BranchId id, uint64_t deadline_ns);
+                               const ModelSpec& model, engine::RetryPolicy policy);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, uint64_t deadline_ns);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, const Status& cause);
   Status CheckExpected(const engine::Head& head, const Expected& expected) const;
-  void NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence);
+
+  // --- What an append may hold, and which way it goes (commit/append_limits.cc)
+  static Status CheckSizes(const Delta& delta);                        // By what no store takes.
+  Status CheckFits(const ModelSpec& model, const Delta& delta) const;  // By what this log takes.
+  Status CheckPosition(uint64_t bytes) const;
   uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
   uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
-  bool IsIngested(uint64_t bytes) const;
-  bool FitsRecord(uint64_t bytes) const;
+  uint64_t BesidesBytesMax() const;  // Of states and spans in it.
+  // How many appends of one token are joined at most, and whether their states may be.
+  uint64_t JoinedTokensMax(const ModelSpec& model) const;
+  bool StatesFit(std::span<const engine::DeltaState> some,
+                 std::span<const engine::DeltaState> more) const;
+  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
+  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
+  bool IsIngested(uint64_t bytes) const;  // Of so much, if there is something for a table.
+  bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
+
   // A ticket with all the memory that it needs, made before there is anything to tell it of.
   struct NewTicket {
     std::shared_ptr<TicketState> state;
@@ -260,15 +285,14 @@ class StoreCore final : public wal::LogObserver,
   Result<Applied> AppendLast(BranchId id, const Delta& delta, const Expected& expected,
                              engine::DeltaPayload* payload, const Written& written,
                              uint64_t deadline_ns);
-  Result<engine::Op> ResolveWritten(const engine::Head& head, const Delta& delta,
-                                    const engine::DeltaPayload& payload, const Written& written);
+  class PartResolver;
   Result<Applied> AppendParts(BranchId id, const Delta& delta, const Expected& expected,
                               const ModelSpec& model, uint64_t length, uint64_t deadline_ns,
                               TicketState* ticket);
   Result<engine::Part> WritePart(const ModelSpec& model, const Delta& delta,
                                  const engine::DeltaWindow& window, uint64_t length_before,
                                  uint64_t unit, uint64_t deadline_ns, TicketState* ticket,
-                                 uint64_t* sequence);
+                                 uint64_t* sequence, uint64_t* kv_bytes);
   Result<Ticket> AppendBorrowed(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, std::shared_ptr<const ModelSpec> model,
                                 std::shared_ptr<void> keep, bool kv_shed);
@@ -276,9 +300,10 @@ class StoreCore final : public wal::LogObserver,
                               const Expected& expected, uint64_t length,
                               std::shared_ptr<const ModelSpec> model, std::shared_ptr<void> keep,
                               bool kv_shed);
-  Result<uint64_t> BeginGathering(BranchId id, const Expected& expected, bool wait,
-                                  uint64_t deadline_ns);
-  void EndGathering(BranchId id);
+  // `bytes` are to go into the log.
+  Result<uint64_t> BeginLargeAppend(BranchId id, uint64_t bytes, const Expected& expected,
+                                    bool wait, uint64_t deadline_ns);
+  uint64_t LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const;
 
   // --- commit/joined_append.cc: delta_batch_tokens
   // Nothing when the delta cannot be joined and goes its own way.
@@ -297,41 +322,26 @@ class StoreCore final : public wal::LogObserver,
 
   // --- commit/policy.cc, commit/fill.cc
   void NoteUsed(const engine::Head& head, uint64_t now_ns);
+  class FillResolver;
   Result<uint64_t> FillNext(BranchId id, const Delta& delta, size_t view_index, uint64_t* from,
                             const ModelSpec& model, const AppendOptions& options,
                             uint64_t deadline_ns);
 
   // --- commit/changes.cc: one op, or a batch of them, without payload of their own
   using Resolve = std::function<Result<engine::Op>(const engine::Tree&)>;
+  class ChangeResolver;
   Result<engine::Op> Change(const engine::TreeNeeds& needs, const Resolve& resolve,
                             Durability durability, wal::Log::Purpose purpose,
                             bool waits_for_room = true);
   Result<Branch> FinishBranch(Result<engine::Op> op);
-  void CountBatch(const WriteBatch& batch);
-  void NoteBatch(const WriteBatch& batch, std::span<const uint64_t> before,
-                 std::span<const uint64_t> created, uint64_t sequence);
-  Status LoadBatch(const WriteBatch& batch, Lock* lock);
+  class BatchResolver;
 
   // --- restore/restore.cc
-  struct Hits {
-    uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
-    uint64_t cached_frames = 0, cached_bytes = 0;  // Out of the page cache.
-    uint64_t frames = 0, frame_bytes = 0;          // Read from tables.
-  };
-  // The space thread reads in smaller bites, at its rate, helped by threads of its own, and keeps
-  // nothing; some records are in its stage already (else null). A prefetch reads for the page
-  // cache, and nobody helps.
-  enum class Reader { kCaller, kSpace, kPrefetch };
-  Result<RestoreResult> RunPlan(engine::RestorePlan plan, const RestoreRequest& request,
-                                Reader reader, const engine::RecordStage* stage,
-                                LayerProgress* progress, const TicketState* ticket, Hits* hits);
-  Status FindFragments(const engine::RestorePlan& plan, const RestoreRequest& request,
-                       std::vector<engine::OpenPiece>* open);
-  Result<std::vector<std::byte>> ReadState(uint64_t node, bool sampler, const engine::Mark& mark,
-                                           const engine::RecordStage* stage);
-  wal::Pinned FindHot(const wal::Location& location, uint32_t bytes);
+  class ReaderSide;
+  void StartReader();
+  Result<RestoreResult> RestoreLayers(BranchId id, const RestoreRequest& request,
+                                      engine::LayerWords* layers, const TicketState* ticket);
   Status PrefetchNow(BranchId id, uint64_t begin, uint64_t end);
-  void CountFailedRestore(StatusCode code);  // lookup.cc
 
   // --- follow/follow.cc: reading beside a writer
   struct Seen {
@@ -345,23 +355,24 @@ class StoreCore final : public wal::LogObserver,
   void PublishHint();
   void PublishHintSoon(uint64_t durable_sequence);
   Result<bool> WriterLives();
+  Status CheckHistory(const engine::Manifest& manifest);
+  Status ConfirmFile();
   Status Look(Seen* seen);
   Result<std::unique_ptr<Seen>> LookAgain();
   Status OpenFollower();
   Result<RefreshResult> Follow(bool look_anyway);
-  // Runs `call`, which leaves a hash of the places that it reads from. When a writer has taken them
-  // away, what is there now is looked at and `call` runs again, some times; then kStale. An error
-  // that it meets twice in the same places is one.
-  template <typename Call>
-  auto WhileFilesMove(const Call& call) -> decltype(call(nullptr));
 
   // --- verify.cc
   struct Verified;
+  struct Found;
+  struct Strips;
   Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                    Verified* all);
+                    uint64_t bytes, Verified* all);
   void VerifySmallFiles(VerifyLevel level, Verified* found);
   void VerifyLog(VerifyLevel level, Verified* found);
-  Status VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer, Verified* found);
+  void VerifySegment(std::span<const Found> records, Verified* found);
+  Status VerifyRecord(const wal::Location& at, std::span<const std::byte> bytes,
+                      Strips* strips) const;
   void VerifyIndex(VerifyLevel level, Verified* found);
   Status VerifyTable(uint64_t number, VerifyLevel level,
                      std::span<const engine::SealedRange> sealed, Verified* all);
@@ -371,8 +382,8 @@ class StoreCore final : public wal::LogObserver,
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
   Status EditManifest(const std::function<void(engine::Manifest*)>& edit);
   Status ReplaceManifest(engine::Manifest next);
-  engine::WrittenHours CountWritten();
-  const StoreId& store_id() const { return tables_.context().store; }
+  engine::HourlyWriteCounter CountWritten();
+  const StoreId& store_id() const { return reader_.tables().context().store; }
   Status ClaimTables();
   Status DumpIfDue();
   Status DumpTree();
@@ -382,29 +393,56 @@ class StoreCore final : public wal::LogObserver,
   Status PublishIndex();
   Status MergeIndex();
   bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
-  Status RetireOldest(bool* retired);
-  void NoteLogged(const wal::Log::Slot& slot);
   void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
-  Status GiveBack(bool all, bool* more);
+  enum class Round : uint8_t {
+    kBusy,
+    kIdle,  // Nobody writes: what is less urgent, a little of it.
+    kAll,   // Compact.
+  };
+  Status GiveBack(Round round, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
   Result<bool> Join(uint64_t node);
   Result<uint64_t> JoinAround(uint64_t node);
+  Status JoinChains();
   Status CutLoose();
   class UsedNodes;  // space/used_nodes.h
-  Status RewriteEmptiest(bool* rewritten);
-  Status RewriteEmptiestWhole(uint64_t* table, bool* rewritten);
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
+  void KickSpace();
+  void RunSpace();
+  void StopSpace();
+
+  // --- space/reclaim.cc
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
   void KeepGoing(Status failed);
   Status FreeRemoved(const std::string& directory);
-  void KickSpace();
-  void RunSpace();
-  void StopSpace();
+  double LiveShareMin(Round round);
+  bool HasDoneEnough(Round round) const;
+  Status RewriteEmptiest(double share, bool* rewritten);
+  Status RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten);
+  Status RewriteTables(const std::set<uint64_t>& tables);
+  Status MergeSmallTables(bool* merged);
+  bool ThereIsMoreToReclaim();
+  bool IdleWorkIsDue();
+  bool AwaitWork(uint32_t seen, bool idle_work);
+
+  // --- space/retire.cc
+  uint64_t LogBytesMax() const;   // Behind three quarters of it the oldest is sealed.
+  uint64_t LogBytesHeld() const;  // Where data is held.
+  uint64_t ShortSegments() const;
+  bool LogIsLong() const;  // The oldest part of it should be sealed.
+  uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
+  Status RetireOldest(bool* retired);
+  Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
+  void GiveBackAtClose();
+  bool LogIsFull() const;  // Some data may be held.
+  // For calls that can wait, without a lock: before data of so many bytes is reserved.
+  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
+  void NoteLogIsLong(uint64_t live_bytes);
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
@@ -424,10 +462,9 @@ class StoreCore final : public wal::LogObserver,
   };
   using RoomAsks = std::map<std::string, std::map<uint64_t, RoomAsk>>;
   Status EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made);
+  Status CountFutureAsNow();
   Status DropExpired();
   uint64_t NextExpiry();
-  Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                  uint64_t deadline_ns);
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
   // What was asked for, and how it was then.
   struct AskedRoom {
@@ -454,15 +491,12 @@ class StoreCore final : public wal::LogObserver,
   void MakeHosts();
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
-  uint64_t LogBytesMax() const;
   uint64_t LogBytesAtMost() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t FreeOnDisk() const;
   bool DataIsShort() const;  // There is no room for another segment of it.
   uint64_t TableRawBytesMax() const;
   double HasteNow();
   void KickSpaceIfShort();
-  void NoteRefused(const Status& status);
 
   // --- commit/progress.cc
   // Ends the ticket when the log has got there. Allocates nothing.
@@ -475,7 +509,9 @@ class StoreCore final : public wal::LogObserver,
   Options options_;
   const engine::MemoryParts memory_;
   MemoryBudget budget_;
-  uint64_t process_id_ = 0;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
+  const uint64_t opened_wall_ns_ = world_.scheduler->WallNs();
+  const uint64_t opened_ns_ = world_.scheduler->MonotonicNs();
   std::atomic<bool> open_{false};
   io::Turn close_turn_{*world_.scheduler};
   Status closed_;  // What Close returned. The turn guards it.
@@ -487,11 +523,12 @@ class StoreCore final : public wal::LogObserver,
   uint64_t next_table_ = 1;
   std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
   bool beside_writer_ = false;
-  std::mutex manifest_mutex_;     // Held to change manifest_, or to copy it without the turn.
-  std::mutex written_mutex_;      // Guards the next three; nothing else is taken under it.
-  engine::WrittenHours written_;  // Of a store that writes.
-  uint64_t written_counted_ = 0;  // Of what the counters below and of the log say.
-  uint64_t manifest_bytes_ = 0;   // Written.
+  std::mutex manifest_mutex_;           // Held to change manifest_, or to copy it without the turn.
+  engine::HistoryPoint seen_point_;     // Of a reader: what it shows. The mutex guards it.
+  std::mutex written_mutex_;            // Guards the next three; nothing else is taken under it.
+  engine::HourlyWriteCounter written_;  // Of a store that writes.
+  uint64_t written_counted_ = 0;        // Of what the counters below and of the log say.
+  uint64_t manifest_bytes_ = 0;         // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.
@@ -507,17 +544,14 @@ class StoreCore final : public wal::LogObserver,
   engine::ByteLedger ledger_;
   engine::StagingPool staging_;
 
-  mutable std::mutex mutex_;
-  engine::Tree tree_;
-  bool rolled_back_ = false;      // The log failed, and the tree is what it acknowledged.
-  uint64_t models_sequence_ = 0;  // Of the youngest model that was registered since the opening.
-  uint64_t log_start_ = 1;        // What lies below is being given back.
-  std::set<BranchId> gathering_;  // Branches with a large append under way.
-  std::atomic<uint32_t> gathering_version_{0};
+  engine::CommitCounters commit_counters_;
+  engine::Committer committer_{this, *world_.scheduler};
+  std::mutex& mutex_ = committer_.mutex();  // Guards those below.
+  engine::Tree& tree_ = committer_.tree();
+  uint64_t log_start_ = 1;          // What lies below is being given back.
   std::multiset<BranchId> asking_;  // Branches with an append that waits for room.
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
-  engine::DurableLengths lengths_;
 
   std::mutex tickets_mutex_;
   using Waiting = TicketRow<&TicketState::waiting>;  // By sequence.
@@ -527,28 +561,20 @@ class StoreCore final : public wal::LogObserver,
   bool poison_told_ = false;
 
   struct Counters {
-    std::atomic<uint64_t> tokens{0}, kv_bytes{0}, appends{0}, forks{0}, rewinds{0}, drops{0},
-        restores{0}, busy{0}, cancelled{0}, kv_shed{0};
-    // Read by completed restores.
-    std::atomic<uint64_t> hot_records{0}, hot_bytes{0}, log_records{0}, log_bytes{0};
-    // Restores that failed, by cause.
-    std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
-        failed_cancelled{0}, failed_other{0};
-    std::atomic<uint64_t> cached_frames{0}, cached_bytes{0};
-    std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
-    std::atomic<uint64_t> frames{0}, frame_bytes{0};  // Of tables, read by completed restores.
+    std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
     std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-        joined_nodes{0}, cut_nodes{0};
+        merged_tables{0}, joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
-    std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0},
-        filled_bytes{0};
+    std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
+    std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
   } counters_;
-  Histogram save_latency_, restore_latency_;
+  Histogram save_latency_, append_delay_;
 
-  engine::Pins pins_{[this] { KickSpace(); }};
-  engine::TableSet tables_{engine::kOpenTables, memory_.directories};
+  std::unique_ptr<engine::ReaderHost> reader_host_;
+  engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { KickSpace(); }};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
+  engine::LogGate log_gate_{*world_.scheduler};
   // What is said where no memory must be needed: by the space thread at its end, ...
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   // ... to tickets that are left when the log fails or the store is closed, and by the timer.
@@ -561,8 +587,7 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
-  engine::ReadPool read_pool_{world_.files, options_.allocator, memory_.read_buffers, &budget_};
-  engine::PageCache page_cache_{&budget_, options_.allocator, memory_.page_floor};
+  engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
 
   // The space thread's own, but for the atomic ones.
   sstable::TableCounters table_counters_;
@@ -581,10 +606,17 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
+  bool future_counts_as_now_ = false;  // See CountFutureAsNow.
+  // What the thread was last woken for: of Tree::dead_noted_bytes, and joinable nodes. Guarded by
+  // mutex_.
+  uint64_t dead_seen_bytes_ = 0;
+  bool joins_noted_ = false;
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
   std::set<uint64_t> damaged_tables_;         // That a round found so and went past.
+  std::set<uint64_t> unmerged_tables_;        // Small ones that could not be merged.
+  uint64_t reclaimed_bytes_ = 0;              // Written anew by this round, or joined, about.
   std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
   std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
@@ -607,7 +639,7 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<io::Executor> executor_;
   std::unique_ptr<io::Executor> prefetch_executor_;    // One thread, once there is a hint.
   std::unique_ptr<io::Executor> background_executor_;  // As many threads, for the space thread.
-  std::unique_ptr<engine::Crew> crew_;                 // The same.
+  std::unique_ptr<io::ParallelFor> parallel_for_;      // The same.
   std::unique_ptr<io::Thread> space_thread_;
 };
 

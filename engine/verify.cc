@@ -4,6 +4,7 @@
 // cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
 // part by part, so that a store at its cap gives space back while all of it is read: the log, then
 // one table after the other.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -16,25 +17,49 @@
 
 namespace cairn {
 
-namespace {
-
 // Where each record is; payloads are checked after the headers have been replayed.
-struct Found {
+struct StoreCore::Found {
   wal::Location location;
-  uint64_t sequence;
+  uint64_t sequence = 0;
 };
+
+namespace {
 
 // Positions that somebody says are in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
 
+// A state that takes several frames; those before the last are kept here.
+struct StateFrames {
+  uint64_t fragment = 0;  // Offset of the fragment that they are of.
+  uint32_t count = 0;
+  std::vector<std::byte> bytes;
+};
+
+// Once all frames of the state are there. Of one that is damaged the others say nothing.
+Status CheckState(const sstable::FragmentEntry& fragment, std::span<const std::byte> stored,
+                  StateFrames* frames) {
+  if (fragment.slices > 1) {
+    if (std::exchange(frames->fragment, fragment.offset) != fragment.offset) {
+      frames->count = 0;
+      frames->bytes.clear();
+    }
+    frames->bytes.insert(frames->bytes.end(), stored.begin(), stored.end());
+    if (++frames->count < fragment.slices) return Status::Ok();
+    stored = frames->bytes;
+  }
+  return fragment.lane == engine::kSamplerLane ? engine::DecodeSampler(stored).status()
+                                               : engine::DecodeMetadata(stored).status();
+}
+
 // Whether a frame is what its fragment says. A KV frame tells its own shape.
 Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored,
-                  std::vector<std::byte>* memory) {
+                  std::vector<std::byte>* memory, StateFrames* state) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::kCorruption, what); };
   const uint32_t rows = fragment.rows(page);
-  if (fragment.lane == engine::kSamplerLane) return engine::DecodeSampler(stored).status();
-  if (fragment.lane == engine::kMetadataLane) return engine::DecodeMetadata(stored).status();
+  if (fragment.lane == engine::kSamplerLane || fragment.lane == engine::kMetadataLane) {
+    return CheckState(fragment, stored, state);
+  }
   if (fragment.lane == engine::kTokenLane) {
     std::vector<TokenId> ids(rows);
     if (frame.raw_bytes != rows * sizeof(TokenId)) return bad("a token block of another length");
@@ -71,12 +96,44 @@ Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& rang
   return Status::Ok();
 }
 
+// Tells the caller how far the run is, in bytes of the files that it goes through, part by part.
+class Meter {
+ public:
+  Meter(const VerifyProgress& progress, uint64_t total) : progress_(progress), total_(total) {}
+  void BeginPart(uint64_t bytes) {
+    begin_ = end_;
+    end_ = std::min(begin_ + bytes, total_);
+  }
+  void BeginPartAnew() { Tell(begin_); }
+  void Add(uint64_t bytes) { Tell(std::min(done_ + bytes, end_)); }
+  void EndPart() { Tell(end_); }
+  // Less than that may be there to be read.
+  void End() { Tell(total_); }
+
+ private:
+  void Tell(uint64_t done) {
+    done_ = done;
+    if (progress_) progress_(done_, total_);
+  }
+
+  const VerifyProgress& progress_;
+  const uint64_t total_;
+  uint64_t begin_ = 0, done_ = 0, end_ = 0;  // Of the part, and how far that is.
+};
+
 }  // namespace
+
+// What the strips of a record turned out to be.
+struct StoreCore::Strips {
+  uint64_t count = 0, bytes = 0;
+  std::vector<Status> damages{};
+};
 
 // What one part of the store turned out to be.
 struct StoreCore::Verified {
-  VerifyReport report;
-  Sealed sealed;
+  Meter* meter = nullptr;
+  VerifyReport report{};
+  Sealed sealed{};
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
     report.damages.push_back({where, io::GoneIsDamage(status).ToString(), sequence});
   }
@@ -97,27 +154,39 @@ struct StoreCore::Verified {
   }
 };
 
-Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
+Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   if (level > VerifyLevel::kAll) {
     return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
   }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
-  std::vector<uint64_t> tables;
+  const uint64_t log_bytes = log_->counters().segment_bytes_live;
+  uint64_t index_bytes = 0, table_bytes = 0;
+  {
+    std::lock_guard lock(manifest_mutex_);
+    for (const sstable::LiveTable& table : manifest_.index) index_bytes += table.bytes;
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> tables;  // Number and bytes.
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, table] : tree_.tables()) {
-      if (table.live_bytes > 0) tables.push_back(number);
+      if (table.live_bytes == 0) continue;
+      tables.emplace_back(number, table.bytes);
+      table_bytes += table.bytes;
     }
   }
-  Verified all;
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, &all));
-  for (const uint64_t number : tables) {
+  Meter meter(progress, log_bytes + index_bytes + table_bytes);
+  Verified all{.meter = &meter};
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, 0, &all));
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, log_bytes, &all));
+  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, index_bytes, &all));
+  for (const auto& [number, bytes] : tables) {
+    meter.BeginPart(bytes);
     CAIRN_RETURN_IF_ERROR(VerifyTable(number, level, all.sealed[number], &all));
+    meter.EndPart();
   }
+  meter.End();
   const std::string directory = io::JoinPath(path_, "");
   for (VerifyReport::Damage& damage : all.report.damages) {
     EraseWordBeginning(directory, &damage.what);
@@ -128,18 +197,21 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level) {
 // A part that a reader finds damaged beside a writer may only have moved: then it is read anew, as
 // it is by now.
 Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                             Verified* all) {
+                             uint64_t bytes, Verified* all) {
   const auto checkpoint = [this] {
     std::lock_guard lock(manifest_mutex_);
     return manifest_.number;
   };
+  all->meter->BeginPart(bytes);
   for (int again = 0;; ++again) {
     const uint64_t seen = checkpoint();
-    Verified found;
+    all->meter->BeginPartAnew();
+    Verified found{.meter = all->meter};
     (this->*part)(level, &found);
     if (found.report.damages.empty() || !options_.read_only || !Follow(/*look_anyway=*/true).ok() ||
         checkpoint() == seen) {
       all->Add(std::move(found));
+      all->meter->EndPart();
       return Status::Ok();
     }
     if (again == engine::kReadAgainMax) {
@@ -165,7 +237,7 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
   {
     std::lock_guard lock(mutex_);
     recovery.first_segment = log_start_;
-    pin = pins_.Take(engine::Pins::Of::kReader, log_start_);
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, log_start_);
   }
   recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = store_id();
@@ -196,31 +268,46 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
                              ", but " + std::to_string(recovery.stop_after) + " was written" +
                              (recovered->torn_tail ? ": " + recovered->torn_detail : "")));
   }
-  engine::ReadBuffer buffer;
-  for (const Found& record : records) {
-    const Status status = VerifyRecord(record.location, &buffer, found);
-    if (status.ok()) continue;
-    found->Damage(engine::PlaceText(record.location), status, record.sequence);
+  for (auto first = records.begin(); first != records.end();) {
+    const auto end = std::find_if(first, records.end(), [&](const Found& record) {
+      return record.location.segment != first->location.segment;
+    });
+    VerifySegment({first, end}, found);
+    first = end;
   }
 }
 
-// Reads the record anew, all of it. Damage of a strip is told by itself.
-Status StoreCore::VerifyRecord(const wal::Location& at, engine::ReadBuffer* buffer,
-                               Verified* found) {
-  const uint64_t begin = at.offset / io::kBlockBytes * io::kBlockBytes;
-  const uint64_t end = AlignUp(at.offset + at.bytes, io::kBlockBytes);
-  if (buffer->size() < end - begin) *buffer = read_pool_.TakeBuffer(end - begin);
-  if (buffer->empty()) return Status(StatusCode::kOutOfMemory, "verify");
-  CAIRN_ASSIGN_OR_RETURN(const auto file, log_->OpenSegment(at.segment));
-  CAIRN_RETURN_IF_ERROR(file->Read(begin, buffer->span().first(end - begin)));
-  const std::span<const std::byte> bytes = buffer->span().subspan(at.offset - begin, at.bytes);
+// Reads the records of a segment anew, all of them.
+void StoreCore::VerifySegment(std::span<const Found> records, Verified* found) {
+  std::vector<wal::Location> places;
+  places.reserve(records.size());
+  for (const Found& record : records) places.push_back(record.location);
+  std::vector<Strips> strips(records.size());
+  const std::vector<Status> checked =
+      reader_.CheckRecords(places, [&](size_t index, std::span<const std::byte> bytes) {
+        return VerifyRecord(places[index], bytes, &strips[index]);
+      });
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto damaged = [&](const Status& status) {
+      found->Damage(engine::PlaceText(places[i]), status, records[i].sequence);
+    };
+    found->report.strips += strips[i].count;
+    found->report.bytes += strips[i].bytes;
+    for (const Status& status : strips[i].damages) damaged(status);
+    if (!checked[i].ok()) damaged(checked[i]);
+    found->meter->Add(places[i].bytes);
+  }
+}
+
+// Damage of a strip is told by itself.
+Status StoreCore::VerifyRecord(const wal::Location& at, std::span<const std::byte> bytes,
+                               Strips* strips) const {
   CAIRN_ASSIGN_OR_RETURN(const auto record, wal::ParseRecord(bytes, at, store_id()));
   for (size_t strip = 0; strip < record.strip_count(); ++strip) {
-    ++found->report.strips;
-    found->report.bytes += record.strip(strip).bytes;
-    if (Status status = record.VerifyStrip(bytes, strip, store_id()); !status.ok()) {
-      found->Damage(engine::PlaceText(at), status, record.sequence);
-    }
+    ++strips->count;
+    strips->bytes += record.strip(strip).bytes;
+    Status status = record.VerifyStrip(bytes, strip, store_id());
+    if (!status.ok()) strips->damages.push_back(std::move(status));
   }
   return Status::Ok();
 }
@@ -235,7 +322,7 @@ void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
     std::lock_guard lock(manifest_mutex_);
     manifest = manifest_;
   }
-  sstable::TableContext context = tables_.context();
+  sstable::TableContext context = reader_.tables().context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;
   bool whole = true;
@@ -279,26 +366,29 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
   {
     std::lock_guard lock(mutex_);
     if (!needed()) return Status::Ok();
-    pin = pins_.Take(engine::Pins::Of::kReader, UINT64_MAX, {number});
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, UINT64_MAX, {number});
   }
-  Verified found;
+  Verified found{.meter = all->meter};
   const std::string where = sstable::SnapshotTablePath(engine::kTableDirectory, number);
   const auto damaged = [&](const Status& status) { found.Damage(where, status); };
   ++found.report.tables;
-  sstable::TableContext context = tables_.context();
+  sstable::TableContext context = reader_.tables().context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;
+  context.open_files = nullptr;  // What is there now counts, not what somebody has open.
   const auto table = sstable::SnapshotTable::Open(context, number);
   if (!table.ok()) damaged(table.status());
   if (table.ok() && level != VerifyLevel::kHeaders) {
     std::vector<std::byte> memory;
+    StateFrames state;
     sstable::SnapshotTable::CheckFrame check;
     if (level == VerifyLevel::kAll) {
       check = [&](const sstable::FragmentEntry& fragment, uint32_t page,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored) {
         ++found.report.frames;
         found.report.bytes += stored.size();
-        return CheckFrame(fragment, page, frame, stored, &memory);
+        found.meter->Add(stored.size());
+        return CheckFrame(fragment, page, frame, stored, &memory, &state);
       };
     }
     (*table)->VerifyEach(check, damaged);

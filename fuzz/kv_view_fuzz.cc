@@ -69,9 +69,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
                             .count = entries.size(),
                             .table_position = input.Take<uint8_t>()},
                   .planes = planes};
-  const KvView view{.groups = {&group, 1}};
+  KvView view{.groups = {&group, 1}};
+  group.blocks = input.Take<uint8_t>() % 8u;
+  group.table.on_device = input.Take<uint8_t>() % 8u == 7;
+  view.memory = static_cast<MemoryKind>(input.Take<uint8_t>() % 8u / 6u);
+  view.device = input.Take<uint8_t>() % 8u / 7u;
   static_cast<void>(ValidateKvView(model, view, KvUse::kAppend));
   if (!ValidateKvView(model, view, KvUse::kRestore).ok()) return 0;
+  CAIRN_CHECK(view.memory == MemoryKind::kHost && view.device == 0 && !group.table.on_device);
   for (const PlaneView& plane : planes) {
     const int64_t stride = plane.element_stride == 0 ? 2 : plane.element_stride;
     std::set<int64_t> taken;

@@ -4,23 +4,27 @@
 // behind it is reached.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
 #include "base/io/memory_file_system.h"
-#include "engine/commit/manifest.h"
 #include "engine/follow/hint.h"
+#include "engine/manifest/manifest.h"
 #include "fuzz/input.h"
 
 using namespace cairn;
 
 namespace {
 
+constexpr uint8_t kWithIndexes = 253;  // The first byte of an input.
+constexpr std::string_view kIndexes[] = {"hints", "objects"};
+
 // HINT that says anything: what is believed was said, and what says nothing is not.
 void TryHint(fuzz::Input& input) {
   constexpr StoreId kStore{{1, 2, 3}};
-  constexpr uint64_t kHashAt = 48;
+  constexpr uint64_t kHashesAt[] = {48, 72};
   io::MemoryFileSystem files;
   engine::HintWriter writer(files, "");
   const engine::Hint hint{.epoch = 3, .durable = 0x1234, .checkpoint = 7};
@@ -31,19 +35,23 @@ void TryHint(fuzz::Input& input) {
   CAIRN_CHECK((*file)->Read(0, block).ok());
   const std::vector<std::byte> whole = block;
   while (!input.empty()) {
-    std::byte& at = block[input.Take<uint8_t>() % kHashAt];
+    std::byte& at = block[input.Take<uint8_t>() % kHashesAt[1]];
     at ^= input.Take<std::byte>();
   }
-  const uint64_t hash = Hash(std::span(block).first(kHashAt));
-  std::memcpy(block.data() + kHashAt, &hash, sizeof(hash));
+  for (const uint64_t at : kHashesAt) {
+    const uint64_t hash = Hash(std::span(block).first(at));
+    std::memcpy(block.data() + at, &hash, sizeof(hash));
+  }
   CAIRN_CHECK((*file)->Write(0, block, /*durable=*/false).ok());
   const auto read = engine::ReadHint(files, "", kStore);
   constexpr uint64_t kNumbersAt = 24;  // Behind magic and store.
   uint64_t numbers[3];
   std::memcpy(numbers, block.data() + kNumbersAt, sizeof(numbers));
+  engine::HistoryId history;
+  std::memcpy(&history, block.data() + kHashesAt[0] + sizeof(uint64_t), sizeof(history));
   const bool ours = std::equal(block.begin(), block.begin() + kNumbersAt, whole.begin());
   CAIRN_CHECK(read.has_value() == ours);
-  CAIRN_CHECK(!ours || *read == (engine::Hint{numbers[0], numbers[1], numbers[2]}));
+  CAIRN_CHECK(!ours || *read == (engine::Hint{numbers[0], numbers[1], numbers[2], history}));
 }
 
 }  // namespace
@@ -66,7 +74,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     for (uint64_t table = 1; table < 4; ++table) {
       whole.index.push_back({.number = table, .level = 1, .bytes = table << 12});
     }
+    whole.history.GoOn({{std::byte{1}}}, whole.At(77));
     whole.written.Add(uint64_t{500'000} * 3'600'000'000'000, 12345);
+    if (how == kWithIndexes) {
+      whole.named = {{.name = "hints", .derived = true, .tables = {{.number = 4}, {.number = 5}}},
+                     {.name = "objects", .derived = false, .tables = {{.number = 6}}}};
+    }
     file = engine::EncodeManifest(whole);
     while (!input.empty()) {
       const uint64_t at = input.Take<uint16_t>() % file.size();
@@ -77,10 +90,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     const uint64_t hash = Hash(std::span(file).first(file.size() - sizeof(uint64_t)));
     std::memcpy(file.data() + file.size() - sizeof(hash), &hash, sizeof(hash));
   }
-  const auto manifest = engine::DecodeManifest("MANIFEST-3", file);
+  static_cast<void>(engine::DecodeManifest("MANIFEST-3", file));
+  const auto manifest = engine::DecodeManifest("MANIFEST-3", file, kIndexes);
   if (!manifest.ok()) return 0;
   const std::vector<std::byte> written = engine::EncodeManifest(*manifest);
-  const auto again = engine::DecodeManifest("MANIFEST-3", written);
+  const auto again = engine::DecodeManifest("MANIFEST-3", written, kIndexes);
   CAIRN_CHECK(again.ok());
   CAIRN_CHECK(engine::EncodeManifest(*again) == written);
   return 0;

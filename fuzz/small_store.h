@@ -92,6 +92,7 @@ inline void Grow(Store& store, ModelId model, uint64_t id, uint64_t end) {
   Delta delta;
   delta.tokens = tokens;
   delta.kv = &view;
+  delta.exact = id != 2;
   CAIRN_CHECK(branch->AppendSync(delta, {.durability = Durability::kPower}).ok());
 }
 

@@ -14,9 +14,9 @@
 #include "base/codec/fields.h"
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/op.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 #include "engine/tree/tree_loader.h"
 #include "fuzz/input.h"
 #include "fuzz/small_store.h"
@@ -57,8 +57,9 @@ void CollectOps(const io::SimDisk& disk, std::map<uint64_t, std::vector<Encoded>
 }
 
 bool Apply(engine::Tree& tree, const engine::Op& op) {
-  engine::Transaction transaction(&tree);
-  if (!transaction.Apply(op).ok()) return false;
+  engine::Transaction transaction;
+  engine::TreeChanges changes(&tree, &transaction);
+  if (!changes.Apply(op).ok()) return false;
   transaction.Commit({.segment = 1, .epoch = 1, .offset = 4096, .bytes = 1 << 20}, 64);
   return true;
 }
@@ -91,6 +92,18 @@ void AddOps(std::vector<Encoded>* ops) {
   });
   add(tree.ResolveDrop(other));
   add(tree.ResolveJoin(fork->node));
+  // What is described later, a fork of a node, and KV that is approximate on top of what is exact.
+  ModelSpec described = *tree.FindModel(head->model);
+  described.groups[0].planes[0].rotary.width = described.groups[0].planes[0].row_bytes / 2;
+  add(tree.ResolveKnownModel(head->model, described));
+  const auto twin = tree.ResolveForkOfNode(fork->node, fork->lengths[0], "twin", "");
+  add(twin);
+  const uint64_t length = fork->lengths[0], kv = fork->lengths[1];
+  auto blended = tree.ResolveAppend(
+      twin->branch, {{engine::kTokenLane, 0, length, 4}, {1, 1, kv, length + 4 - kv}}, {});
+  CAIRN_CHECK(blended.ok());
+  blended->exact = false;
+  add(blended);
 }
 
 std::vector<Encoded> MakeOps() {
@@ -173,8 +186,9 @@ class Replay {
     const uint64_t next_id = tree_.next_id();
     bool applied = false;
     {
-      engine::Transaction transaction(&tree_);
-      const Status status = transaction.Apply(*op, std::exchange(parts_, {}));
+      engine::Transaction transaction;
+      engine::TreeChanges changes(&tree_, &transaction);
+      const Status status = changes.Apply(*op, std::exchange(parts_, {}));
       CAIRN_CHECK(status.ok() || status.code() == StatusCode::kCorruption ||
                   status.code() == StatusCode::kUnsupportedFormat);
       applied = status.ok();

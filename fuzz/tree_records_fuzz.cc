@@ -12,7 +12,7 @@
 #include "base/core/check.h"
 #include "base/io/memory_file_system.h"
 #include "base/io/sim_world.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
 #include "fuzz/input.h"

@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/codec/kv_frame.h"
 #include "base/io/world.h"
+#include "cairn/limits.h"
 
 namespace cairn::sstable {
 
@@ -66,14 +68,19 @@ inline constexpr size_t kSnapshotWriteBuffers = 3;
 static_assert(kSnapshotWriteBytes % kTableAlignment == 0);
 static_assert(kQuietWriteBytes % kTableAlignment == 0);
 
-// A frame is read, checked and unpacked whole; beyond this nothing would be left to do at once.
-inline constexpr size_t kMaxStoredBytes = 16 << 20;
+// A frame is read, checked and unpacked whole. The largest is one row that would not get smaller,
+// with the header of its codec.
+inline constexpr size_t kMaxStoredBytes = kMaxRowBytes + kFrameHeaderBytes;
 
 // The end of a table that Open reads at once. It holds the root of all but the largest tables: one
 // entry of some 30 bytes for about 700 KiB of data, so 32 KiB are enough for 700 MiB. Of a snapshot
 // table it holds the list of up to 448 fragments.
 inline constexpr size_t kOpenReadBytes = 32 << 10;
 static_assert(kOpenReadBytes % kTableAlignment == 0 && kOpenReadBytes >= 2 * kTableAlignment);
+
+// Who verifies the entries of all fragments reads fragments up to this as a whole, one after the
+// other in large pieces: to go to the device for each costs more than the frames that come along.
+inline constexpr uint64_t kEntriesWithFragmentBytes = 64 << 10;
 
 // So many locks of the block cache. Threads that restore are few; eight rarely meet.
 inline constexpr size_t kCacheShards = 8;

@@ -32,7 +32,7 @@ bool IsPossible(const ParsedSnapshotFooter& footer) {
 bool IsPossible(const FragmentEntry& entry, uint64_t fragments_offset) {
   return entry.node != 0 && entry.count > 0 && entry.page_rows > 0 && entry.slices > 0 &&
          entry.pages == (uint64_t{entry.count} + entry.page_rows - 1) / entry.page_rows &&
-         entry.flags == 0 && entry.begin <= UINT64_MAX - entry.count &&
+         (entry.flags & ~kApproximateFragment) == 0 && entry.begin <= UINT64_MAX - entry.count &&
          entry.offset % kFrameAlignment == 0 && entry.entries_offset % kFrameAlignment == 0 &&
          entry.offset < entry.entries_offset && entry.entries_offset <= fragments_offset &&
          entry.frames() <= (fragments_offset - entry.entries_offset) / sizeof(FrameEntry);

@@ -36,6 +36,10 @@ struct FrameEntry {
 };
 static_assert(sizeof(FrameEntry) == 24);
 
+// What a fragment holds is an approximation of what it would be if it were computed in its place;
+// the caller's word. On disk; never change.
+inline constexpr uint32_t kApproximateFragment = 1;
+
 // Positions [begin, begin + count) of one lane of one node, in `slices` parts (a slice is what the
 // caller numbers: a head of a plane of a layer, say) and `pages` stretches of `page_rows`
 // positions.
@@ -49,7 +53,7 @@ struct FragmentEntry {
   uint32_t page_rows;
   uint32_t slices;
   uint32_t pages;
-  uint32_t flags;           // 0
+  uint32_t flags;           // kApproximateFragment, or 0.
   uint64_t entries_offset;  // ...and their FrameEntries behind the last.
 
   uint64_t end() const { return begin + count; }

@@ -10,15 +10,29 @@
 
 namespace cairn::sstable {
 
-SnapshotTable::SnapshotTable(const TableContext& context, std::unique_ptr<io::File> file,
+namespace {
+
+Result<std::shared_ptr<io::File>> OpenBy(const TableContext& context, uint64_t number,
+                                         const std::string& path, bool waits) {
+  if (context.open_files != nullptr) {
+    return context.open_files->Open(*context.files, number, path, waits);
+  }
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                         context.files->Open(path, {.direct = true}));
+  return std::shared_ptr<io::File>(std::move(file));
+}
+
+}  // namespace
+
+SnapshotTable::SnapshotTable(const TableContext& context, std::shared_ptr<io::File> file,
                              std::string path, const ParsedSnapshotFooter& footer)
     : context_(context), file_(std::move(file)), path_(std::move(path)), footer_(footer) {}
 
 Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& context,
                                                            uint64_t number) {
   const std::string path = SnapshotTablePath(context.directory, number);
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
-                         context.files->Open(path, {.direct = true}));
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<io::File> file,
+                         OpenBy(context, number, path, /*waits=*/true));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file->Size());
   if (bytes < 2 * kTableAlignment || bytes % kTableAlignment != 0) {
     return Status(StatusCode::kCorruption, path + ": a snapshot table of " + std::to_string(bytes) +
@@ -36,6 +50,7 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     return Status(footer.status().code(),
                   At(path, footer_at) + std::string(footer.status().message()));
   }
+  if (context.open_files != nullptr) file = nullptr;
   std::unique_ptr<SnapshotTable> table(new SnapshotTable(context, std::move(file), path, *footer));
   if (footer->fragments_offset >= tail_at) {
     table->fragments_.resize(footer->info.fragments);
@@ -45,6 +60,11 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     table->loaded_ = table->CheckFragments(table->fragments_).ok();
   }
   return table;
+}
+
+Result<std::shared_ptr<io::File>> SnapshotTable::OpenFile(bool waits) const {
+  if (file_ != nullptr) return file_;
+  return OpenBy(context_, footer_.info.number, path_, waits);
 }
 
 Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
@@ -59,7 +79,8 @@ Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) cons
   const AlignedBuffer memory =
       AlignedBuffer::TryAllocate(context_.allocator, end - begin, kTableAlignment);
   if (memory.empty()) return Status(StatusCode::kOutOfMemory, "no memory to read " + path_);
-  CAIRN_RETURN_IF_ERROR(file_->Read(begin, memory.span()));
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, OpenFile());
+  CAIRN_RETURN_IF_ERROR(file->Read(begin, memory.span()));
   context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
   context_.counters->read_bytes.fetch_add(end - begin, std::memory_order_relaxed);
   std::memcpy(into.data(), memory.data() + (offset - begin), into.size());
@@ -167,23 +188,41 @@ void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
                                const std::function<void(const Status&)>& damaged) {
   const auto fragments = Fragments();
   if (!fragments.ok()) return damaged(fragments.status());
-  std::vector<std::byte> stored;
+  const auto file = OpenFile();
+  if (!file.ok()) return damaged(file.status());
+  io::ForwardReader reader(context_.allocator);
+  reader.Open(file->get(), footer_.fragments_offset);
+  const uint64_t small_bytes = check_frame ? io::kForwardReadBytes : kEntriesWithFragmentBytes;
   for (const FragmentEntry& fragment : *fragments) {
-    const auto frames = Frames(fragment);
+    const auto frames = FramesOf(fragment, small_bytes, &reader);
     if (!frames.ok()) damaged(frames.status());
     if (!frames.ok() || !check_frame) continue;
     for (size_t i = 0; i < frames->size(); ++i) {
       const FrameEntry& frame = (*frames)[i];
-      stored.resize(frame.stored_bytes);
-      Status status = ReadBytes(frame.offset, stored);
-      if (status.ok()) status = Verify(frame, stored);
+      const auto stored = reader.Read(frame.offset, frame.stored_bytes);
+      Status status = stored.ok() ? Verify(frame, *stored) : stored.status();
       if (status.ok()) {
-        status = check_frame(fragment, static_cast<uint32_t>(i % fragment.pages), frame, stored);
+        status = check_frame(fragment, static_cast<uint32_t>(i % fragment.pages), frame, *stored);
         if (!status.ok()) status = Damaged(frame.offset, std::string(status.message()));
       }
       if (!status.ok()) damaged(status);
     }
   }
+  context_.counters->block_reads.fetch_add(reader.reads(), std::memory_order_relaxed);
+  context_.counters->read_bytes.fetch_add(reader.read_bytes(), std::memory_order_relaxed);
+}
+
+// The entries lie behind the frames. Those of a small fragment come with it; those of a larger one
+// are read by themselves, lest the reader runs ahead of its frames.
+Result<std::vector<FrameEntry>> SnapshotTable::FramesOf(const FragmentEntry& fragment,
+                                                        uint64_t small_bytes,
+                                                        io::ForwardReader* reader) const {
+  if (fragment.bytes() > small_bytes) return Frames(fragment);
+  // Where all of it cannot be had, some of it may.
+  static_cast<void>(reader->Read(fragment.offset, fragment.bytes()));
+  CAIRN_ASSIGN_OR_RETURN(const auto entries,
+                         reader->Read(fragment.entries_offset, fragment.entries_bytes()));
+  return ParseFrames(fragment, entries);
 }
 
 Status SnapshotTable::VerifyAll() {

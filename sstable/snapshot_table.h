@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads one snapshot table. Open reads the end of the file, where the footer is and, if there are
-// not many, the list of fragments (64 bytes each); else that is read by the first call that needs
-// it, and kept. The frames' entries (24 bytes each) and the frames belong to the caller, who reads
-// them coalesced and in flight as it likes, through file(), and has them checked here.
+// Reads one snapshot table. Its file need not be open meanwhile (TableContext::open_files). Open
+// reads the end of the file, where the footer is and, if there are not many, the list of fragments
+// (64 bytes each); else that is read by the first call that needs it, and kept. The frames' entries
+// (24 bytes each) and the frames belong to the caller, who reads them coalesced and in flight as it
+// likes, through OpenFile(), and has them checked here.
 //
 // Thread-safe. kCorruption names file and offset.
 #pragma once
@@ -14,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/io/forward_reader.h"
 #include "sstable/snapshot_format.h"
 #include "sstable/table_files.h"
 
@@ -25,7 +27,10 @@ class SnapshotTable {
   static Result<std::unique_ptr<SnapshotTable>> Open(const TableContext& context, uint64_t number);
 
   const SnapshotInfo& info() const { return footer_.info; }
-  io::File& file() const { return *file_; }
+  const std::string& path() const { return path_; }
+  // Stays open as long as it is held. `waits`: see io::FileCache. A file that was deleted meanwhile
+  // is kNotFound.
+  Result<std::shared_ptr<io::File>> OpenFile(bool waits = true) const;
 
   // The fragment that holds `position`, or the next behind it on this lane, or none.
   Result<std::optional<FragmentEntry>> Find(uint64_t node, uint32_t lane, uint64_t position);
@@ -49,15 +54,17 @@ class SnapshotTable {
   Status VerifyAll();
 
  private:
-  SnapshotTable(const TableContext& context, std::unique_ptr<io::File> file, std::string path,
+  SnapshotTable(const TableContext& context, std::shared_ptr<io::File> file, std::string path,
                 const ParsedSnapshotFooter& footer);
   Status Damaged(uint64_t offset, const std::string& what) const;
   Status ReadBytes(uint64_t offset, std::span<std::byte> into) const;
   Result<std::vector<FragmentEntry>> ReadFragments() const;
+  Result<std::vector<FrameEntry>> FramesOf(const FragmentEntry& fragment, uint64_t small_bytes,
+                                           io::ForwardReader* reader) const;
   Status CheckFragments(std::span<const FragmentEntry> fragments) const;
 
   const TableContext context_;
-  const std::unique_ptr<io::File> file_;
+  const std::shared_ptr<io::File> file_;  // Null where the context keeps files.
   const std::string path_;
   const ParsedSnapshotFooter footer_;
 

@@ -66,9 +66,11 @@ void SnapshotWriter::BeginFragment(const FragmentSpec& spec) {
   entry.count = spec.count;
   entry.page_rows = spec.page_rows;
   entry.slices = spec.slices;
+  entry.flags = spec.flags;
   CAIRN_CHECK(spec.page_rows > 0);
   entry.pages = static_cast<uint32_t>((uint64_t{spec.count} + spec.page_rows - 1) / spec.page_rows);
   CAIRN_CHECK(entry.node != 0 && entry.pages > 0 && entry.slices > 0);
+  CAIRN_CHECK((entry.flags & ~kApproximateFragment) == 0);
   if (!fragments_.empty()) {
     const FragmentEntry& last = fragments_.back();
     CAIRN_CHECK(!status_.ok() || last.frames() == frames_.size());

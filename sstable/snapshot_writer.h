@@ -40,6 +40,7 @@ struct FragmentSpec {
   uint32_t count = 0;
   uint32_t page_rows = 0;
   uint32_t slices = 0;
+  uint32_t flags = 0;  // As FragmentEntry.
 };
 
 class SnapshotWriter {

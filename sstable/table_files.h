@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/codec/hash.h"
+#include "base/io/file_cache.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "sstable/block_cache.h"
@@ -39,6 +40,8 @@ struct TableContext {
   StoreId store;
   Allocator allocator = Allocator::Default();
   BlockCache* cache = nullptr;
+  // Of snapshot tables, by number; null: each keeps its own open.
+  io::FileCache* open_files = nullptr;
   TableHost* host = nullptr;  // May be null where nothing is written.
   TableCounters* counters = nullptr;
 };

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/io/world.h"
+#include "cairn/limits.h"
 
 namespace cairn::wal {
 
@@ -16,9 +17,13 @@ inline constexpr uint32_t kBlock = io::kBlockBytes;
 // Records, strips and tensors start on a cache line.
 inline constexpr uint32_t kRecordAlignment = 64;
 
-// Below it the ballast would take most of the log; above it offsets leave 32 bits behind.
-inline constexpr uint64_t kMinSegmentBytes = 256 << 10;
+// Of the format: above it offsets leave 32 bits behind. Below kMinSegmentBytes the ballast would
+// take most of the log.
 inline constexpr uint64_t kMaxSegmentBytes = uint64_t{1} << 31;
+static_assert(cairn::kMaxSegmentBytes <= kMaxSegmentBytes);
+
+// A segment that was closed may be shorter: a header, a group, the clean end.
+inline constexpr uint64_t kMinClosedBytes = 3 * kBlock;
 
 // Two being written, one closed behind them and one forming: enough that the device never idles,
 // few enough that a slow device is felt as kBusy and not as memory.
@@ -56,6 +61,10 @@ static_assert(kMinSegmentBytes + kMinSegmentBytes / kReleaseShareOfLast >=
 // save no reading, and the segment gets none.
 inline constexpr uint64_t kFooterShare = 16;
 
+// So often a leader asks whether the store's lock is its own: it costs a microsecond, of some
+// fifteen that the fastest group takes.
+inline constexpr uint64_t kLockCheckNs = 10'000'000;
+
 // Zeros are written in this unit when a segment is made.
 inline constexpr size_t kPrewriteBytes = 1 << 20;
 
@@ -79,10 +88,7 @@ static_assert(kReadBytes % kBlock == 0);
 // How far recovery looks for groups into a segment whose header was never written.
 inline constexpr uint32_t kUnwrittenLookBytes = 1 << 20;
 
-// Eight chunks of the smallest useful size.
-inline constexpr uint64_t kMinHotTailBytes = 256 << 10;
-
-// Handles for reading that stay open.
-inline constexpr size_t kOpenSegmentFiles = 64;
+// Handles for reading that stay open: so many, and no larger a share of what the process may have.
+inline constexpr uint64_t kOpenSegmentFiles = 64, kOpenSegmentShare = 8;
 
 }  // namespace cairn::wal

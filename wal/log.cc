@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "wal/log_impl.h"
 
@@ -68,6 +69,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
                    wakes.Go(scheduler_);
                  },
              .on_fatal = [this](const Status& cause) { Poison(cause); },
+             .check_lock = [this] { return CheckLock(); },
              .on_event =
                  [this](const std::string& line) {
                    if (options_.observer != nullptr) options_.observer->OnEvent(line);
@@ -83,42 +85,32 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
   if (!recovered_.segments.empty()) tail_end_ = recovered_.segments.back().end_offset;
 }
 
-Result<std::deque<LogImpl::LiveSegment>> LogImpl::FindLive(const RecoveredLog& recovered) {
-  std::deque<LiveSegment> live;
-  for (const SegmentInfo& info : recovered.segments) {
-    const std::string path = SegmentPath(options_.directory, info.number);
-    const auto file = world_.files->Info(path);
-    // A writer beside it gave it back: whoever wants to read it will see.
-    const bool gone = options_.read_only && file.status().code() == StatusCode::kNotFound;
-    if (!file.ok() && !gone) return file.status();
-    const uint64_t bytes = gone ? 0 : file->bytes;
-    if (options_.grant != nullptr) options_.grant->TakeAnyway(bytes);
-    live.push_back({info, bytes});
-  }
-  return live;
+void LogImpl::SetLive(std::deque<SegmentInfo>* live) {
+  uint64_t bytes = 0;
+  for (const SegmentInfo& segment : *live) bytes += segment.file_bytes;
+  live_.swap(*live);
+  live_bytes_ = bytes;
 }
 
 Status LogImpl::Follow(RecoveredLog recovered) {
   CAIRN_CHECK(options_.read_only);
-  CAIRN_ASSIGN_OR_RETURN(std::deque<LiveSegment> live, FindLive(recovered));
+  std::deque<SegmentInfo> live(recovered.segments.begin(), recovered.segments.end());
   Lock lock(mutex_);
+  SetLive(&live);
   recovered_ = std::move(recovered);
-  live_.swap(live);
   open_files_.clear();
   ++follows_;
   last_reserved_ = written_ = durable_ = recovered_.last_sequence;
   last_hash_ = recovered_.last_hash;
-  lock.unlock();
-  for (const LiveSegment& before : live) {
-    if (options_.grant != nullptr) options_.grant->Return(before.bytes);
-  }
   return Status::Ok();
 }
 
 Status LogImpl::Start() {
-  CAIRN_ASSIGN_OR_RETURN(live_, FindLive(recovered_));
+  std::deque<SegmentInfo> live(recovered_.segments.begin(), recovered_.segments.end());
+  SetLive(&live);
   // The pool would rename and write files that may belong to a living writer.
   if (options_.read_only) return Status::Ok();
+  if (options_.grant != nullptr) options_.grant->TakeAnyway(live_bytes());
   const bool is_new = recovered_.segments.empty();
   const uint64_t first = is_new ? 1 : recovered_.segments.front().number;
   const uint64_t next = is_new ? 1 : recovered_.segments.back().number + 1;
@@ -150,6 +142,17 @@ Pinned LogImpl::FindHot(const Location& record, uint32_t bytes) {
   return hot_.Find(record.segment, record.offset, bytes);
 }
 
+void LogImpl::AwaitSealed(const Pinned& record) {
+  if (IsSealed(record.bytes)) return;
+  seal_waiters_.fetch_add(1, std::memory_order_seq_cst);
+  while (true) {
+    const uint32_t seen = seal_word_.load();
+    if (IsSealed(record.bytes)) break;
+    scheduler_.Wait(seal_word_, seen, io::kNoDeadline);
+  }
+  seal_waiters_.fetch_sub(1);
+}
+
 Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
   uint64_t follows = 0;
   {
@@ -159,8 +162,8 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
     for (const auto& [number, file] : open_files_) {
       if (number == segment) return file;
     }
-    const bool live = std::any_of(live_.begin(), live_.end(), [segment](const LiveSegment& entry) {
-      return entry.info.number == segment;
+    const bool live = std::any_of(live_.begin(), live_.end(), [segment](const SegmentInfo& entry) {
+      return entry.number == segment;
     });
     if (!live) {
       return Status(StatusCode::kNotFound,
@@ -173,16 +176,15 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
   Lock lock(mutex_);
   if (follows != follows_) return file;
   open_files_.emplace_back(segment, file);
-  if (open_files_.size() > kOpenSegmentFiles) open_files_.pop_front();
+  const uint64_t open_max =
+      std::min(kOpenSegmentFiles, world_.files->OpenFilesMax() / kOpenSegmentShare);
+  while (open_files_.size() > std::max<uint64_t>(open_max, 1)) open_files_.pop_front();
   return file;
 }
 
 std::vector<SegmentInfo> LogImpl::Segments() const {
   Lock lock(mutex_);
-  std::vector<SegmentInfo> segments;
-  segments.reserve(live_.size());
-  for (const LiveSegment& live : live_) segments.push_back(live.info);
-  return segments;
+  return {live_.begin(), live_.end()};
 }
 
 LogPosition LogImpl::written_end() const {
@@ -196,24 +198,26 @@ LogPosition LogImpl::written_end() const {
 }
 
 Status LogImpl::ReleaseBelow(uint64_t first_segment) {
+  CAIRN_RETURN_IF_ERROR(CheckLock());
   const size_t before = released_.size();
   {
     Lock lock(mutex_);
     // The segment with the last durable record stays: should a power loss take what follows, its
     // end is where the log goes on.
     const uint64_t durable = durable_.load();
-    while (live_.size() > 1 && live_.front().info.number < first_segment &&
-           live_[1].info.first_sequence <= durable) {
+    while (live_.size() > 1 && live_.front().number < first_segment &&
+           live_[1].first_sequence <= durable) {
       released_.push_back(live_.front());
+      live_bytes_ -= live_.front().file_bytes;
       live_.pop_front();
     }
     std::erase_if(open_files_, [&](const auto& open) {
-      return !live_.empty() && open.first < live_.front().info.number;
+      return !live_.empty() && open.first < live_.front().number;
     });
   }
   Status status;
   for (size_t at = released_.size() > before ? before : 0; at < released_.size();) {
-    const Status recycled = pool_.Recycle(released_[at].info.number, released_[at].bytes);
+    const Status recycled = pool_.Recycle(released_[at].number, released_[at].file_bytes);
     if (status.ok()) status = recycled;
     if (recycled.ok()) {
       released_.erase(released_.begin() + static_cast<ptrdiff_t>(at));
@@ -234,7 +238,7 @@ Log::Counters LogImpl::counters() const {
   counters.bytes_prewritten = stock.bytes_prewritten;
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;
-  for (const LiveSegment& live : live_) counters.segment_bytes_live += live.bytes;
+  for (const SegmentInfo& live : live_) counters.segment_bytes_live += live.file_bytes;
   counters.segment_bytes_total =
       counters.segment_bytes_live + stock.spares * options_.segment_bytes;
   counters.hot_bytes = hot_bytes;
@@ -248,7 +252,8 @@ Status LogImpl::Flush(uint64_t deadline_ns) {
   return last == 0 ? Status::Ok() : Wait(last, /*durable=*/true, deadline_ns);
 }
 
-// Tells recovery that the log ended here in order, so that it need not search what follows.
+// Tells recovery that the log ended here in order, so that it need not search what follows; and
+// what follows is given back.
 Status LogImpl::WriteCleanEnd() {
   std::shared_ptr<OpenSegmentState> segment;
   uint32_t offset = 0;
@@ -269,7 +274,28 @@ Status LogImpl::WriteCleanEnd() {
   std::memset(block_.data(), 0, kBlock);
   EncodeGroupHeader(header, offset, options_.store, block_.data());
   CAIRN_RETURN_IF_ERROR(segment->file->Write(offset, block_.span(), /*durable=*/false));
-  return segment->file->Sync();
+  // First: only a clean end says of a short file that no more of it was lost.
+  if (CAIRN_KEPT(kCleanEndBeforeCut)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
+  CutTail(*segment, uint64_t{offset} + kBlock);
+  return Status::Ok();
+}
+
+// Nobody appends to a segment that was found, so nobody needs what was not written of the last one.
+// Not synced: a power loss may bring the tail back, which means nothing and is counted then. Nor is
+// anything lost where it stays.
+void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
+  if (end >= options_.segment_bytes) return;
+  const Status cut = segment.file->Truncate(end);
+  if (!cut.ok()) {
+    if (options_.observer == nullptr) return;
+    options_.observer->OnEvent("log: the end of a segment is not given back: " + cut.ToString());
+    return;
+  }
+  {
+    Lock lock(mutex_);
+    live_.back().file_bytes = end;
+  }
+  if (options_.grant != nullptr) options_.grant->Return(options_.segment_bytes - end);
 }
 
 void LogImpl::StopThreads() {
@@ -305,7 +331,10 @@ Status LogImpl::Close() {
   // The threads end whatever comes of it.
   const Status status = Guarded([this]() -> Status {
     if (log_thread_ == nullptr) return Status::Ok();
-    if (poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
+    if (poisoned().ok()) {
+      CAIRN_RETURN_IF_ERROR(CheckLock());
+      CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
+    }
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);
     return ended;

@@ -89,6 +89,7 @@ struct LogOptions {
   SyncMethod sync_method = SyncMethod::kFdatasync;
   Allocator allocator = Allocator::Default();
   bool read_only = false;           // No threads, no files made; Reserve gives kReadOnly.
+  io::FileLock* lock = nullptr;     // Of the store; may be null. See CheckLock.
   SpaceGrant* grant = nullptr;      // May be null: unlimited.
   LogObserver* observer = nullptr;  // May be null.
 };
@@ -100,6 +101,7 @@ struct SegmentInfo {
   uint32_t end_offset = 0;  // First byte after the last valid group.
   uint64_t first_sequence = 0;
   uint64_t last_sequence = 0;  // first_sequence - 1 when empty.
+  uint64_t file_bytes = 0;     // Less than segment_bytes where the log was closed.
 };
 
 // A place between two groups.
@@ -218,18 +220,27 @@ class Log {
   virtual uint64_t written_sequence() const = 0;  // Acknowledged kProcess up to here.
   virtual uint64_t durable_sequence() const = 0;  // Acknowledged kPower up to here.
   virtual Status poisoned() const = 0;            // Ok while healthy.
+  // kLocked, and the log is poisoned with it, once LogOptions::lock is not ours any more: another
+  // may write here. The log asks before it makes, takes or gives back a segment and, now and then
+  // (kLockCheckNs), before a group; who writes other files of the store asks before that.
+  virtual Status CheckLock() = 0;
 
   // `bytes` of the log from a record's place on, if they are in memory. Nothing when they are not
   // (any more), or an earlier epoch wrote the record: after a salvage the same place may hold
   // another. The bytes of a published record are readable at once; of one that was only reserved,
   // once IsSealed (wal/record.h) says so.
   virtual Pinned FindHot(const Location& record, uint32_t bytes) = 0;
+  // Sleeps until another thread has published the record, which FindHot found. Its slot must not be
+  // this thread's.
+  virtual void AwaitSealed(const Pinned& record) = 0;
   // A file handle for reading a segment with direct I/O, cached.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
   // Of a log that is read only: goes on from what another Recover found. Handles that OpenSegment
   // gave stay good, for what they were got for.
   virtual Status Follow(RecoveredLog recovered) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
+  // Of its segments, without what is still to be filled of the last one. Takes no lock.
+  virtual uint64_t live_bytes() const = 0;
   // Where the last group ends that was written and whose predecessors were, too.
   virtual LogPosition written_end() const = 0;
 
@@ -258,9 +269,10 @@ class Log {
   };
   virtual Counters counters() const = 0;
 
-  // Flushes what is published, marks a clean end, stops the threads. Idempotent. After poison it
-  // only stops. Every slot has been published; no other call is under way or follows, but of Wait.
-  // When it returns nothing is under way to the disk, nor comes later.
+  // Flushes what is published, marks a clean end and gives back what lies behind it of the last
+  // segment (told as an event where that is not possible), stops the threads. Idempotent. After
+  // poison it only stops. Every slot has been published; no other call is under way or follows, but
+  // of Wait. When it returns nothing is under way to the disk, nor comes later.
   virtual Status Close() = 0;
 };
 

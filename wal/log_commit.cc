@@ -83,8 +83,8 @@ void LogImpl::Lead(Lock& lock, Group& group) {
   lock.unlock();
 
   if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
-  Status status;
-  if (group.opens_segment && !opens_epoch) {
+  Status status = LockIsOurs(start_ns);
+  if (status.ok() && group.opens_segment && !opens_epoch) {
     status = Guarded([&] { return FinishPredecessor(group); });
   }
 
@@ -404,9 +404,9 @@ void LogImpl::Retire(Wakes& wakes) {
     tail_end_ = static_cast<uint32_t>(padded_end);
     last_hash_ = group.header_hash;
     for (auto live = live_.rbegin(); live != live_.rend(); ++live) {
-      if (live->info.number != group.segment->number) continue;
-      live->info.end_offset = tail_end_;
-      live->info.last_sequence = group.last_sequence();
+      if (live->number != group.segment->number) continue;
+      live->end_offset = tail_end_;
+      live->last_sequence = group.last_sequence();
       break;
     }
     if (group.durable) SetDurable(group.last_sequence(), wakes);
@@ -443,6 +443,22 @@ void LogImpl::Poison(const Status& cause) {
   Lock lock(mutex_);
   PoisonLocked(cause, wakes);
   Announce(lock, wakes);
+}
+
+Status LogImpl::CheckLock() {
+  if (options_.lock == nullptr || !CAIRN_KEPT(kLockIsOurs)) return Status::Ok();
+  const Status status = options_.lock->Check();
+  if (!status.ok()) Poison(status);
+  return status;
+}
+
+// For a leader, which poisons by itself: without asking when that was done just now.
+Status LogImpl::LockIsOurs(uint64_t now_ns) {
+  if (options_.lock == nullptr || !CAIRN_KEPT(kLockIsOurs)) return Status::Ok();
+  const uint64_t checked_ns = lock_checked_ns_.load(std::memory_order_relaxed);
+  if (checked_ns != 0 && now_ns - checked_ns < kLockCheckNs) return Status::Ok();
+  lock_checked_ns_.store(now_ns, std::memory_order_relaxed);
+  return options_.lock->Check();
 }
 
 // Wakes who must wake and tells the observer, both without the lock. Only one thread talks to the

@@ -20,8 +20,14 @@ Status CopySegment(io::World& world, const LogCopy& copy, const SegmentInfo& seg
                          world.files->Open(SegmentPath(copy.to, segment.number),
                                            {.write = true, .create = true, .direct = true}));
   // The whole of it, although some is not written: the file may become a spare of the copy, and a
-  // log that runs out of space in the middle of a segment is poisoned.
-  CAIRN_RETURN_IF_ERROR(to->Allocate(reader->bytes()));
+  // log that runs out of space in the middle of a segment is poisoned. Of the last one also what a
+  // close has cut, since the clean end, which would say so, may lie behind what is copied.
+  uint64_t bytes = reader->bytes();
+  if (last) {
+    CAIRN_ASSIGN_OR_RETURN(const SegmentHeader header, reader->ReadHeader());
+    bytes = header.segment_bytes;
+  }
+  CAIRN_RETURN_IF_ERROR(to->Allocate(bytes));
   CAIRN_RETURN_IF_ERROR(
       io::CopyRange(reader->file(), *to, 0, segment.end_offset, buffer, copy.copied));
   if (!last) {

@@ -57,10 +57,13 @@ class LogImpl final : public Log {
   uint64_t written_sequence() const override { return written_.load(); }
   uint64_t durable_sequence() const override { return durable_.load(); }
   Status poisoned() const override;
+  Status CheckLock() override;
   Pinned FindHot(const Location& record, uint32_t bytes) override;
+  void AwaitSealed(const Pinned& record) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
   Status Follow(RecoveredLog recovered) override;
   std::vector<SegmentInfo> Segments() const override;
+  uint64_t live_bytes() const override { return live_bytes_.load(std::memory_order_relaxed); }
   LogPosition written_end() const override;
   Status ReleaseBelow(uint64_t first_segment) override;
   Counters counters() const override;
@@ -155,6 +158,7 @@ class LogImpl final : public Log {
   Status CheckBallast(uint64_t record_bytes, Purpose purpose);
   Group* FreeGroup();
   void CloseForming();
+  void CountPlaced(uint64_t end);
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
                                                    uint64_t bytes);
   bool HasQueue(Group& group);
@@ -182,6 +186,7 @@ class LogImpl final : public Log {
   void HandOn(Wakes& wakes);
   void PoisonLocked(const Status& cause, Wakes& wakes);
   void Poison(const Status& cause);
+  Status LockIsOurs(uint64_t now_ns);
   void Announce(Lock& lock, Wakes& wakes);
   Status OutcomeAfterPoison(uint64_t sequence) const;
   Group* Unretired(uint64_t sequence);
@@ -191,13 +196,10 @@ class LogImpl final : public Log {
 
   // --- The rest (log.cc)
   Status WriteCleanEnd();
+  void CutTail(OpenSegmentState& segment, uint64_t end);
   void StopThreads();
   void AwaitWrites();
-  struct LiveSegment {
-    SegmentInfo info;
-    uint64_t bytes = 0;
-  };
-  Result<std::deque<LiveSegment>> FindLive(const RecoveredLog& recovered);
+  void SetLive(std::deque<SegmentInfo>* live);  // Swaps. Under the lock.
 
   const io::World world_;
   io::Scheduler& scheduler_;
@@ -218,8 +220,10 @@ class LogImpl final : public Log {
   uint32_t tail_end_ = 0;                           // Its padded end.
   AlignedBuffer footer_buffer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
-  std::deque<LiveSegment> live_;
-  std::vector<LiveSegment> released_;  // Not live any more, nor recycled yet: ReleaseBelow's own.
+  std::deque<SegmentInfo> live_;
+  std::atomic<uint64_t> live_bytes_{0};  // Of segment_ up to counted_end_.
+  uint64_t counted_end_ = 0;             // Of segment_.
+  std::vector<SegmentInfo> released_;    // Not live any more, nor recycled yet: ReleaseBelow's own.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
   uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.
 
@@ -242,10 +246,16 @@ class LogImpl final : public Log {
   bool announce_poison_ = false;
   uint64_t announced_written_ = 0, announced_durable_ = 0;
 
+  // Readers of records that are being filled: how many there are, and what they sleep on.
+  std::atomic<uint32_t> seal_waiters_{0};
+  std::atomic<uint32_t> seal_word_{0};
+
   // The gathering leader, see Gather().
   uint32_t gather_want_ = 0;
   bool gathering_ = false;
   uint64_t group_ns_ = 0;  // Moving average of what a synced group takes.
+
+  std::atomic<uint64_t> lock_checked_ns_{0};
 
   bool candidate_ = false;
   uint64_t candidate_sequence_ = 0;

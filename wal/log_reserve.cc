@@ -72,6 +72,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       slot.group = &group;
       slot.record = group.chunk->At(slot.location.offset);
       group.bytes += static_cast<uint32_t>(record_bytes);
+      CountPlaced(group.end());
       group.record_count += 1;
       group.footer_bytes += FooterBytesOf(spec);
       group.fills.fetch_add(1, std::memory_order_relaxed);
@@ -135,7 +136,8 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
     return Status(StatusCode::kNoSpace,
                   "no space for another log segment: " + std::string(refusal.message()));
   }
-  return Status(StatusCode::kIoError,
+  const bool no_memory = refusal.code() == StatusCode::kOutOfMemory;
+  return Status(no_memory ? StatusCode::kOutOfMemory : StatusCode::kIoError,
                 "another log segment cannot be made: " + std::string(refusal.message()));
 }
 
@@ -145,8 +147,10 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
 Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
   if (segment_ == nullptr || purpose == Purpose::kReclaim) return Status::Ok();
   const uint64_t wanted = purpose == Purpose::kData ? kBallastSegments : 1;
+  // Asked once: one that comes in between must not end the call for want of space.
+  const uint64_t ready = pool_.ready();
   const bool short_of_space = options_.grant != nullptr && options_.grant->IsShort();
-  if (pool_.ready() >= wanted && !short_of_space) {
+  if (ready >= wanted && !short_of_space) {
     segment_->last = false;
     if (purpose == Purpose::kData) segment_->ballast = false;
   }
@@ -159,7 +163,7 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
       return Status::Ok();
     }
   }
-  if (pool_.ready() < wanted) return NoNextSegment(/*pool_is_stuck=*/true);
+  if (ready < wanted) return NoNextSegment(/*pool_is_stuck=*/true);
   return Status(StatusCode::kNoSpace,
                 "no space for another log segment: what is left is kept for giving space back");
 }
@@ -253,7 +257,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     // Memory first: a segment that was taken must be written. Its number is known.
     const uint64_t number = segment_ != nullptr ? segment_->number + 1
                             : live_.empty()     ? 1
-                                                : live_.back().info.number + 1;
+                                                : live_.back().number + 1;
     auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
     auto opened = std::make_shared<OpenSegmentState>();
@@ -273,9 +277,15 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     opened->last = last;
     opened->footer = !footer_buffer_.empty();
     if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
-    live_.back() = {{opened->number, epoch_, kFirstGroupOffset, opened->first_sequence,
-                     opened->first_sequence - 1},
-                    options_.segment_bytes};
+    live_.back() = {.number = opened->number,
+                    .epoch = epoch_,
+                    .end_offset = kFirstGroupOffset,
+                    .first_sequence = opened->first_sequence,
+                    .last_sequence = opened->first_sequence - 1,
+                    .file_bytes = options_.segment_bytes};
+    // What the one before has left is not filled any more.
+    if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
+    counted_end_ = 0;
     segment_ = std::move(opened);
     pool_.NeedOne(false);
   }
@@ -298,6 +308,12 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   return group;
 }
 
+// So far segment_ is filled now.
+void LogImpl::CountPlaced(uint64_t end) {
+  live_bytes_ += end - counted_end_;
+  counted_end_ = end;
+}
+
 // No more members; the next group begins on the next block.
 void LogImpl::CloseForming() {
   Group& group = *forming_;
@@ -305,6 +321,7 @@ void LogImpl::CloseForming() {
   group.state = GroupState::kClosed;
   forming_ = nullptr;
   segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
+  CountPlaced(segment.end);
   // What releases leave of the last segment is enough to give some space back; then another is due.
   if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);
@@ -356,6 +373,10 @@ void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
 void LogImpl::Publish(Slot& slot, std::span<const uint64_t> strip_hashes) {
   CAIRN_CHECK(slot.group != nullptr);
   SealRecord(slot.location, options_.store, strip_hashes, slot.record);
+  if (seal_waiters_.load(std::memory_order_seq_cst) != 0) {
+    seal_word_.fetch_add(1);
+    scheduler_.WakeAll(seal_word_);
+  }
   Group& group = *static_cast<Group*>(slot.group);
   slot.group = nullptr;
   const uint32_t before = group.fills.fetch_sub(1, std::memory_order_acq_rel);

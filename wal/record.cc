@@ -156,14 +156,15 @@ void SealRecord(const Location& location, const StoreId& store,
   const uint64_t seed = PlaceSeed(store, location.segment, location.epoch, location.offset);
   const uint64_t hash =
       HashBehindHash(record, RecordHeaderBytes(frame.fields_bytes, frame.strip_count), seed);
-  // Last: who sees it sees all of the record.
-  std::atomic_ref(*reinterpret_cast<uint64_t*>(record)).store(hash, std::memory_order_release);
+  // Last: who sees it sees all of the record. In one order with the count of those who wait for it
+  // (LogImpl::AwaitSealed): either they see it, or it is seen that they wait.
+  std::atomic_ref(*reinterpret_cast<uint64_t*>(record)).store(hash, std::memory_order_seq_cst);
 }
 
 bool IsSealed(std::span<const std::byte> record) {
   // atomic_ref takes no const object before C++26; this only loads.
   auto* hash = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(record.data()));
-  return std::atomic_ref(*hash).load(std::memory_order_acquire) != 0;
+  return std::atomic_ref(*hash).load(std::memory_order_seq_cst) != 0;
 }
 
 }  // namespace cairn::wal

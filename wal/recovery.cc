@@ -44,6 +44,8 @@ class Recovery {
   struct Segment {
     std::unique_ptr<SegmentReader> reader;
     SegmentHeader header{};
+    // Whoever closed the log gave the rest back.
+    bool EndsEarly() const { return reader->bytes() < header.segment_bytes; }
   };
 
   Status Replay();
@@ -52,6 +54,8 @@ class Recovery {
   Status LookAhead(Segment& segment, SegmentInfo info);
   Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
   Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
+  Result<bool> EndsBehindCleanEnd(Segment& segment, const SegmentInfo& info);
+  static Status WasCut(const Segment& segment, const std::string& why);
   Result<bool> FirstGroupIsGood(Segment& segment);
   Result<bool> EndedEmpty(const Segment& segment);
   Result<std::optional<Segment>> OpenSuccessor(const Segment& segment);
@@ -233,6 +237,9 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
     log_.last_hash = header.hash;
     log_.last_sequence = info.last_sequence;
     if (header.flags == kGroupCleanEnd && !end) {
+      if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly() && next_offset != reader.bytes()) {
+        return WasCut(segment, "its clean end lies at offset " + std::to_string(group.offset));
+      }
       // Nothing follows in this epoch; but a newer one might, with a damaged header.
       std::string where;
       CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(info.number + 1, info.epoch,
@@ -256,9 +263,36 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
   return Status::Ok();
 }
 
+// Of a segment that is shorter than its header says, and does not end as one that was closed.
+Status Recovery::WasCut(const Segment& segment, const std::string& why) {
+  return Status(StatusCode::kCorruption,
+                At(segment.reader->path(), 0) + "the file has " +
+                    std::to_string(segment.reader->bytes()) + " bytes, its header says " +
+                    std::to_string(segment.header.segment_bytes) + ": it was cut, " + why);
+}
+
+// Whether a walk that began at the file's very end (RecoveryOptions::replay_from) has the clean end
+// right before it.
+Result<bool> Recovery::EndsBehindCleanEnd(Segment& segment, const SegmentInfo& info) {
+  const uint64_t bytes = segment.reader->bytes();
+  if (info.end_offset != bytes || bytes <= kFirstGroupOffset) return false;
+  const auto last = segment.reader->ReadGroup(static_cast<uint32_t>(bytes - kBlock), info.epoch,
+                                              info.last_sequence + 1, /*verify_payload=*/false);
+  if (last.ok()) return (*last)->header.flags == kGroupCleanEnd;
+  if (last.status().code() == StatusCode::kCorruption) return false;
+  return last.status();
+}
+
 // The walk met something that is no group. Torn, if nothing after it was built on it.
 Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
   SegmentReader& reader = *segment.reader;
+  if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
+    CAIRN_ASSIGN_OR_RETURN(const bool closed, EndsBehindCleanEnd(segment, info));
+    if (!closed) {
+      return WasCut(segment,
+                    "there is no clean end (" + std::string(what_is_there.message()) + ")");
+    }
+  }
   CAIRN_ASSIGN_OR_RETURN(const auto groups,
                          reader.FindGroups(info.end_offset, reader.bytes(), info.epoch));
   std::string where;
@@ -384,9 +418,17 @@ Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& 
 }
 
 Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
-  SegmentInfo info{segment.header.segment, segment.header.epoch, kFirstGroupOffset,
-                   segment.header.first_sequence, segment.header.first_sequence - 1};
+  SegmentInfo info{segment.header.segment,
+                   segment.header.epoch,
+                   kFirstGroupOffset,
+                   segment.header.first_sequence,
+                   segment.header.first_sequence - 1,
+                   segment.reader->bytes()};
   unproven_.clear();
+  if (CAIRN_KEPT(kLengthOfSegment) && end && segment.EndsEarly() &&
+      segment.reader->bytes() < end->end_offset) {
+    return WasCut(segment, "the next segment follows offset " + std::to_string(end->end_offset));
+  }
   bool done = false;
   const LogPosition& from = options_.replay_from;
   const bool begins_within =
@@ -467,6 +509,9 @@ Status Recovery::Replay() {
     return header.status();
   }
   if (!good) {
+    if (header.ok() && CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
+      return WasCut(segment, "the first group is damaged");
+    }
     const Status why =
         header.ok()
             ? Status(StatusCode::kCorruption,
@@ -510,6 +555,9 @@ Status Recovery::Replay() {
     if (!next) return CheckNothingIsMissing(segment.header.segment + 1, &segment);
     CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(*next));
     if (!usable && options_.following && next->header.first_sequence > stop_after_) break;
+    if (!usable && CAIRN_KEPT(kLengthOfSegment) && next->EndsEarly()) {
+      return WasCut(*next, "the first group is damaged");
+    }
     if (!usable) {
       // Header and first group are one write. One without the other is torn, unless more followed.
       std::string where;
@@ -580,6 +628,13 @@ Status Recovery::Sync() {
   CAIRN_ASSIGN_OR_RETURN(const auto file,
                          world_.files->Open(path, {.write = true, .direct = true}));
   if (CAIRN_KEPT(kWriteUnproven)) CAIRN_RETURN_IF_ERROR(WriteUnprovenAgain(*file));
+  // A salvage may go on behind the end of a file that was cut, where a replay was to begin. The
+  // next segment names that place, and a file that ends before what the next one names is refused.
+  SegmentInfo& last = log_.segments.back();
+  if (last.end_offset > last.file_bytes) {
+    CAIRN_RETURN_IF_ERROR(file->Truncate(last.end_offset));
+    last.file_bytes = last.end_offset;
+  }
   if (CAIRN_KEPT(kSyncRecovered)) CAIRN_RETURN_IF_ERROR(file->Sync());
   if (!CAIRN_KEPT(kSyncDirectoryRecovered)) return Status::Ok();
   return world_.files->SyncDirectory(options_.directory);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The files of the log directory:
-//   <16 hex digits>.log         a numbered segment: live, or prepared to be the next
+//   <16 hex digits>.log         a numbered segment: live, or prepared to be the next. Shorter than
+//                               others if the log was closed in it
 //   spare-<16 hex digits>.log   pre-written or recycled, waiting; the digits mean nothing
 //   *.tmp                       a spare being made; removed at the next Open
 #pragma once

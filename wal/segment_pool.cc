@@ -57,6 +57,8 @@ Result<bool> SegmentPool::HasRightSize(const std::string& path) {
 
 Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
   next_segment_ = next_segment;
+  // A sync of its names then needs no descriptor.
+  CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, options_.directory));
   io::FileSystem& files = *world_.files;
   const std::string& directory = options_.directory;
   CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, directory));
@@ -274,6 +276,7 @@ void SegmentPool::Run() {
 }
 
 Status SegmentPool::RunTask(Task task) {
+  CAIRN_RETURN_IF_ERROR(callbacks_.check_lock());
   try {
     switch (task) {
       case Task::kPrepare: return PrepareNext();
@@ -333,21 +336,22 @@ Status SegmentPool::PrepareNext() {
     next_is_named_ = true;
     CountReadyLocked();
   }
-  Status status;
-  if (CAIRN_KEPT(kSyncDirectorySegment)) status = files.SyncDirectory(options_.directory);
-  Result<std::unique_ptr<io::File>> file =
-      status.ok() ? files.Open(path, {.write = true, .direct = true}) : status;
-  if (!file.ok()) {
+  // Opening it can be tried again (when there are descriptors again), a sync cannot.
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                         files.Open(path, {.write = true, .direct = true}));
+  Status synced;
+  if (CAIRN_KEPT(kSyncDirectorySegment)) synced = files.SyncDirectory(options_.directory);
+  if (!synced.ok()) {
     {
       std::lock_guard lock(mutex_);
       broken_ = true;
     }
-    Status cause = file.status();
+    Status cause = synced;
     static_cast<void>(Guarded([&] { cause = cause.WithContext("preparing a log segment"); }));
     callbacks_.on_fatal(cause);
-    return file.status();
+    return synced;
   }
-  Ready next{std::move(*file), segment};
+  Ready next{std::move(file), segment};
   std::lock_guard lock(mutex_);
   next_ = std::move(next);
   next_is_named_ = false;

@@ -30,6 +30,7 @@ class SegmentPool {
   struct Callbacks {
     std::function<void()> on_ready;  // Something was added: a refused caller may retry.
     std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
+    std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
     std::function<void()> idle_work;  // Run on the pool's thread when it was kicked.
   };
@@ -106,7 +107,7 @@ class SegmentPool {
   bool MayUseReserve() const { return ready() == 0 && needs_one_.load(std::memory_order_acquire); }
   bool IsShort() const { return options_.grant != nullptr && options_.grant->IsShort(); }
 
-  const io::World world_;
+  io::World world_;
   const LogOptions options_;
   const Callbacks callbacks_;
 

@@ -20,7 +20,7 @@ Result<std::unique_ptr<SegmentReader>> SegmentReader::Open(io::World& world,
       new SegmentReader(SegmentPath(directory, segment), segment, store));
   CAIRN_ASSIGN_OR_RETURN(reader->file_, world.files->Open(reader->path_, {.direct = true}));
   CAIRN_ASSIGN_OR_RETURN(reader->bytes_, reader->file_->Size());
-  if (reader->bytes_ < kMinSegmentBytes || reader->bytes_ % kBlock != 0) {
+  if (reader->bytes_ < kMinClosedBytes || reader->bytes_ % kBlock != 0) {
     return reader->Bad(0, "the file has " + std::to_string(reader->bytes_) +
                               " bytes, which no segment has: it was cut");
   }
@@ -44,12 +44,24 @@ Result<std::span<const std::byte>> SegmentReader::Read(uint64_t offset, uint64_t
       }
     }
     window_begin_ = window_end_ = 0;
-    CAIRN_RETURN_IF_ERROR(file_->Read(begin, window_.span().first(static_cast<size_t>(length))));
+    const Status read = file_->Read(begin, window_.span().first(static_cast<size_t>(length)));
+    if (!read.ok()) {
+      CAIRN_ASSIGN_OR_RETURN(const bool shorter, BecameShorter());
+      return shorter ? Read(offset, bytes, ahead) : read;
+    }
     window_begin_ = begin;
     window_end_ = begin + length;
   }
   return std::span<const std::byte>(window_.data() + (offset - window_begin_),
                                     static_cast<size_t>(bytes));
+}
+
+// A writer that closes the log gives back what it did not write, also while somebody reads.
+Result<bool> SegmentReader::BecameShorter() {
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file_->Size());
+  if (bytes >= bytes_ || bytes < kMinClosedBytes || bytes % kBlock != 0) return false;
+  bytes_ = bytes;
+  return true;
 }
 
 Result<SegmentHeader> SegmentReader::ReadHeader() {
@@ -62,7 +74,7 @@ Result<SegmentHeader> SegmentReader::ReadHeader() {
     }
     return header.status().WithContext(path_ + ": offset 0");
   }
-  if (CAIRN_KEPT(kLengthOfSegment) && header->segment_bytes != bytes_) {
+  if (CAIRN_KEPT(kLengthOfSegment) && header->segment_bytes < bytes_) {
     return Bad(0, "the file has " + std::to_string(bytes_) + " bytes, its header says " +
                       std::to_string(header->segment_bytes));
   }

@@ -39,8 +39,9 @@ class SegmentReader {
   uint64_t bytes() const { return bytes_; }
   io::File& file() { return *file_; }
 
-  // kCorruption when there is no valid header; kUnsupportedFormat; kInvalidArgument when it is an
-  // intact one of another store, which nobody may overwrite.
+  // kCorruption when there is no valid header, or the file is longer than it says: one that is
+  // shorter was closed, if it ends in a clean end. kUnsupportedFormat; kInvalidArgument when it is
+  // an intact one of another store, which nobody may overwrite.
   Result<SegmentHeader> ReadHeader();
   // True when the header block holds only zeros or the intact header of an older use of the file:
   // then no write of this use reached it, or all of it was lost.
@@ -74,6 +75,7 @@ class SegmentReader {
       : path_(std::move(path)), segment_(segment), store_(store) {}
 
   Status Bad(uint64_t offset, const std::string& what) const;
+  Result<bool> BecameShorter();
 
   const std::string path_;
   const uint64_t segment_;

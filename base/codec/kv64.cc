@@ -4,10 +4,15 @@
 #include <algorithm>
 #include <string>
 
+#include "base/core/align.h"
+
 namespace cairn::internal {
 namespace {
 
 constexpr size_t kEscapeCountBytes = 4;
+// Of padded frames, where the raw lines begin. The header is a multiple of it.
+constexpr size_t kRawPlaneAlignment = 4;
+static_assert(kFrameHeaderBytes % kRawPlaneAlignment == 0);
 
 Status Damaged(const std::string& what) {
   return Status(StatusCode::kCorruption, "KV frame: kv64: " + what);
@@ -46,7 +51,9 @@ StripeModel ReadModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const 
 
 // What the parts of a payload take, apart from escapes and stream.
 struct Layout {
-  size_t models = 0, raw_plane = 0;
+  size_t models = 0, padding = 0, raw_plane = 0;
+
+  size_t fixed() const { return kEscapeCountBytes + models + padding + raw_plane; }
 };
 
 Layout LayoutOf(const FrameShape& shape, uint8_t flags) {
@@ -56,6 +63,10 @@ Layout LayoutOf(const FrameShape& shape, uint8_t flags) {
     const Stripe stripe = StripeAt(shape, i);
     layout.models += ModelBytes(stripe, flags, kind);
     layout.raw_plane += stripe.RawBytes(kind);
+  }
+  if ((flags & kFramePadded) != 0) {
+    const size_t end = kEscapeCountBytes + layout.models;
+    layout.padding = AlignUp(end, kRawPlaneAlignment) - end;
   }
   return layout;
 }
@@ -88,11 +99,11 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
                   std::span<uint8_t> out, const Kv64Loops& loops) {
   const Kv64Kind kind = KindOf(shape, flags);
   const Layout layout = LayoutOf(shape, flags);
-  const size_t fixed = kEscapeCountBytes + layout.models + layout.raw_plane;
+  const size_t fixed = layout.fixed();
   if (fixed + kStateBytes + kEncodeSlack > out.size()) return 0;
 
   uint8_t* const models = out.data() + kEscapeCountBytes;
-  uint8_t* const raw_plane = models + layout.models;
+  uint8_t* const raw_plane = models + layout.models + layout.padding;
   uint8_t* const escapes = raw_plane + layout.raw_plane;
   uint8_t* const end = out.data() + out.size();
   const uint32_t stripes = StripeCount(shape);
@@ -108,6 +119,7 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
     }
   }
 
+  std::fill_n(raw_plane - layout.padding, layout.padding, uint8_t{0});
   // The decoder runs forwards, so all runs backwards here; models and raw planes know their places.
   uint8_t* model_end = models + layout.models;
   uint8_t* raw_end = raw_plane + layout.raw_plane;
@@ -140,7 +152,7 @@ Status DecodeKv64(const FrameShape& shape, uint8_t flags, std::span<const uint8_
                   uint8_t* out, const Kv64Loops& loops) {
   const Kv64Kind kind = KindOf(shape, flags);
   const Layout layout = LayoutOf(shape, flags);
-  const size_t fixed = kEscapeCountBytes + layout.models + layout.raw_plane;
+  const size_t fixed = layout.fixed();
   if (payload.size() < fixed + kStateBytes) {
     return Damaged(std::to_string(payload.size()) + " payload bytes, the shape needs " +
                    std::to_string(fixed + kStateBytes));
@@ -152,6 +164,9 @@ Status DecodeKv64(const FrameShape& shape, uint8_t flags, std::span<const uint8_
   }
   const uint8_t* model_at = payload.data() + kEscapeCountBytes;
   const uint8_t* raw_at = model_at + layout.models;
+  for (size_t i = 0; i < layout.padding; ++i) {
+    if (*raw_at++ != 0) return Damaged("the padding is not zero");
+  }
   DecodeState state;
   state.escapes_begin = raw_at + layout.raw_plane;
   state.escapes = state.escapes_begin + escape_count;

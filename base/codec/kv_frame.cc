@@ -14,7 +14,7 @@ namespace cairn {
 namespace {
 
 constexpr uint8_t kFrameVersion = 0;
-constexpr uint8_t kKv64Flags = kFrameChannelBase | kFrameFoldedSigns;
+constexpr uint8_t kKv64Flags = kFrameChannelBase | kFrameFoldedSigns | kFramePadded;
 
 // On disk.
 struct StoredHeader {
@@ -155,7 +155,8 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
   } else if (IsHalf(shape.dtype)) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(raw.data());
     const internal::Kv64Loops& loops = LoopsOf(options.path);
-    flags = options.flags ? *options.flags : internal::ChooseFlags(shape, bytes, loops);
+    flags =
+        options.flags ? *options.flags : internal::ChooseFlags(shape, bytes, loops) | kFramePadded;
     CAIRN_CHECK((flags & ~kKv64Flags) == 0);
     payload_bytes = internal::EncodeKv64(shape, flags, bytes,
                                          {reinterpret_cast<uint8_t*>(payload), raw.size()}, loops);
@@ -211,18 +212,24 @@ Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame) {
   return header;
 }
 
-Status DecodeFrame(const FrameShape& shape, std::span<const std::byte> frame,
-                   std::span<std::byte> out, CodecPath path) {
-  CAIRN_CHECK(CheckedShape(shape) && out.size() == shape.raw_bytes());
+Result<FrameHeader> ReadFrameHeaderOf(const FrameShape& shape, std::span<const std::byte> frame) {
   CAIRN_ASSIGN_OR_RETURN(const FrameHeader header, ReadFrameHeader(frame));
   if (header.shape != shape) {
     return Damaged("it holds " + Describe(header.shape) + ", expected is " + Describe(shape));
   }
-  const std::span<const std::byte> payload = frame.subspan(kFrameHeaderBytes);
-  if (CAIRN_KEPT(kLengthOfFramePayload) && header.payload_bytes != payload.size()) {
+  const size_t payload_bytes = frame.size() - kFrameHeaderBytes;
+  if (CAIRN_KEPT(kLengthOfFramePayload) && header.payload_bytes != payload_bytes) {
     return Damaged("the header says " + std::to_string(header.payload_bytes) +
-                   " payload bytes, there are " + std::to_string(payload.size()));
+                   " payload bytes, there are " + std::to_string(payload_bytes));
   }
+  return header;
+}
+
+Status DecodeFrame(const FrameShape& shape, std::span<const std::byte> frame,
+                   std::span<std::byte> out, CodecPath path) {
+  CAIRN_CHECK(CheckedShape(shape) && out.size() == shape.raw_bytes());
+  CAIRN_ASSIGN_OR_RETURN(const FrameHeader header, ReadFrameHeaderOf(shape, frame));
+  const std::span<const std::byte> payload = frame.subspan(kFrameHeaderBytes);
   switch (header.codec) {
     case FrameCodec::kConst: return DecodeConst(shape, payload, out);
     case FrameCodec::kKv64:

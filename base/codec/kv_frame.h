@@ -9,7 +9,9 @@
 //   const   all elements, or all rows, are equal: one of them
 //   kv64    16-bit floats: 64 interleaved range coders (rANS) code the exponents, sign and mantissa
 //           stay as they are. Two flags: a reference exponent per channel, and signs coded as
-//           "differs from the row before". Both pay on K after rotary encoding, neither on V.
+//           "differs from the row before". Both pay on K after rotary encoding, neither on V. A
+//           third pads what lies before the raw lines, so that those begin at a multiple of four
+//           bytes of the frame: a GPU loads them by the word. Frames without it are read as well.
 //   int8    16-bit floats that are 8-bit multiples of a scale: what QuantiseFrame made
 //
 // The encoder estimates what the flags are worth from a few rows, and falls back to raw, so that a
@@ -46,6 +48,7 @@ inline constexpr uint64_t kMaxFrameRawBytes = uint64_t{1} << 30;
 enum class FrameCodec : uint8_t { kRaw = 0, kConst = 1, kKv64 = 2, kInt8 = 3 };
 inline constexpr uint8_t kFrameChannelBase = 1;  // kv64: one reference exponent per channel.
 inline constexpr uint8_t kFrameFoldedSigns = 2;  // kv64: sign XOR the sign of the row before.
+inline constexpr uint8_t kFramePadded = 4;       // kv64: the raw lines begin at four bytes.
 inline constexpr uint8_t kFrameRowScales = 1;    // int8: a scale for each row, not each channel.
 
 // Which elements share a scale. K differs from channel to channel, V from token to token.
@@ -65,7 +68,7 @@ CodecPath BestCodecPath();
 const char* CodecPathName(CodecPath path);  // "scalar" or "avx512".
 
 struct FrameOptions {
-  // What kv64 does; nothing: whatever the estimate says.
+  // What kv64 does; nothing: whatever the estimate says, and padded.
   std::optional<uint8_t> flags{};
   // With scales int8 is tried first: for elements that were quantised with the same ones.
   FrameScales scales = FrameScales::kNone;
@@ -92,6 +95,10 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
 // kCorruption when the bytes cannot be a frame's header, kUnsupportedFormat for a codec id or
 // version that this library does not know.
 Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame);
+
+// The same of a frame of exactly this shape, and kCorruption when its payload has another length
+// than the header says.
+Result<FrameHeader> ReadFrameHeaderOf(const FrameShape& shape, std::span<const std::byte> frame);
 
 // Unpacks a frame of exactly this shape into out.size() == shape.raw_bytes() bytes. Safe on any
 // bytes: nothing outside the spans is touched, and a failure names what is wrong. After a failure

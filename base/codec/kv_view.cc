@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/codec/model_check.h"
 #include "base/core/mutation.h"
+#include "base/core/text.h"
 
 namespace cairn {
 
@@ -20,6 +22,14 @@ class Checker {
   Checker(const ModelSpec& model, KvUse use) : model_(model), use_(use) {}
 
   Status Check(const KvView& view) {
+    if (view.memory > MemoryKind::kCuda) return Bad("memory is unknown");
+    if (view.memory != MemoryKind::kHost) {
+      return Bad(std::string("memory is ") + MemoryKindName(view.memory) +
+                 "; this library has no such device");
+    }
+    if (view.device != 0) {
+      return Bad("device is " + std::to_string(view.device) + "; host memory has only 0");
+    }
     uint32_t seen = 0;
     for (const GroupView& group : view.groups) {
       if (group.group >= model_.groups.size()) {
@@ -50,6 +60,13 @@ class Checker {
     }
     if (view.position + view.count < view.position)
       return Bad(where_ + ": position + count overflows");
+    if (use_ == KvUse::kAppend) {
+      if (view.count > kMaxAppendTokens) {
+        return Bad(where_ + ": count is " + std::to_string(view.count) + ", at most " +
+                   std::to_string(kMaxAppendTokens));
+      }
+      if (Status status = CheckGroupSize(group, where_); !status.ok()) return status;
+    }
     if (Status status = CheckTable(view); !status.ok()) return status;
     if (use_ == KvUse::kRestore) {
       if (Status status = CheckDuplicates(view); !status.ok()) return status;
@@ -67,7 +84,7 @@ class Checker {
     }
     for (size_t i = 0; i < view.planes.size(); ++i) {
       if (Status status = CheckPlane(view, view.planes[i], group.planes[i], layers); !status.ok()) {
-        return status.WithContext("plane \"" + group.planes[i].name + "\"");
+        return status.WithContext("plane " + Quoted(group.planes[i].name));
       }
     }
     return Status::Ok();
@@ -75,7 +92,12 @@ class Checker {
 
   Status CheckTable(const GroupView& view) {
     const BlockTable& table = view.table;
-    if (table.kind == TableKind::kNone) return Status::Ok();
+    if (table.on_device) return Bad(where_ + ": table.on_device: the view is of host memory");
+    if (table.kind == TableKind::kNone) {
+      if (view.count == 0 || BlockOf(view, view.count - 1) < BlocksMax(view)) return Status::Ok();
+      return Bad(where_ + ": " + std::to_string(view.count) + " positions do not fit " +
+                 std::to_string(view.blocks) + " blocks");
+    }
     if (table.kind != TableKind::kBlocks && table.kind != TableKind::kSlots) {
       return Bad(where_ + ": table kind is unknown");
     }
@@ -102,8 +124,21 @@ class Checker {
       if (entry < 0) {
         return Bad(where_ + ": table entry " + std::to_string(i) + " is " + std::to_string(entry));
       }
+      if (BlockOf(view, static_cast<uint64_t>(entry)) >= BlocksMax(view)) {
+        return Bad(where_ + ": table entry " + std::to_string(i) + " is " + std::to_string(entry) +
+                   "; there are " + std::to_string(view.blocks) + " blocks");
+      }
     }
     return Status::Ok();
+  }
+
+  // The block that an entry of the table names, or that holds the i-th position of a view without.
+  static uint64_t BlockOf(const GroupView& view, uint64_t entry) {
+    if (view.table.kind == TableKind::kBlocks) return entry;
+    return view.tokens_per_block == 0 ? 0 : entry / view.tokens_per_block;
+  }
+  static uint64_t BlocksMax(const GroupView& view) {
+    return view.blocks == 0 ? UINT64_MAX : view.blocks;
   }
 
   Status CheckPlane(const GroupView& view, const PlaneView& plane_view, const Plane& plane,
@@ -234,6 +269,14 @@ class Checker {
 };
 
 }  // namespace
+
+const char* MemoryKindName(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost: return "host";
+    case MemoryKind::kCuda: return "cuda";
+  }
+  return "unknown";
+}
 
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use) {
   return Checker(model, use).Check(view);

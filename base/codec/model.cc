@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cairn/model.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
+
+#include "base/codec/model_check.h"
+#include "base/codec/rotary.h"
+#include "base/core/text.h"
 
 namespace cairn {
 
@@ -9,17 +16,11 @@ namespace {
 
 Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
-std::string Versus(const std::string& field, uint64_t ours, uint64_t theirs) {
-  return field + ": " + std::to_string(ours) + " against " + std::to_string(theirs);
-}
-
-std::string Versus(const std::string& field, const std::string& ours, const std::string& theirs) {
-  return field + ": \"" + ours + "\" against \"" + theirs + "\"";
-}
-
 LayerGroup KeyValueGroup(std::string name, uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                          Dtype dtype) {
-  const uint32_t row_bytes = head_dim * DtypeBytes(dtype);
+  // Beyond 32 bits it is as wrong as the largest number.
+  const auto row_bytes =
+      static_cast<uint32_t>(std::min<uint64_t>(uint64_t{head_dim} * DtypeBytes(dtype), UINT32_MAX));
   LayerGroup group;
   group.name = std::move(name);
   group.layers = layers;
@@ -28,21 +29,68 @@ LayerGroup KeyValueGroup(std::string name, uint32_t layers, uint32_t kv_heads, u
                    .heads = kv_heads,
                    .row_bytes = row_bytes,
                    .dtype = dtype,
-                   .rotary = true},
+                   .rotary = {.state = RotaryState::kApplied, .pairing = RotaryPairing::kHalves}},
                   {.name = "v",
                    .role = PlaneRole::kValue,
                    .heads = kv_heads,
                    .row_bytes = row_bytes,
                    .dtype = dtype,
-                   .rotary = false}};
+                   .rotary = {.state = RotaryState::kNone}}};
   return group;
 }
 
-Status ValidatePlane(const Plane& plane, const std::string& where) {
-  if (plane.heads == 0 || plane.heads > 65536) return Bad(where + ".heads must be in [1, 65536]");
-  if (plane.row_bytes == 0 || plane.row_bytes > (1u << 26)) {
-    return Bad(where + ".row_bytes must be in [1, 64 MiB]");
+// In [1, limit].
+Status CheckCount(uint64_t count, uint64_t limit, const std::string& field) {
+  if (count >= 1 && count <= limit) return Status::Ok();
+  return Bad(field + " is " + std::to_string(count) + "; it must be in [1, " +
+             std::to_string(limit) + "]");
+}
+
+Status CheckText(const std::string& text, uint64_t limit, const std::string& field) {
+  if (text.size() <= limit) return Status::Ok();
+  return Bad(field + " has " + std::to_string(text.size()) + " bytes, at most " +
+             std::to_string(limit));
+}
+
+Status ValidateRotary(const Plane& plane, const std::string& where) {
+  const RotarySpec& rotary = plane.rotary;
+  if (rotary.state > RotaryState::kBefore) return Bad(where + ".state is unknown");
+  if (rotary.pairing > RotaryPairing::kAdjacent) return Bad(where + ".pairing is unknown");
+  if (rotary.state >= RotaryState::kApplied && plane.dtype == Dtype::kOpaque) {
+    return Bad(where + ": opaque bytes cannot be rotated");
   }
+  const uint64_t elements = plane.row_bytes / DtypeBytes(plane.dtype);
+  if (rotary.width % 2 != 0 || uint64_t{rotary.first} + rotary.width > elements) {
+    return Bad(where + ".width: elements [" + std::to_string(rotary.first) + ", " +
+               std::to_string(uint64_t{rotary.first} + rotary.width) +
+               ") are no pairs within a row of " + std::to_string(elements));
+  }
+  if (rotary.first != 0 && rotary.width == 0) return Bad(where + ".first is given without a width");
+  if (rotary.sections.empty()) {
+    return rotary.interleaved ? Bad(where + ".interleaved is given without sections")
+                              : Status::Ok();
+  }
+  if (rotary.sections.size() > kMaxRotarySections) {
+    return Bad(where + ".sections: " + std::to_string(rotary.sections.size()) + " given, at most " +
+               std::to_string(kMaxRotarySections));
+  }
+  std::vector<uint32_t> pairs(rotary.sections.size());
+  for (uint32_t pair = 0; pair < rotary.width / 2; ++pair) {
+    const uint32_t section = RotarySection(rotary, pair);
+    if (section < pairs.size()) ++pairs[section];
+  }
+  const uint64_t sum = std::accumulate(rotary.sections.begin(), rotary.sections.end(), uint64_t{0});
+  if (sum != rotary.width / 2 || pairs != rotary.sections) {
+    return Bad(where + ".sections: " + std::to_string(sum) + " pairs, which do not make up the " +
+               std::to_string(rotary.width / 2) + " of the window");
+  }
+  return Status::Ok();
+}
+
+Status ValidatePlane(const Plane& plane, const std::string& where) {
+  Status status = CheckCount(plane.heads, kMaxHeads, where + ".heads");
+  if (status.ok()) status = CheckCount(plane.row_bytes, kMaxRowBytes, where + ".row_bytes");
+  if (!status.ok()) return status;
   if (plane.dtype > Dtype::kU8) return Bad(where + ".dtype is unknown");
   if (plane.role < PlaneRole::kKey || plane.role > PlaneRole::kOpaque) {
     return Bad(where + ".role is unknown");
@@ -51,8 +99,12 @@ Status ValidatePlane(const Plane& plane, const std::string& where) {
     return Bad(where + ".row_bytes is " + std::to_string(plane.row_bytes) +
                ", not a multiple of the size of " + DtypeName(plane.dtype));
   }
-  if (plane.rotary && plane.dtype == Dtype::kOpaque) {
-    return Bad(where + ".rotary: opaque bytes cannot be rotated");
+  if (Status rotary = ValidateRotary(plane, where + ".rotary"); !rotary.ok()) return rotary;
+  const bool divides = plane.role == PlaneRole::kState || plane.role == PlaneRole::kOpaque;
+  if (plane.state_parts != 0 && (!divides || plane.row_bytes % plane.state_parts != 0)) {
+    return Bad(where + ".state_parts is " + std::to_string(plane.state_parts) +
+               (divides ? ", which does not divide row_bytes " + std::to_string(plane.row_bytes)
+                        : std::string("; only state and opaque planes have parts")));
   }
   if (plane.sealed_as > SealedAs::kInt8) return Bad(where + ".sealed_as is unknown");
   const bool halves = plane.dtype == Dtype::kBf16 || plane.dtype == Dtype::kF16;
@@ -69,14 +121,20 @@ Status ValidatePlane(const Plane& plane, const std::string& where) {
 }
 
 Status ValidateGroup(const LayerGroup& group, const std::string& where) {
-  if (group.layers == 0 || group.layers > 65536)
-    return Bad(where + ".layers must be in [1, 65536]");
-  if (group.planes.empty() || group.planes.size() > 64) {
-    return Bad(where + ".planes must hold 1 to 64 planes");
-  }
+  Status counts = CheckCount(group.layers, kMaxLayers, where + ".layers");
+  if (counts.ok()) counts = CheckCount(group.planes.size(), kMaxPlanes, where + ".planes.size");
+  if (!counts.ok()) return counts;
   for (size_t i = 0; i < group.planes.size(); ++i) {
     const std::string plane_where = where + ".planes[" + std::to_string(i) + "]";
     if (Status status = ValidatePlane(group.planes[i], plane_where); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < group.planes.size(); ++i) {
+    const uint32_t width = group.planes[i].rotary.width;
+    if (width != 0 && !group.inv_freq.empty() && group.inv_freq.size() != width / 2) {
+      return Bad(where + ".planes[" + std::to_string(i) + "].rotary.width is " +
+                 std::to_string(width) + "; the group's inv_freq has " +
+                 std::to_string(group.inv_freq.size()) + " numbers");
+    }
   }
   const RetentionRule& rule = group.retention;
   if (rule.kind < Retention::kAll || rule.kind > Retention::kPerRequest) {
@@ -91,55 +149,83 @@ Status ValidateGroup(const LayerGroup& group, const std::string& where) {
   return Status::Ok();
 }
 
-std::string PlaneDifference(const Plane& a, const Plane& b, const std::string& where) {
-  if (a.name != b.name) return Versus(where + ".name", a.name, b.name);
-  if (a.role != b.role) {
-    return Versus(where + ".role", static_cast<uint64_t>(a.role), static_cast<uint64_t>(b.role));
+// This process has nothing of a logical group, or a group of its own with that name.
+Status ValidateLogical(const ModelSpec& spec, const LogicalGroup& logical,
+                       const std::string& where) {
+  if (logical.layer_begin > logical.layer_end || logical.layer_end > logical.layers ||
+      logical.head_begin > logical.head_end || logical.head_end > logical.heads) {
+    return Bad(where + ": what is held, layers [" + std::to_string(logical.layer_begin) + ", " +
+               std::to_string(logical.layer_end) + ") and heads [" +
+               std::to_string(logical.head_begin) + ", " + std::to_string(logical.head_end) +
+               "), is beyond the group's " + std::to_string(logical.layers) + " layers or " +
+               std::to_string(logical.heads) + " heads");
   }
-  if (a.heads != b.heads) return Versus(where + ".heads", a.heads, b.heads);
-  if (a.row_bytes != b.row_bytes) return Versus(where + ".row_bytes", a.row_bytes, b.row_bytes);
-  if (a.dtype != b.dtype) return Versus(where + ".dtype", DtypeName(a.dtype), DtypeName(b.dtype));
-  if (a.rotary != b.rotary) return Versus(where + ".rotary", a.rotary, b.rotary);
-  if (a.sealed_as != b.sealed_as) {
-    return Versus(where + ".sealed_as", SealedAsName(a.sealed_as), SealedAsName(b.sealed_as));
+  const auto own =
+      std::find_if(spec.groups.begin(), spec.groups.end(),
+                   [&](const LayerGroup& group) { return group.name == logical.name; });
+  const uint32_t layers = logical.layer_end - logical.layer_begin;
+  if (layers != (own == spec.groups.end() ? 0 : own->layers)) {
+    return Bad(where + ": " + std::to_string(layers) + " layers are held; the group " +
+               Quoted(logical.name) + " has " +
+               std::to_string(own == spec.groups.end() ? 0 : own->layers));
   }
-  return {};
+  if (own == spec.groups.end()) return Status::Ok();
+  const uint32_t heads = logical.head_end - logical.head_begin;
+  for (const Plane& plane : own->planes) {
+    const bool kv = plane.role == PlaneRole::kKey || plane.role == PlaneRole::kValue;
+    const uint32_t held = kv ? plane.heads : plane.state_parts;
+    if (held != 0 && held != heads) {
+      return Bad(where + ": " + std::to_string(heads) + " heads are held; the plane " +
+                 Quoted(plane.name) + " has " + std::to_string(held));
+    }
+  }
+  return Status::Ok();
 }
 
-std::string GroupDifference(const LayerGroup& a, const LayerGroup& b, const std::string& where) {
-  if (a.name != b.name) return Versus(where + ".name", a.name, b.name);
-  if (a.layers != b.layers) return Versus(where + ".layers", a.layers, b.layers);
-  if (a.planes.size() != b.planes.size()) {
-    return Versus(where + ".planes.size", a.planes.size(), b.planes.size());
+Status ValidateAllLogical(const ModelSpec& spec) {
+  if (spec.logical.empty()) return Status::Ok();
+  if (spec.logical.size() > kMaxLayerGroups) {
+    return Bad("logical: " + std::to_string(spec.logical.size()) + " groups given, at most " +
+               std::to_string(kMaxLayerGroups));
   }
-  for (size_t i = 0; i < a.planes.size(); ++i) {
-    std::string difference =
-        PlaneDifference(a.planes[i], b.planes[i], where + ".planes[" + std::to_string(i) + "]");
-    if (!difference.empty()) return difference;
+  std::set<std::string> names;
+  for (size_t i = 0; i < spec.logical.size(); ++i) {
+    const std::string where = "logical[" + std::to_string(i) + "]";
+    const std::string& name = spec.logical[i].name;
+    if (!names.insert(name).second) {
+      return Bad(where + ".name: " + Quoted(name) + " is given twice");
+    }
+    if (Status text = CheckText(name, kMaxGroupNameBytes, where + ".name"); !text.ok()) return text;
+    if (Status status = ValidateLogical(spec, spec.logical[i], where); !status.ok()) return status;
   }
-  if (a.retention != b.retention) return where + ".retention differs";
-  if (a.optional != b.optional) return Versus(where + ".optional", a.optional, b.optional);
-  if (a.inv_freq != b.inv_freq) return where + ".inv_freq differs";
-  if (a.mscale != b.mscale) return where + ".mscale differs";
-  return {};
+  for (const LayerGroup& group : spec.groups) {
+    if (!names.contains(group.name)) {
+      return Bad("logical: the group " + Quoted(group.name) + " is not among them");
+    }
+  }
+  return Status::Ok();
 }
 
-std::string IdentityDifference(const ModelIdentity& a, const ModelIdentity& b) {
-  if (a.name != b.name) return Versus("identity.name", a.name, b.name);
-  if (a.revision != b.revision) return Versus("identity.revision", a.revision, b.revision);
-  if (a.weights_digest != b.weights_digest) {
-    return Versus("identity.weights_digest", a.weights_digest, b.weights_digest);
+// What a store may hold from before there was this limit, and does no harm there.
+Status CheckGroupLimits(const LayerGroup& group, const std::string& where) {
+  Status status = CheckText(group.name, kMaxGroupNameBytes, where + ".name");
+  for (size_t i = 0; status.ok() && i < group.planes.size(); ++i) {
+    status = CheckText(group.planes[i].name, kMaxGroupNameBytes,
+                       where + ".planes[" + std::to_string(i) + "].name");
   }
-  if (a.tokenizer_digest != b.tokenizer_digest) {
-    return Versus("identity.tokenizer_digest", a.tokenizer_digest, b.tokenizer_digest);
+  if (status.ok()) status = CheckGroupSize(group, where);
+  if (!status.ok()) return status;
+  if (group.inv_freq.size() > kMaxInvFreq) {
+    return Bad(where + ".inv_freq holds " + std::to_string(group.inv_freq.size()) +
+               " numbers, at most " + std::to_string(kMaxInvFreq));
   }
-  if (a.quantization != b.quantization) {
-    return Versus("identity.quantization", a.quantization, b.quantization);
+  for (size_t i = 0; i < group.inv_freq.size(); ++i) {
+    if (!std::isfinite(group.inv_freq[i])) {
+      return Bad(where + ".inv_freq[" + std::to_string(i) + "] is not finite");
+    }
   }
-  if (a.cache_dtype != b.cache_dtype) {
-    return Versus("identity.cache_dtype", a.cache_dtype, b.cache_dtype);
-  }
-  return {};
+  if (!std::isfinite(group.mscale)) return Bad(where + ".mscale is not finite");
+  return Status::Ok();
 }
 
 }  // namespace
@@ -208,14 +294,15 @@ LayerGroup LayerGroup::Mla(uint32_t layers, uint32_t latent_bytes, uint32_t rota
                    .heads = 1,
                    .row_bytes = latent_bytes,
                    .dtype = dtype,
-                   .rotary = false}};
+                   .rotary = {.state = RotaryState::kNone}}};
   if (rotary_bytes != 0) {
-    group.planes.push_back({.name = "k_rope",
-                            .role = PlaneRole::kKey,
-                            .heads = 1,
-                            .row_bytes = rotary_bytes,
-                            .dtype = dtype,
-                            .rotary = true});
+    group.planes.push_back(
+        {.name = "k_rope",
+         .role = PlaneRole::kKey,
+         .heads = 1,
+         .row_bytes = rotary_bytes,
+         .dtype = dtype,
+         .rotary = {.state = RotaryState::kApplied, .pairing = RotaryPairing::kAdjacent}});
   }
   return group;
 }
@@ -229,7 +316,7 @@ LayerGroup LayerGroup::Recurrent(uint32_t layers, uint32_t state_bytes) {
                    .heads = 1,
                    .row_bytes = state_bytes,
                    .dtype = Dtype::kOpaque,
-                   .rotary = false}};
+                   .rotary = {.state = RotaryState::kNone}}};
   group.retention.kind = Retention::kCheckpoint;
   return group;
 }
@@ -240,61 +327,71 @@ uint64_t ModelSpec::token_bytes() const {
   return bytes;
 }
 
-Status ModelSpec::Validate() const {
-  if (identity.name.empty()) return Bad("identity.name must not be empty");
-  for (const std::string* text :
-       {&identity.name, &identity.revision, &identity.weights_digest, &identity.tokenizer_digest,
-        &identity.quantization, &identity.cache_dtype, &variant.name, &variant.digest}) {
-    if (text->size() > 1024) return Bad("identity and variant strings hold at most 1024 bytes");
+Status CheckGroupSize(const LayerGroup& group, const std::string& where) {
+  uint64_t heads = 0;  // No sum or product wraps, by the limits of what they are made of.
+  for (const Plane& plane : group.planes) heads += plane.heads;
+  if (heads * group.layers > kMaxGroupHeads) {
+    return Bad(where + ".planes: " + std::to_string(heads) + " heads in each of " +
+               std::to_string(group.layers) + " layers, at most " + std::to_string(kMaxGroupHeads) +
+               " in all");
   }
-  if (groups.size() > kMaxLayerGroups) {
-    return Bad("groups: " + std::to_string(groups.size()) + " given, at most " +
+  if (group.token_bytes() > kMaxPositionBytes) {
+    return Bad(where + ": a position takes " + std::to_string(group.token_bytes()) +
+               " bytes, at most " + std::to_string(kMaxPositionBytes));
+  }
+  return Status::Ok();
+}
+
+Status CheckStoredModel(const ModelSpec& spec) {
+  if (spec.identity.name.empty()) return Bad("identity.name must not be empty");
+  if (spec.groups.size() > kMaxLayerGroups) {
+    return Bad("groups: " + std::to_string(spec.groups.size()) + " given, at most " +
                std::to_string(kMaxLayerGroups));
   }
   std::set<std::string> names;
-  for (size_t i = 0; i < groups.size(); ++i) {
+  for (size_t i = 0; i < spec.groups.size(); ++i) {
     const std::string where = "groups[" + std::to_string(i) + "]";
-    if (Status status = ValidateGroup(groups[i], where); !status.ok()) return status;
-    if (!names.insert(groups[i].name).second) {
-      return Bad(where + ".name: \"" + groups[i].name + "\" is given twice");
+    if (Status status = ValidateGroup(spec.groups[i], where); !status.ok()) return status;
+    if (!names.insert(spec.groups[i].name).second) {
+      return Bad(where + ".name: " + Quoted(spec.groups[i].name) + " is given twice");
     }
   }
-  if (extent_tokens != 0 &&
-      (extent_tokens < 64 || extent_tokens > 4096 || (extent_tokens & (extent_tokens - 1)) != 0)) {
+  const uint32_t extent = spec.extent_tokens;
+  if (extent != 0 &&
+      (extent < kMinExtentTokens || extent > kMaxExtentTokens || (extent & (extent - 1)) != 0)) {
     return Bad("extent_tokens must be 0 or a power of two in [64, 4096], not " +
-               std::to_string(extent_tokens));
+               std::to_string(extent));
   }
+  const ShardSpec& shard = spec.shard;
   if (shard.context_size == 0 || shard.context_rank >= shard.context_size) {
     return Bad("shard.context_rank must be below shard.context_size");
   }
   if (shard.layer_begin > shard.layer_end || shard.kv_head_begin > shard.kv_head_end) {
     return Bad("shard: a range begins behind its end");
   }
-  return Status::Ok();
+  return ValidateAllLogical(spec);
 }
 
-std::string ModelSpec::FirstDifference(const ModelSpec& other) const {
-  std::string difference = IdentityDifference(identity, other.identity);
-  if (!difference.empty()) return difference;
-  if (variant.name != other.variant.name) {
-    return Versus("variant.name", variant.name, other.variant.name);
+Status ModelSpec::Validate() const {
+  const std::pair<const char*, const std::string*> texts[] = {
+      {"identity.name", &identity.name},
+      {"identity.revision", &identity.revision},
+      {"identity.weights_digest", &identity.weights_digest},
+      {"identity.tokenizer_digest", &identity.tokenizer_digest},
+      {"identity.quantization", &identity.quantization},
+      {"identity.cache_dtype", &identity.cache_dtype},
+      {"variant.name", &variant.name},
+      {"variant.digest", &variant.digest}};
+  for (const auto& [field, text] : texts) {
+    if (Status status = CheckText(*text, kMaxIdentityBytes, field); !status.ok()) return status;
   }
-  if (variant.digest != other.variant.digest) {
-    return Versus("variant.digest", variant.digest, other.variant.digest);
-  }
-  if (variant.scale != other.variant.scale) return "variant.scale differs";
-  if (shard != other.shard) return "shard differs";
-  if (groups.size() != other.groups.size()) {
-    return Versus("groups.size", groups.size(), other.groups.size());
-  }
+  if (!std::isfinite(variant.scale)) return Bad("variant.scale is not finite");
+  if (Status status = CheckStoredModel(*this); !status.ok()) return status;
   for (size_t i = 0; i < groups.size(); ++i) {
-    difference = GroupDifference(groups[i], other.groups[i], "groups[" + std::to_string(i) + "]");
-    if (!difference.empty()) return difference;
+    Status status = CheckGroupLimits(groups[i], "groups[" + std::to_string(i) + "]");
+    if (!status.ok()) return status;
   }
-  if (extent_tokens != other.extent_tokens) {
-    return Versus("extent_tokens", extent_tokens, other.extent_tokens);
-  }
-  return {};
+  return Status::Ok();
 }
 
 }  // namespace cairn

@@ -51,7 +51,10 @@
   X(kManifestBeforeRelease, "ordering", "a log segment goes before MANIFEST begins behind it")   \
   X(kLogBeforeTableDies, "ordering", "a table goes before what made it useless is durable")      \
   X(kNumberAfterSequence, "ordering", "a copy may give numbers of tables that its log names")    \
+  X(kHistoryIsDrawn, "ordering", "an opening or a copy keeps the name of the history before")    \
+  X(kHistoryIsCompared, "ordering", "a follower goes on with files of another history")          \
   X(kEpochBeforeCut, "ordering", "a salvage cuts before MANIFEST says which epochs were used")   \
+  X(kCleanEndBeforeCut, "ordering", "a segment is cut before its clean end is on the medium")    \
   X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
   X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
@@ -60,6 +63,8 @@
   X(kLiveFork, "liveness", "a branch does not keep alive what it was forked from")               \
   X(kLiveBytes, "liveness", "what dies in a table is not counted")                               \
   X(kLiveEvicted, "liveness", "eviction takes what another branch needs")                        \
+  X(kLiveState, "liveness", "a fork forgets a state that was set without a token")               \
+  X(kLiveStateShared, "liveness", "a state set without a token is set for others, too")          \
   X(kLiveDecided, "liveness", "the log may name a node that a replay has dead")                  \
   X(kBoundOfRecord, "bound", "a record's header may pass the end of what was read")              \
   X(kBoundOfFooter, "bound", "a footer's entries may pass its end")                              \
@@ -68,6 +73,15 @@
   X(kBoundOfFrame, "bound", "a frame may lie outside of its fragment")                           \
   X(kBoundOfField, "bound", "a field may pass the end of its record")                            \
   X(kBoundOfView, "bound", "a KV view may miss layers of its group")                             \
+  X(kHoldDirectory, "place", "files are looked up by the path that the store was opened with")   \
+  X(kLockIsOurs, "place", "a store whose LOCK is another file by now goes on writing")           \
+  X(kAboveStandard, "place", "a file may become what the process takes for its stderr")          \
+  X(kFutureIsNow, "clock", "a branch stays newest as long as the clock was once ahead")          \
+  X(kNoCancel, "place", "a thread that is cancelled in a call leaves others waiting")            \
+  X(kNotInChild, "place", "a child of fork() goes on with what is its parent's")                 \
+  X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
+  X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \
+  X(kBoundOfIngests, "bound", "any number of large appends are packed at once")                  \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

@@ -43,9 +43,9 @@ std::string_view StatusCodeName(StatusCode code) {
   return "Unknown";
 }
 
-Status::Status(StatusCode code, std::string message) {
+Status::Status(StatusCode code, std::string message, StatusReason reason) {
   CAIRN_CHECK(code != StatusCode::kOk);
-  state_ = std::make_shared<const State>(State{code, std::move(message)});
+  state_ = std::make_shared<const State>(State{code, reason, std::move(message)});
 }
 
 std::string Status::ToString() const {
@@ -55,7 +55,7 @@ std::string Status::ToString() const {
 
 Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
-  return Status(code(), std::string(context) + ": " + state_->message);
+  return Status(code(), std::string(context) + ": " + state_->message, reason());
 }
 
 namespace internal {

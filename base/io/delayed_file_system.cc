@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/core/check.h"
+#include "base/io/forwarding_file_system.h"
 
 namespace cairn::io {
 namespace {
@@ -97,46 +98,32 @@ class DelayedQueue final : public Queue {
   std::vector<Started> started_;
 };
 
-class DelayedFileSystem final : public FileSystem {
+class DelayedFileSystem final : public ForwardingFileSystem {
  public:
   DelayedFileSystem(std::shared_ptr<FileSystem> inner, Delay delay)
-      : inner_(std::move(inner)), delay_(std::move(delay)) {}
+      : ForwardingFileSystem(std::move(inner)), delay_(std::move(delay)) {}
 
-  std::string_view name() const override { return inner_->name(); }
+  Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) override {
+    CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<FileSystem> held, inner().Hold(path));
+    if (held == nullptr) return held;
+    return std::shared_ptr<FileSystem>(
+        std::make_shared<DelayedFileSystem>(std::move(held), delay_));
+  }
   Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
-    CAIRN_ASSIGN_OR_RETURN(auto file, inner_->Open(path, options));
+    CAIRN_ASSIGN_OR_RETURN(auto file, inner().Open(path, options));
     return std::unique_ptr<File>(std::make_unique<DelayedFile>(std::move(file), delay_));
   }
   Status SyncDirectory(const std::string& path) override {
     const uint64_t begin_ns = delay_.Begin();
-    Status status = inner_->SyncDirectory(path);
+    Status status = inner().SyncDirectory(path);
     delay_.End(begin_ns);
     return status;
   }
   std::unique_ptr<Queue> NewQueue(size_t depth) override {
-    return std::make_unique<DelayedQueue>(inner_->NewQueue(depth), delay_);
+    return std::make_unique<DelayedQueue>(inner().NewQueue(depth), delay_);
   }
-  Result<FileInfo> Info(const std::string& path) override { return inner_->Info(path); }
-  Status Rename(const std::string& from, const std::string& to) override {
-    return inner_->Rename(from, to);
-  }
-  Result<bool> Link(const std::string& from, const std::string& to) override {
-    return inner_->Link(from, to);
-  }
-  Status Remove(const std::string& path) override { return inner_->Remove(path); }
-  Status CreateDirectory(const std::string& path) override { return inner_->CreateDirectory(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return inner_->List(path);
-  }
-  Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
-    return inner_->Lock(path);
-  }
-  Result<bool> IsLocked(const std::string& path) override { return inner_->IsLocked(path); }
-  Result<VolumeInfo> Volume(const std::string& path) override { return inner_->Volume(path); }
-  Result<DiskSpace> Space(const std::string& path) override { return inner_->Space(path); }
 
  private:
-  const std::shared_ptr<FileSystem> inner_;
   const Delay delay_;
 };
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several stacks on one thread, and the switch between them (ucontext). The sanitizers are told.
+// Several stacks on one thread, and the switch between them: what the calling convention keeps is
+// pushed and popped, without a system call. The sanitizers are told.
 #pragma once
-
-#include <ucontext.h>
 
 #include <cstddef>
 
@@ -25,7 +24,7 @@ class FiberStack {
 
 class Fiber {
  public:
-  // The context that makes this call: the thread's own stack.
+  // The context that makes this call: the thread's own stack, or that of another fiber.
   Fiber();
   // A fiber that begins with entry(argument) when it is first switched to. `entry` never returns;
   // its last act is SwitchForEver.
@@ -35,18 +34,22 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
 
   // Called on this fiber; returns when somebody switches back to it.
-  void SwitchTo(Fiber& next) { Switch(next, false); }
+  void SwitchTo(Fiber& next) { Switch(next, false, true); }
+  // The same, but to ThreadSanitizer it orders nothing: what both fibers touch is a race unless
+  // something else orders it.
+  void SwitchUnordered(Fiber& next) { Switch(next, false, false); }
   // Called on this fiber, which is never run again.
   [[noreturn]] void SwitchForEver(Fiber& next);
 
  private:
-  void Switch(Fiber& next, bool for_ever);
-  static void Begin(unsigned low, unsigned high);
+  void Switch(Fiber& next, bool for_ever, bool ordered);
+  void Arrive();
+  static void Begin(void* self);
 
-  ucontext_t context_;
+  void* stack_pointer_ = nullptr;  // While it does not run.
   void (*entry_)(void*) = nullptr;
   void* argument_ = nullptr;
-  // For the sanitizers. The bounds of the thread's own stack are learned at the first switch.
+  // For the sanitizers. The bounds of the stack that made it are learned at the first switch.
   const void* stack_bottom_ = nullptr;
   size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;

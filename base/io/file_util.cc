@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 
 namespace cairn::io {
 namespace {
@@ -44,6 +45,13 @@ Status WriteFileDurably(FileSystem& files, const std::string& path,
   return files.SyncDirectory(ParentPath(path));
 }
 
+Status HoldDirectory(World* world, const std::string& path) {
+  if (!CAIRN_KEPT(kHoldDirectory)) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<FileSystem> held, world->files->Hold(path));
+  if (held != nullptr) world->files = std::move(held);
+  return Status::Ok();
+}
+
 Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<std::byte> buffer,
                  const std::function<Status(uint64_t)>& copied) {
   CAIRN_CHECK(begin % kBlockBytes == 0 && end % kBlockBytes == 0 && !buffer.empty() &&
@@ -59,8 +67,10 @@ Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<s
 }
 
 Status RemoveIfExists(FileSystem& files, const std::string& path) {
-  Status status = files.Remove(path);
-  return status.code() == StatusCode::kNotFound ? Status() : status;
+  return Guarded([&] {
+    Status status = files.Remove(path);
+    return status.code() == StatusCode::kNotFound ? Status() : status;
+  });
 }
 
 Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path) {
@@ -71,6 +81,9 @@ Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path) {
 }
 
 Status GoneIsDamage(const Status& status) {
+  if (status.reason() == StatusReason::kEndOfFile) {
+    return Status(StatusCode::kCorruption, std::string(status.message()));
+  }
   if (status.code() != StatusCode::kNotFound) return status;
   return Status(StatusCode::kCorruption, std::string(status.message()) + ": the file is gone");
 }

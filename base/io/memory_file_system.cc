@@ -85,10 +85,14 @@ class MemoryFile final : public File {
 
 class MemoryLock final : public FileLock {
  public:
-  explicit MemoryLock(std::shared_ptr<MemoryNode> node) : node_(std::move(node)) {}
+  MemoryLock(MemoryFileSystem* files, std::string path, std::shared_ptr<MemoryNode> node)
+      : files_(files), path_(std::move(path)), node_(std::move(node)) {}
   ~MemoryLock() override { node_->locked = false; }
+  Status Check() override { return files_->Leads(path_, *node_) ? Status() : LockIsLost(path_); }
 
  private:
+  MemoryFileSystem* const files_;
+  const std::string path_;
   const std::shared_ptr<MemoryNode> node_;
 };
 
@@ -252,7 +256,12 @@ Result<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path
     node = found->second;
   }
   if (node->locked.exchange(true)) return LockedElsewhere(path);
-  return std::unique_ptr<FileLock>(std::make_unique<MemoryLock>(std::move(node)));
+  return std::unique_ptr<FileLock>(std::make_unique<MemoryLock>(this, path, std::move(node)));
+}
+
+bool MemoryFileSystem::Leads(const std::string& path, const MemoryNode& node) const {
+  std::lock_guard lock(mutex_);
+  return FindLocked(NormalPath(path)) == &node;
 }
 
 Result<bool> MemoryFileSystem::IsLocked(const std::string& path) {

@@ -36,7 +36,9 @@ class MemoryFileSystem final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override { return UINT64_MAX; }
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
+  bool Leads(const std::string& path, const MemoryNode& node) const;  // `path` to that node.
 
  private:
   MemoryNode* FindLocked(const std::string& normal) const;

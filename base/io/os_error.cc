@@ -50,15 +50,24 @@ Status OsError(int error, std::string_view call, std::string_view path, uint64_t
 
 Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64_t transferred) {
   return Guarded([&] {
-    return Status(StatusCode::kIoError, "read " + std::string(path) + ": offset " +
-                                            std::to_string(offset) + ", length " +
-                                            std::to_string(length) + ": the file ends after " +
-                                            std::to_string(transferred) + " of these bytes");
+    return Status(StatusCode::kIoError,
+                  "read " + std::string(path) + ": offset " + std::to_string(offset) + ", length " +
+                      std::to_string(length) + ": the file ends after " +
+                      std::to_string(transferred) + " of these bytes",
+                  StatusReason::kEndOfFile);
   });
 }
 
 Status LockedElsewhere(std::string_view path) {
   return Status(StatusCode::kLocked, "lock " + std::string(path) + ": held by somebody else");
+}
+
+Status LockIsLost(std::string_view path) {
+  return Guarded([&] {
+    return Status(StatusCode::kLocked,
+                  "lock " + std::string(path) +
+                      ": the file that is held was removed or replaced; another may write here");
+  });
 }
 
 }  // namespace cairn::io

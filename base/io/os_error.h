@@ -6,6 +6,7 @@
 // throw.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string_view>
 
@@ -22,6 +23,15 @@ StatusCode CodeOfErrno(int error);
 // (EPERM, EOPNOTSUPP), too many of them (EMLINK).
 bool LinkIsRefused(int error);
 
+// A system call that answers -1, again for as long as signals interrupt it.
+template <typename Call>
+auto RetryInterrupted(Call call) {
+  for (;;) {
+    auto result = call();
+    if (result != -1 || errno != EINTR) return result;
+  }
+}
+
 // "EIO (Input/output error)".
 std::string DescribeErrno(int error);
 
@@ -35,5 +45,8 @@ Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64
 
 // Somebody holds the lock.
 Status LockedElsewhere(std::string_view path);
+
+// The file that we hold has its name no more.
+Status LockIsLost(std::string_view path);
 
 }  // namespace cairn::io

@@ -2,14 +2,11 @@
 #include "base/io/path.h"
 
 namespace cairn::io {
-namespace {
 
 std::string_view WithoutTrailingSlashes(std::string_view path) {
   while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
   return path;
 }
-
-}  // namespace
 
 std::string JoinPath(std::string_view directory, std::string_view name) {
   std::string path(directory);

@@ -17,6 +17,9 @@ std::string ParentPath(std::string_view path);
 // "a/b/c" gives "c".
 std::string BaseName(std::string_view path);
 
+// "a/b//" gives "a/b"; "/" stays.
+std::string_view WithoutTrailingSlashes(std::string_view path);
+
 // Without empty and "." parts and without a leading "/"; the root is "". For the file systems in
 // memory, which have no working directory. ".." is not interpreted.
 std::string NormalPath(std::string_view path);

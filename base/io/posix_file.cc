@@ -26,14 +26,6 @@ struct StatxDioAlign {
 };
 constexpr size_t kStatxDioAlignPosition = 0x98;
 
-template <typename Call>
-auto RetryInterrupted(Call call) {
-  for (;;) {
-    auto result = call();
-    if (result != -1 || errno != EINTR) return result;
-  }
-}
-
 // O_DIRECT is set after open: a file system that refuses it in open() may have created the file
 // already, and a second attempt with O_EXCL would then find it.
 bool TrySetDirect(int fd) {
@@ -52,6 +44,26 @@ bool TrySetDirect(int fd) {
   return flags != -1 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
+// As OpenPosix, -1 with errno. Only a file that is new gets the mode; to know that it is, it
+// must be made by a call that makes it or fails.
+int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
+  const int access = O_CLOEXEC | (options.write ? O_RDWR : O_RDONLY);
+  const auto open_it = [&](int more) {
+    return RetryInterrupted(
+        [&] { return openat(place.directory, place.name.c_str(), access | more, mode); });
+  };
+  if (!options.create) return open_it(0);
+  if (!options.exclusive) {
+    if (const int fd = open_it(0); fd >= 0 || errno != ENOENT) return fd;
+  }
+  const int made = open_it(O_CREAT | O_EXCL);
+  // A file system without modes refuses; then there is nothing to keep.
+  if (made >= 0) static_cast<void>(fchmod(made, mode));
+  // Somebody was quicker, or it is a link that leads to nothing yet.
+  if (made < 0 && errno == EEXIST && !options.exclusive) return open_it(O_CREAT);
+  return made;
+}
+
 const char* CallName(Request::Kind kind) {
   switch (kind) {
     case Request::Kind::kRead: return "pread";
@@ -64,13 +76,21 @@ const char* CallName(Request::Kind kind) {
 
 }  // namespace
 
+Result<UniqueFd> OpenPosix(const std::string& path, const PosixPlace& place,
+                           const OpenOptions& options, uint32_t mode) {
+  UniqueFd fd(OpenAt(place, options, mode));
+  if (!fd.valid()) return OsError(errno, "open", path);
+  return fd;
+}
+
 Result<std::unique_ptr<PosixFile>> PosixFile::Open(const std::string& path,
                                                    const OpenOptions& options) {
-  int flags = O_CLOEXEC | (options.write ? O_RDWR : O_RDONLY);
-  if (options.create) flags |= O_CREAT;
-  if (options.create && options.exclusive) flags |= O_EXCL;
-  UniqueFd fd(RetryInterrupted([&] { return open(path.c_str(), flags, 0644); }));
-  if (!fd.valid()) return OsError(errno, "open", path);
+  return Open(path, PosixPlace{.name = path}, options, kPrivateFileMode);
+}
+
+Result<std::unique_ptr<PosixFile>> PosixFile::Open(const std::string& path, const PosixPlace& place,
+                                                   const OpenOptions& options, uint32_t mode) {
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenPosix(path, place, options, mode));
   const bool direct = options.direct && TrySetDirect(fd.get());
   return std::make_unique<PosixFile>(path, std::move(fd), direct);
 }
@@ -186,8 +206,7 @@ void PosixFile::Run(Request& request) {
 bool PosixFile::Advance(Request& request, int64_t answer) {
   if (answer < 0) {
     const int error = static_cast<int>(-answer);
-    // io_uring cancels what a thread had queued when that thread ends. It never ran.
-    if (error == EINTR || error == ECANCELED) return false;
+    if (error == EINTR) return false;
     if (request.kind == Request::Kind::kDurableWrite && dsync_in_one_call() &&
         (error == EOPNOTSUPP || error == ENOSYS)) {
       dsync_refused_.store(true, std::memory_order_relaxed);

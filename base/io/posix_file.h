@@ -4,6 +4,8 @@
 // a blocking call, and what the kernel's answer means for the rest of the request, whoever asked.
 #pragma once
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,10 +19,23 @@ namespace cairn::io {
 // The largest transfer of one call. The kernel's own limit is 2 GiB less a page.
 inline constexpr size_t kMaxCallBytes = size_t{1} << 30;
 
+// Where a path leads: a name and the directory from which it is looked up.
+struct PosixPlace {
+  int directory = AT_FDCWD;
+  std::string name;
+};
+
+// A descriptor of the file at `place`, which errors call `path`. A new one gets `mode`, whatever
+// the umask says.
+Result<UniqueFd> OpenPosix(const std::string& path, const PosixPlace& place,
+                           const OpenOptions& options, uint32_t mode);
+
 class PosixFile final : public File {
  public:
   static Result<std::unique_ptr<PosixFile>> Open(const std::string& path,
                                                  const OpenOptions& options);
+  static Result<std::unique_ptr<PosixFile>> Open(const std::string& path, const PosixPlace& place,
+                                                 const OpenOptions& options, uint32_t mode);
   PosixFile(std::string path, UniqueFd fd, bool direct);
 
   const std::string& path() const override { return path_; }

@@ -3,10 +3,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +14,8 @@
 
 #include "base/core/check.h"
 #include "base/io/os_error.h"
-#include "base/io/posix_file.h"
-#include "base/io/unique_fd.h"
+#include "base/io/path.h"
+#include "base/io/posix_lock.h"
 
 namespace cairn::io {
 namespace {
@@ -36,84 +35,172 @@ constexpr KnownFileSystem kKnownFileSystems[] = {
     {0x01021994, "tmpfs", false},    {0x858458f6, "ramfs", false},
 };
 
-class PosixLock final : public FileLock {
- public:
-  explicit PosixLock(UniqueFd fd) : fd_(std::move(fd)), owner_(getpid()) {}
-  // The lock belongs to the open file, which a forked child shares. Unlocking there would take it
-  // from the parent; not unlocking here would leave it with the child.
-  ~PosixLock() override {
-    if (getpid() == owner_) flock(fd_.get(), LOCK_UN);
-  }
-
- private:
-  const UniqueFd fd_;
-  const pid_t owner_;
-};
-
 // Asks with a file that never has a name, or with the file itself. No answer (a read-only volume):
 // false.
-bool AcceptsDirectIo(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (!fd.valid() && errno == ENOTDIR) fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+bool AcceptsDirectIo(const PosixPlace& place) {
+  const auto open_it = [&](int flags) {
+    return UniqueFd(openat(place.directory, place.name.c_str(), flags | O_CLOEXEC, 0600));
+  };
+  UniqueFd fd = open_it(O_TMPFILE | O_RDWR);
+  if (!fd.valid() && errno == ENOTDIR) fd = open_it(O_RDONLY);
   return fd.valid() && fcntl(fd.get(), F_SETFL, O_DIRECT) == 0;
+}
+
+Result<UniqueFd> OpenDirectory(const std::string& path, const PosixPlace& place) {
+  const auto open_it = [&](int access) {
+    return UniqueFd(RetryInterrupted([&] {
+      return openat(place.directory, place.name.c_str(), access | O_DIRECTORY | O_CLOEXEC);
+    }));
+  };
+  UniqueFd fd = open_it(O_RDONLY);
+  // Names can be looked up from a directory that one may not read.
+  if (!fd.valid() && errno == EACCES) fd = open_it(O_PATH);
+  if (!fd.valid()) return OsError(errno, "open", path);
+  return fd;
+}
+
+Status SyncNow(int fd, const std::string& path) {
+  // EINVAL: a file system (some on FUSE, CIFS) that has no such call; nothing more can be done.
+  if (RetryInterrupted([&] { return fsync(fd); }) == 0 || errno == EINVAL) return {};
+  // EBADF: what is held of a directory that may not be read.
+  return OsError(errno == EBADF ? EACCES : errno, "fsync", path);
 }
 
 }  // namespace
 
+// ---------------------------------------------------------------- where a path leads
+
+Result<std::shared_ptr<FileSystem>> PosixFileSystem::Hold(const std::string& path) {
+  auto held = std::make_shared<HeldDirectory>();
+  const std::string parent = ParentPath(path);
+  held->path = WithoutTrailingSlashes(path);
+  held->name = BaseName(path);
+  CAIRN_ASSIGN_OR_RETURN(held->directory, OpenDirectory(path, PlaceOf(path)));
+  CAIRN_ASSIGN_OR_RETURN(held->parent, OpenDirectory(parent, PlaceOf(parent)));
+  auto files = std::make_shared<PosixFileSystem>(name_, new_queue_, file_mode_);
+  files->held_ = held_;
+  files->held_.push_back(std::move(held));
+  return std::shared_ptr<FileSystem>(std::move(files));
+}
+
+// The innermost of those that the path leads into.
+const PosixFileSystem::HeldDirectory* PosixFileSystem::HolderOf(std::string_view path) const {
+  const HeldDirectory* holder = nullptr;
+  for (const auto& held : held_) {
+    const std::string_view root = held->path;
+    const bool inside = path.starts_with(root) &&
+                        (path.size() == root.size() || root == "/" || path[root.size()] == '/');
+    if (inside && (holder == nullptr || holder->path.size() <= root.size())) holder = held.get();
+  }
+  return holder;
+}
+
+PosixPlace PosixFileSystem::PlaceOf(std::string_view path, Of of) const {
+  if (const HeldDirectory* held = HolderOf(path); held != nullptr) {
+    std::string_view rest = path.substr(held->path.size());
+    while (rest.starts_with('/')) rest.remove_prefix(1);
+    if (!rest.empty()) return {held->directory.get(), std::string(rest)};
+    if (of == Of::kName) return {held->parent.get(), held->name};
+    return {held->directory.get(), "."};
+  }
+  for (const auto& held : held_) {
+    if (of == Of::kContent && WithoutTrailingSlashes(path) == ParentPath(held->path)) {
+      return {held->parent.get(), "."};
+    }
+  }
+  return {AT_FDCWD, std::string(path)};
+}
+
+Result<bool> PosixFileSystem::IsReplaced(const std::string& path) {
+  const HeldDirectory* held = HolderOf(path);
+  if (held == nullptr || held->path != WithoutTrailingSlashes(path)) return false;
+  struct stat ours, named;
+  if (fstat(held->directory.get(), &ours) != 0) return OsError(errno, "fstat", path);
+  if (fstatat(held->parent.get(), held->name.c_str(), &named, 0) != 0) {
+    if (errno == ENOENT) return false;
+    return OsError(errno, "stat", path);
+  }
+  return ours.st_ino != named.st_ino || ours.st_dev != named.st_dev;
+}
+
+// ---------------------------------------------------------------- files and names
+
 Result<std::unique_ptr<File>> PosixFileSystem::Open(const std::string& path,
                                                     const OpenOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<File> file, PosixFile::Open(path, options));
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                         PosixFile::Open(path, PlaceOf(path), options, file_mode_));
   return file;
 }
 
 Result<FileInfo> PosixFileSystem::Info(const std::string& path) {
+  const PosixPlace place = PlaceOf(path);
   struct stat status;
-  if (stat(path.c_str(), &status) != 0) return OsError(errno, "stat", path);
+  if (fstatat(place.directory, place.name.c_str(), &status, 0) != 0) {
+    return OsError(errno, "stat", path);
+  }
   return FileInfo{.bytes = static_cast<uint64_t>(status.st_size),
                   .allocated_bytes = static_cast<uint64_t>(status.st_blocks) * 512,
                   .is_directory = S_ISDIR(status.st_mode)};
 }
 
 Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) == 0) return {};
+  const PosixPlace old_place = PlaceOf(from, Of::kName), new_place = PlaceOf(to, Of::kName);
+  if (renameat(old_place.directory, old_place.name.c_str(), new_place.directory,
+               new_place.name.c_str()) == 0) {
+    return {};
+  }
   return OsError(errno, "rename", from + " to " + to);
 }
 
 Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& to) {
-  if (link(from.c_str(), to.c_str()) == 0) return true;
+  const PosixPlace source = PlaceOf(from, Of::kName), target = PlaceOf(to, Of::kName);
+  if (linkat(source.directory, source.name.c_str(), target.directory, target.name.c_str(), 0) ==
+      0) {
+    return true;
+  }
   // What Link refuses is found before the file systems are asked, save that linking a directory is
   // EPERM, as is a file system without hard links.
   struct stat status;
   const int error = errno;
-  if (LinkIsRefused(error) && stat(from.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+  if (LinkIsRefused(error) && fstatat(source.directory, source.name.c_str(), &status, 0) == 0 &&
+      !S_ISDIR(status.st_mode)) {
     return false;
   }
   return OsError(error, "link", from + " to " + to);
 }
 
 Status PosixFileSystem::Remove(const std::string& path) {
-  if (unlink(path.c_str()) == 0) return {};
+  const PosixPlace place = PlaceOf(path, Of::kName);
+  if (unlinkat(place.directory, place.name.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return OsError(errno, "unlink", path);
-  if (rmdir(path.c_str()) == 0) return {};
+  if (unlinkat(place.directory, place.name.c_str(), AT_REMOVEDIR) == 0) return {};
   return OsError(errno, "rmdir", path);
 }
 
 Status PosixFileSystem::CreateDirectory(const std::string& path) {
-  if (mkdir(path.c_str(), 0755) == 0) return {};
-  return OsError(errno, "mkdir", path);
+  const mode_t mode = file_mode_ | (file_mode_ & 0444) >> 2;  // Entered by who may read.
+  const PosixPlace place = PlaceOf(path, Of::kName);
+  if (mkdirat(place.directory, place.name.c_str(), mode) != 0) return OsError(errno, "mkdir", path);
+  // The umask took some; a file system without modes refuses, and then there is nothing to keep.
+  static_cast<void>(fchmodat(place.directory, place.name.c_str(), mode, 0));
+  return {};
 }
 
+// One that is held needs no further descriptor: names that were made must become durable also when
+// the process has none left.
 Status PosixFileSystem::SyncDirectory(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return OsError(errno, "open", path);
-  // EINVAL: a file system (some on FUSE, CIFS) that has no such call; nothing more can be done.
-  if (fsync(fd.get()) == 0 || errno == EINVAL) return {};
-  return OsError(errno, "fsync", path);
+  const PosixPlace place = PlaceOf(path);
+  if (place.directory != AT_FDCWD && place.name == ".") return SyncNow(place.directory, path);
+  CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(path, place));
+  return SyncNow(fd.get(), path);
 }
 
 Result<std::vector<std::string>> PosixFileSystem::List(const std::string& path) {
-  std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
+  const PosixPlace place = PlaceOf(path);
+  CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path, place));
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd.get()), closedir);
   if (directory == nullptr) return OsError(errno, "opendir", path);
+  static_cast<void>(fd.Release());  // closedir closes it.
   std::vector<std::string> names;
   for (;;) {
     errno = 0;
@@ -128,36 +215,32 @@ Result<std::vector<std::string>> PosixFileSystem::List(const std::string& path) 
 }
 
 Result<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::string& path) {
-  constexpr int kAttempts = 6;  // With a pause after each but the last: a quarter of a second.
-  constexpr timespec kPause{0, 50'000'000};
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!fd.valid()) return OsError(errno, "open", path);
-  for (int attempt = 1;; ++attempt) {
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) {
-      return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(std::move(fd)));
-    }
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return OsError(errno, "flock", path);
-    if (attempt >= kAttempts) return LockedElsewhere(path);
-    nanosleep(&kPause, nullptr);
-  }
+  return TakePosixLock(path, PlaceOf(path), file_mode_);
 }
 
-// A shared lock is had only while nobody has the lock; it goes with the descriptor.
 Result<bool> PosixFileSystem::IsLocked(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid() && errno == ENOENT) return false;
-  if (!fd.valid()) return OsError(errno, "open", path);
-  while (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return true;
-    if (errno != EINTR) return OsError(errno, "flock", path);
+  return IsPosixLocked(path, PlaceOf(path));
+}
+
+// Of a directory that is held without a further descriptor: a store must know what is free when the
+// process has none left.
+Result<struct statfs> PosixFileSystem::VolumeOf(const std::string& path) const {
+  const PosixPlace place = PlaceOf(path);
+  struct statfs status;
+  if (place.directory == AT_FDCWD) {
+    if (statfs(place.name.c_str(), &status) == 0) return status;
+  } else if (place.name == ".") {
+    if (fstatfs(place.directory, &status) == 0) return status;
+  } else {
+    const UniqueFd fd(openat(place.directory, place.name.c_str(), O_PATH | O_CLOEXEC));
+    if (!fd.valid()) return OsError(errno, "open", path);
+    if (fstatfs(fd.get(), &status) == 0) return status;
   }
-  return false;
+  return OsError(errno, "statfs", path);
 }
 
 Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
-  struct statfs status;
-  if (statfs(path.c_str(), &status) != 0) return OsError(errno, "statfs", path);
+  CAIRN_ASSIGN_OR_RETURN(const struct statfs status, VolumeOf(path));
   const auto magic = static_cast<uint32_t>(status.f_type);
   VolumeInfo info;
   const auto known = std::find_if(std::begin(kKnownFileSystems), std::end(kKnownFileSystems),
@@ -170,13 +253,17 @@ Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
     std::snprintf(text, sizeof(text), "0x%08x", magic);
     info.file_system = text;
   }
-  info.direct_io = AcceptsDirectIo(path);
+  info.direct_io = AcceptsDirectIo(PlaceOf(path));
   return info;
 }
 
+uint64_t PosixFileSystem::OpenFilesMax() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
+}
+
 Result<DiskSpace> PosixFileSystem::Space(const std::string& path) {
-  struct statfs status;
-  if (statfs(path.c_str(), &status) != 0) return OsError(errno, "statfs", path);
+  CAIRN_ASSIGN_OR_RETURN(const struct statfs status, VolumeOf(path));
   const auto block_bytes = static_cast<uint64_t>(status.f_bsize);
   return DiskSpace{.total_bytes = status.f_blocks * block_bytes,
                    .free_bytes = status.f_bavail * block_bytes};

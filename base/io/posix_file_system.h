@@ -2,7 +2,12 @@
 //
 // Files and directories of the operating system. The way of queued requests is chosen by whoever
 // makes it (base/io/real_world.cc).
+//
+// A directory that is held is a descriptor, and paths below it are names that are looked up from
+// there (openat and its like).
 #pragma once
+
+#include <sys/vfs.h>
 
 #include <functional>
 #include <memory>
@@ -10,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/io/posix_file.h"
+#include "base/io/unique_fd.h"
 #include "base/io/world.h"
 
 namespace cairn::io {
@@ -18,10 +25,12 @@ class PosixFileSystem final : public FileSystem {
  public:
   using QueueFactory = std::function<std::unique_ptr<Queue>(size_t depth)>;
 
-  PosixFileSystem(std::string_view name, QueueFactory new_queue)
-      : name_(name), new_queue_(std::move(new_queue)) {}
+  PosixFileSystem(std::string_view name, QueueFactory new_queue, uint32_t file_mode)
+      : name_(name), new_queue_(std::move(new_queue)), file_mode_(file_mode) {}
 
   std::string_view name() const override { return name_; }
+  Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) override;
+  Result<bool> IsReplaced(const std::string& path) override;
   Result<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;
   Result<FileInfo> Info(const std::string& path) override;
   Status Rename(const std::string& from, const std::string& to) override;
@@ -34,11 +43,26 @@ class PosixFileSystem final : public FileSystem {
   Result<bool> IsLocked(const std::string& path) override;
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override;
   std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
 
  private:
+  struct HeldDirectory {
+    std::string path;  // As it was given, without slashes at its end.
+    UniqueFd directory, parent;
+    std::string name;  // In the parent.
+  };
+
+  // A path that is held may stand for the directory itself, or for its name.
+  enum class Of : uint8_t { kContent, kName };
+  PosixPlace PlaceOf(std::string_view path, Of of = Of::kContent) const;
+  const HeldDirectory* HolderOf(std::string_view path) const;
+  Result<struct statfs> VolumeOf(const std::string& path) const;
+
   const std::string_view name_;
   const QueueFactory new_queue_;
+  const uint32_t file_mode_;
+  std::vector<std::shared_ptr<const HeldDirectory>> held_;
 };
 
 }  // namespace cairn::io

@@ -27,29 +27,28 @@ std::string WhyNoUring() {
 #endif
 }
 
-std::shared_ptr<FileSystem> MakeFiles(bool uring) {
+std::shared_ptr<FileSystem> MakeFiles(bool uring, uint32_t file_mode) {
   auto pool = std::make_shared<ThreadPool>();
 #if CAIRN_WITH_URING
   if (uring) {
-    return std::make_shared<PosixFileSystem>("io_uring",
-                                             [pool](size_t depth) -> std::unique_ptr<Queue> {
-                                               // Rings cost locked memory and descriptors; a
-                                               // further one may be refused at any time.
-                                               auto queue = UringQueue::TryMake(depth);
-                                               if (queue == nullptr)
-                                                 queue = std::make_unique<ThreadQueue>(pool, depth);
-                                               return queue;
-                                             });
+    const auto new_queue = [pool](size_t depth) -> std::unique_ptr<Queue> {
+      // Rings cost locked memory and descriptors; a further one may be refused at any time.
+      auto queue = UringQueue::TryMake(depth);
+      if (queue == nullptr) queue = std::make_unique<ThreadQueue>(pool, depth);
+      return queue;
+    };
+    return std::make_shared<PosixFileSystem>("io_uring", new_queue, file_mode);
   }
 #endif
   (void)uring;
   return std::make_shared<PosixFileSystem>(
-      "threads", [pool](size_t depth) { return std::make_unique<ThreadQueue>(pool, depth); });
+      "threads", [pool](size_t depth) { return std::make_unique<ThreadQueue>(pool, depth); },
+      file_mode);
 }
 
 }  // namespace
 
-Result<World> MakeRealWorld(IoBackend backend, std::string* why) {
+Result<World> MakeRealWorld(IoBackend backend, std::string* why, uint32_t file_mode) {
   bool uring = false;
   if (backend != IoBackend::kThreads) {
     const std::string refusal = WhyNoUring();
@@ -57,7 +56,8 @@ Result<World> MakeRealWorld(IoBackend backend, std::string* why) {
     if (!uring && backend == IoBackend::kUring) return Status(StatusCode::kIoError, refusal);
     if (!uring && why != nullptr) *why = refusal + "; blocking threads are used instead";
   }
-  return World{.files = MakeFiles(uring), .scheduler = std::make_shared<RealScheduler>()};
+  return World{.files = MakeFiles(uring, file_mode),
+               .scheduler = std::make_shared<RealScheduler>()};
 }
 
 }  // namespace cairn::io

@@ -17,10 +17,14 @@ namespace {
 
 class SimLock final : public FileLock {
  public:
-  explicit SimLock(std::shared_ptr<SimInode> inode) : inode_(std::move(inode)) {}
+  SimLock(const SimDisk* disk, std::string path, std::shared_ptr<SimInode> inode)
+      : disk_(disk), path_(std::move(path)), inode_(std::move(inode)) {}
   ~SimLock() override { inode_->locked = false; }
+  Status Check() override { return disk_->Leads(path_, *inode_) ? Status() : LockIsLost(path_); }
 
  private:
+  const SimDisk* const disk_;
+  const std::string path_;
   const std::shared_ptr<SimInode> inode_;
 };
 
@@ -339,7 +343,11 @@ Result<std::unique_ptr<FileLock>> SimDisk::Lock(const std::string& path) {
   if (inode == nullptr) return OsError(ENOENT, "open", path);
   if (inode->locked) return LockedElsewhere(path);
   inode->locked = true;
-  return std::unique_ptr<FileLock>(std::make_unique<SimLock>(std::move(inode)));
+  return std::unique_ptr<FileLock>(std::make_unique<SimLock>(this, path, std::move(inode)));
+}
+
+bool SimDisk::Leads(const std::string& path, const SimInode& inode) const {
+  return Find(path).get() == &inode;
 }
 
 Result<bool> SimDisk::IsLocked(const std::string& path) {

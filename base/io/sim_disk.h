@@ -140,8 +140,10 @@ class SimDisk final : public FileSystem {
   Result<std::vector<std::string>> List(const std::string& path) override;
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override;
   Result<bool> IsLocked(const std::string& path) override;
+  bool Leads(const std::string& path, const SimInode& inode) const;  // `path` to that inode.
   Result<VolumeInfo> Volume(const std::string& path) override;
   Result<DiskSpace> Space(const std::string& path) override;
+  uint64_t OpenFilesMax() override { return UINT64_MAX; }
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
   // --- The crash ---

@@ -1,18 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns a file descriptor.
+// Owns a file descriptor, which is none of 0 to 2: a process that closed those goes on writing
+// "standard output" and "standard error" to whatever has their numbers.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
+#include "base/core/mutation.h"
+
 namespace cairn::io {
+
+// `fd`, moved above the standard ones if it is one of them and closed there; close-on-exec. -1 with
+// errno where no other can be had.
+inline int AboveStandard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO || !CAIRN_KEPT(kAboveStandard)) return fd;
+  const int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return above;
+}
 
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  explicit UniqueFd(int fd) : fd_(AboveStandard(fd)) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     std::swap(fd_, other.fd_);
@@ -25,6 +41,7 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }  // The caller closes it.
 
  private:
   int fd_ = -1;

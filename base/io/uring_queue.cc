@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/core/check.h"
+#include "base/io/unique_fd.h"
 
 namespace cairn::io {
 namespace {
@@ -34,6 +35,11 @@ std::unique_ptr<Queue> UringQueue::TryMake(size_t depth) {
   const auto entries = static_cast<unsigned>(std::bit_ceil(depth));
   if (io_uring_queue_init(entries, &queue->ring_, 0) < 0) {
     queue->ring_.ring_fd = -1;
+    return nullptr;
+  }
+  queue->ring_.ring_fd = queue->ring_.enter_ring_fd = AboveStandard(queue->ring_.ring_fd);
+  if (queue->ring_.ring_fd < 0) {
+    io_uring_queue_exit(&queue->ring_);
     return nullptr;
   }
   // A child of fork() must not reap what its parent submitted.
@@ -64,7 +70,9 @@ void UringQueue::Submit(Request* request) {
 // Hands what is left of the request to the kernel.
 void UringQueue::Issue(Request* request) {
   const PosixFile* file = FileOf(request);
-  if (request->kind == Request::Kind::kDurableWrite && !file->dsync_in_one_call()) {
+  const bool alone = alone_ > 0;
+  if (alone) --alone_;
+  if (alone || (request->kind == Request::Kind::kDurableWrite && !file->dsync_in_one_call())) {
     FileOf(request)->Run(*request);
     done_.PushBack(request);
     return;
@@ -85,15 +93,14 @@ void UringQueue::Issue(Request* request) {
     case Request::Kind::kSync: io_uring_prep_fsync(sqe, file->fd(), IORING_FSYNC_DATASYNC); break;
   }
   io_uring_sqe_set_data(sqe, request);
-  Enter(0);
+  Enter();
 }
 
-// Submits what is prepared and waits for completions. False when the kernel is short of memory or
-// wants completions to be taken first: what is prepared then goes with the next call.
-bool UringQueue::Enter(unsigned wait_for) {
+// Submits what is prepared. False when the kernel is short of memory or wants completions to be
+// taken first: what is prepared then goes with the next call.
+bool UringQueue::Enter() {
   for (;;) {
-    const int result =
-        wait_for == 0 ? io_uring_submit(&ring_) : io_uring_submit_and_wait(&ring_, wait_for);
+    const int result = io_uring_submit(&ring_);
     if (result >= 0) return true;
     if (result == -EINTR) continue;
     CAIRN_CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
@@ -101,10 +108,38 @@ bool UringQueue::Enter(unsigned wait_for) {
   }
 }
 
+// The same, and waits for a completion, but not for ever.
+bool UringQueue::Await() {
+  __kernel_timespec patience{.tv_sec = 1, .tv_nsec = 0};
+  for (;;) {
+    io_uring_cqe* cqe = nullptr;
+    const int result = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &patience, nullptr);
+    if (result >= 0) return true;
+    if (result == -EINTR) continue;
+    if (result == -ETIME) {
+      TakeBack();
+      return true;
+    }
+    CAIRN_CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
+    return false;
+  }
+}
+
+// What runs already ends as it would; what waits for a thread ends with -ECANCELED.
+void UringQueue::TakeBack() {
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) return;
+  io_uring_prep_cancel(sqe, nullptr, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+  io_uring_sqe_set_data(sqe, nullptr);
+  Enter();
+}
+
 // True when the request is over.
 bool UringQueue::Complete(Request* request, int answer) {
-  if (answer == -EAGAIN) {
-    // The kernel could not do it without blocking: block here.
+  if (answer == -EAGAIN || answer == -ECANCELED) {
+    // The kernel could not do it without blocking, or never came to it: block here.
+    constexpr uint32_t kAlone = 64;  // Then it is tried again.
+    if (answer == -ECANCELED) alone_ = kAlone;
     FileOf(request)->Run(*request);
     return true;
   }
@@ -121,12 +156,13 @@ Request* UringQueue::Reap() {
     }
     io_uring_cqe* cqe = nullptr;
     if (io_uring_peek_cqe(&ring_, &cqe) != 0 || cqe == nullptr) {
-      if (!Enter(1)) nanosleep(&kShortOfMemoryPause, nullptr);
+      if (!Await()) nanosleep(&kShortOfMemoryPause, nullptr);
       continue;
     }
     auto* request = static_cast<Request*>(io_uring_cqe_get_data(cqe));
     const int answer = cqe->res;
     io_uring_cqe_seen(&ring_, cqe);
+    if (request == nullptr) continue;  // Of TakeBack.
     if (Complete(request, answer)) {
       --in_flight_;
       return request;

@@ -6,6 +6,10 @@
 // that, and with COOP_TASKRUN a completion could wait for the next system call of the thread that
 // submitted, while another one reaps. (COOP_TASKRUN gained nothing measurable on durable 4 KiB
 // writes, one at a time.)
+//
+// What the kernel cannot do at once it gives to a thread of its own, and where it may make none
+// (the process has as many as it may) nobody ever does it. So what is not over after a second is
+// asked back, and done by the thread that reaps.
 #pragma once
 
 #include <liburing.h>
@@ -39,14 +43,17 @@ class UringQueue final : public Queue {
  private:
   explicit UringQueue(size_t depth);
   void Issue(Request* request);
-  bool Enter(unsigned wait_for);
+  bool Enter();
+  bool Await();
+  void TakeBack();
   bool Complete(Request* request, int answer);
 
   const size_t depth_;
   const pid_t owner_;
   io_uring ring_ = {};
   size_t in_flight_ = 0;
-  RequestList done_;  // Finished without the ring, waiting to be reaped.
+  uint32_t alone_ = 0;  // So many requests are still done without the kernel's threads.
+  RequestList done_;    // Finished without the ring, waiting to be reaped.
 };
 
 }  // namespace cairn::io

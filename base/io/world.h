@@ -35,6 +35,9 @@ inline constexpr size_t kBlockBytes = 4096;
 
 inline constexpr uint64_t kNoDeadline = UINT64_MAX;
 
+// Of new files, when nothing else is said. Directories can be entered by who can read files.
+inline constexpr uint32_t kPrivateFileMode = 0600;
+
 class File;
 
 // One transfer or sync. The caller owns the request and its buffer until Reap() hands it back.
@@ -118,10 +121,14 @@ struct DiskSpace {
   uint64_t free_bytes = 0;
 };
 
-// Held while alive; another holder, in this or any process, is refused.
+// Held while alive; another holder, in this or any process, is refused. Goes before its file
+// system.
 class FileLock {
  public:
   virtual ~FileLock() = default;
+  // kLocked once the file that is held has lost its name, or the name leads to another file: then
+  // somebody else can have the lock, too. Asks for the name only, which takes a microsecond.
+  virtual Status Check() = 0;
 };
 
 // All paths are taken as given, "/"-separated. Directory operations are durable only after
@@ -130,6 +137,21 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
   virtual std::string_view name() const = 0;  // "io_uring", "threads", "memory", "simulated"
+
+  // This file system, holding the directory that `path` leads to now. From then on `path`, paths
+  // that begin with it, and ParentPath(path) lead to that directory and to that parent, whatever
+  // becomes of their names and of the working directory; all other paths are looked up as before.
+  // Null where neither can happen (in memory): the file system serves as it is. Use HoldDirectory.
+  virtual Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) {
+    static_cast<void>(path);
+    return std::shared_ptr<FileSystem>();
+  }
+  // Of a `path` that is held: whether something else has taken its name. False when nothing has
+  // it, as after a move.
+  virtual Result<bool> IsReplaced(const std::string& path) {
+    static_cast<void>(path);
+    return false;
+  }
 
   virtual Result<std::unique_ptr<File>> Open(const std::string& path,
                                              const OpenOptions& options) = 0;
@@ -147,12 +169,14 @@ class FileSystem {
   // kLocked when somebody holds it. Creates the file. A lock can outlive a killed process for some
   // milliseconds by its in-flight I/O: this retries for a quarter of a second.
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
-  // Whether somebody holds it. Creates nothing, and false when there is no such file. May keep
-  // another who asks for the lock waiting for an instant.
+  // Whether somebody holds it. Creates nothing, takes nothing, and false when there is no such
+  // file.
   virtual Result<bool> IsLocked(const std::string& path) = 0;
   // Volume opens a file and removes it; Space is a microsecond's work.
   virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
   virtual Result<DiskSpace> Space(const std::string& path) = 0;
+  // Files and queues that the process may have open at once, with all else that it has open.
+  virtual uint64_t OpenFilesMax() = 0;
 
   virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;
 };
@@ -212,7 +236,9 @@ enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 
 // The real machine. kAuto takes io_uring when the kernel grants it, blocking threads otherwise;
 // `why` then says in one line why not and how to allow it. kUring fails with kIoError instead.
-Result<World> MakeRealWorld(IoBackend backend, std::string* why = nullptr);
+// New files get `file_mode`, whatever the umask says.
+Result<World> MakeRealWorld(IoBackend backend, std::string* why = nullptr,
+                            uint32_t file_mode = kPrivateFileMode);
 
 // Files in memory, real threads and clocks: ":memory:". Nothing survives the World.
 World MakeMemoryWorld();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hot path: check without a lock, decide and reserve under it, copy without it, publish.
+// Appends: what is checked before the commit lock is taken, which way a delta goes, and what its
+// caller gets.
 #include <algorithm>
 
-#include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "engine/store_core.h"
+#include "base/core/text.h"
+#include "engine/commit/append_resolver.h"
 #include "engine/tree/retention.h"
 
 namespace cairn {
@@ -14,8 +15,8 @@ namespace cairn {
 namespace {
 
 std::string GroupName(const ModelSpec& model, const GroupView& view) {
-  return "kv of group " + std::to_string(view.group) + " (\"" + model.groups[view.group].name +
-         "\")";
+  return "kv of group " + std::to_string(view.group) + " (" +
+         Quoted(model.groups[view.group].name) + ")";
 }
 
 }  // namespace
@@ -23,10 +24,7 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
                                                                const AppendOptions& options,
                                                                bool fill, bool* keeps_kv) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options.durability));
-  if (options.overload > Overload::kShedKv) {
-    return Status(StatusCode::kInvalidArgument, "overload is neither kFail nor kShedKv");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
   std::shared_ptr<const ModelSpec> model;
   {
     Lock lock(mutex_);
@@ -35,20 +33,23 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
+  if (!fill) CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
   return model;
 }
 
 Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
-  if (delta.tokens.empty() && !fill) {
+  const bool has_kv =
+      delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
+                                         [](const GroupView& view) { return view.count != 0; });
+  const bool has_state = delta.sampler != nullptr || delta.metadata != nullptr;
+  if (delta.tokens.empty() && !fill && (has_kv || !has_state)) {
     return Status(StatusCode::kInvalidArgument,
-                  "an append needs at least one token; Fill attaches KV alone");
+                  "an append needs at least one token, or a state alone; Fill attaches KV alone");
   }
   if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
     return Status(StatusCode::kInvalidArgument, "nothing to fill");
   }
-  if (delta.sampler != nullptr && delta.sampler->generator > GeneratorKind::kNamed) {
-    return Status(StatusCode::kInvalidArgument, "sampler.generator is none that exists");
-  }
+  CAIRN_RETURN_IF_ERROR(CheckSizes(delta));
   if (delta.kv == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
   for (const GroupView& view : delta.kv->groups) {
@@ -81,141 +82,19 @@ Status StoreCore::CheckExpected(const engine::Head& head, const Expected& expect
   return Status::Ok();
 }
 
-// `before`: what it had until now.
-void StoreCore::NoteLength(BranchId id, uint64_t before, uint64_t length, uint64_t sequence) {
-  lengths_.Note(id, before, length, sequence, log_->durable_sequence());
-}
-
-uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
-  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
-  if (delta.kv == nullptr) return bytes;
-  for (const GroupView& view : delta.kv->groups) {
-    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
-  }
-  return bytes;
-}
-
-// Half of what a segment can hold, so that a part always finds room in a fresh one.
-uint64_t StoreCore::PayloadBytesMax() const {
-  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
-}
-
-// What goes through the log in one piece.
-bool StoreCore::FitsRecord(uint64_t bytes) const {
-  return bytes <= PayloadBytesMax() && !IsIngested(bytes);
-}
-
-bool StoreCore::IsIngested(uint64_t bytes) const {
-  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
-}
-
-Result<wal::Log::Slot> StoreCore::ReserveDeltaLocked(BranchId id, const Delta& delta,
-                                                     const Expected& expected,
-                                                     engine::DeltaPayload* payload,
-                                                     Applied* applied, const Written* written,
-                                                     uint64_t now_ns) {
-  // Encoded in memory that is kept, so that an append allocates nothing here.
-  thread_local FieldWriter fields;
-  if (written == nullptr && !gathering_.empty() && gathering_.contains(id)) {
-    return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
-  }
-  const engine::Head* head = tree_.FindHead(static_cast<uint64_t>(id));
-  CAIRN_CHECK(head != nullptr);
-  CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
-  payload->SetLength(head->lengths[engine::kTokenLane]);
-  CAIRN_ASSIGN_OR_RETURN(
-      engine::Op op, written == nullptr
-                         ? tree_.ResolveAppend(head->id, payload->lanes(), engine::SpansOf(delta))
-                         : ResolveWritten(*head, delta, *payload, *written));
-  op.time_ns = now_ns;
-  const std::span<const engine::Part> parts =
-      written == nullptr ? std::span<const engine::Part>() : written->parts;
-  engine::Transaction transaction(&tree_);
-  CAIRN_RETURN_IF_ERROR(transaction.Apply(op, parts));
-  if (!expected.joined) CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
-  fields.Clear();
-  EncodeOp(op, &fields);
-  const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
-                             .more = false,
-                             .unit = written == nullptr ? 0 : written->unit,
-                             .fields = fields.bytes(),
-                             .strips = payload->strips()};
-  auto reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
-  if (!reserved.ok()) {
-    NoteRefused(reserved.status());
-    return reserved.status();
-  }
-  wal::Log::Slot slot = std::move(*reserved);
-  NoteLogged(slot);
-  const uint32_t header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
-  const uint64_t tokens = payload->token_strip_bytes();
-  transaction.Commit(slot.location, tokens == 0 ? slot.location.bytes
-                                                : header_bytes + static_cast<uint32_t>(tokens));
-  applied->sequence = slot.sequence;
-  applied->length = head->lengths[engine::kTokenLane];
-  NoteLength(id, op.position, applied->length, slot.sequence);
-  return slot;
-}
-
-Result<wal::Log::Slot> StoreCore::ReserveDelta(BranchId id, const Delta& delta,
-                                               const Expected& expected,
-                                               engine::DeltaPayload* payload, Applied* applied,
-                                               const Written* written) {
-  const uint64_t now_ns = world_.scheduler->WallNs();
-  while (true) {
-    Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(LoadToChange(id, &lock).status());
-    // What was accepted to be joined since the caller looked comes first.
-    if (written != nullptr || !joined_.contains(id)) {
-      return ReserveDeltaLocked(id, delta, expected, payload, applied, written, now_ns);
-    }
-    lock.unlock();
-    CAIRN_RETURN_IF_ERROR(TryFlushJoined(id));
-  }
-}
-
-// One record: reserve, copy, publish. `wait`: sleep while group memory is full.
 Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& delta,
                                                    const Expected& expected, const ModelSpec& model,
-                                                   bool wait, uint64_t deadline_ns) {
+                                                   engine::RetryPolicy policy) {
   engine::DeltaPayload payload(model, delta, engine::DeltaWindow::Whole(delta),
                                engine::StatesOf(delta));
-  thread_local std::vector<uint64_t> hashes;
-  hashes.reserve(payload.strips().size());  // Publishing must not allocate.
-  Applied applied;
-  while (true) {
-    auto slot = ReserveDelta(id, delta, expected, &payload, &applied, nullptr);
-    if (slot.ok()) {
-      payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
-        log_->PieceReady(*slot, filled);
-        return true;
-      });
-      log_->Publish(*slot, hashes);
-      counters_.appends.fetch_add(1, std::memory_order_relaxed);
-      counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
-      counters_.kv_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
-      return applied;
-    }
-    if (slot.status().code() != StatusCode::kBusy) return slot.status();
-    counters_.busy.fetch_add(1, std::memory_order_relaxed);
-    if (!wait) return slot.status();
-    CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
+  AppendResolver append(this, id, delta, expected, &payload, nullptr);
+  if (policy.busy != engine::RetryPolicy::Busy::kReturn) {
+    policy.log_bytes = payload.bytes();
+    SlowDown(payload.bytes(), policy.deadline_ns);
   }
-}
-
-// After a kBusy: until it may be otherwise.
-Status StoreCore::WaitWhileBusy(BranchId id, uint64_t deadline_ns) {
-  const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
-  bool gathering = false;
-  {
-    std::lock_guard lock(mutex_);
-    gathering = gathering_.contains(id);
-  }
-  if (!gathering) return log_->WaitForRoom(deadline_ns);
-  if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
-    return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
-  }
-  return Status::Ok();
+  const engine::Attempt ended = committer_.Commit(&append, policy);
+  if (!ended.done()) return ended.status;
+  return append.applied();
 }
 
 Status StoreCore::WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns) {
@@ -265,12 +144,12 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     return WhileRoomIsMade(id, 0, flushed);
   }
   const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(bytes)) {
+  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(*model, kept)) {
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
                           !keeps_kv);
   }
   NewTicket ticket = MakeTicket(options, started_ns);
-  auto applied = AppendRecord(id, kept, expected, *model, false, io::kNoDeadline);
+  auto applied = AppendRecord(id, kept, expected, *model, {});
   if (applied.ok()) {
     applied->kv_shed = !keeps_kv;
     return GiveToLog(std::move(ticket), *applied, options.durability);
@@ -284,14 +163,22 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
 Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& delta,
                                                      const Expected& expected,
                                                      const ModelSpec& model, uint64_t deadline_ns) {
-  const uint64_t bytes = PayloadBytes(model, delta);
-  while (true) {
-    Result<Applied> applied = FitsRecord(bytes)
-                                  ? AppendRecord(id, delta, expected, model, true, deadline_ns)
-                                  : AppendLarge(id, delta, expected, model, deadline_ns);
-    if (applied.ok() || applied.status().code() != StatusCode::kNoSpace) return applied;
-    CAIRN_RETURN_IF_ERROR(MakeRoom(id, bytes, applied.status(), deadline_ns));
+  engine::RetryPolicy policy{.no_space = engine::RetryPolicy::NoSpace::kEvict,
+                             .branch = id,
+                             .room_bytes = PayloadBytes(model, delta),
+                             .deadline_ns = deadline_ns};
+  if (FitsRecord(model, delta)) {
+    policy.busy = engine::RetryPolicy::Busy::kAwaitLog;
+    return AppendRecord(id, delta, expected, model, policy);
   }
+  Applied applied;
+  CAIRN_RETURN_IF_ERROR(committer_.Retrying(policy, [&]() -> engine::Attempt {
+    const auto appended = AppendLarge(id, delta, expected, model, deadline_ns);
+    if (!appended.ok()) return engine::Attempt::Refused(appended.status());
+    applied = *appended;
+    return {};
+  }));
+  return applied;
 }
 
 // Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
@@ -317,8 +204,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   std::shared_ptr<const ModelSpec> model;
   CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false, nullptr));
   NewTicket ticket = MakeTicket(options, started_ns);
-  CAIRN_ASSIGN_OR_RETURN(Applied applied,
-                         AppendRecord(id, tokens_only, expected, *model, false, io::kNoDeadline));
+  CAIRN_ASSIGN_OR_RETURN(Applied applied, AppendRecord(id, tokens_only, expected, *model, {}));
   counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
   applied.kv_shed = true;
   return GiveToLog(std::move(ticket), applied, options.durability);

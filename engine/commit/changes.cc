@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Changes to the tree that carry no payload of their own, and batches.
-#include "base/core/check.h"
+#include "base/core/text.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -9,90 +9,69 @@ namespace cairn {
 using engine::Op;
 using engine::Tree;
 
+class StoreCore::ChangeResolver final : public engine::Resolver {
+ public:
+  ChangeResolver(StoreCore* core, const engine::TreeNeeds& needs, const StoreCore::Resolve& resolve,
+                 wal::Log::Purpose purpose, bool waits_for_room)
+      : core_(core), needs_(needs), resolve_(resolve), waits_for_room_(waits_for_room) {
+    record_.purpose = purpose;
+    record_.held_by_limit = is_data();
+    if (!waits_for_room || purpose == wal::Log::Purpose::kReclaim) {
+      record_.origin = engine::CommitOrigin::kBackground;
+    }
+  }
+
+  // Held by the log's limit. The space thread, which nobody waits for room with, is not.
+  bool is_data() const { return waits_for_room_ && record_.purpose == wal::Log::Purpose::kData; }
+  uint64_t table_bytes_died() const { return died_; }
+
+  engine::Attempt Prepare(Lock* lock) override {
+    do {  // What was accepted before comes first.
+      CAIRN_RETURN_IF_ERROR(core_->LoadToChange(needs_, lock));
+    } while (waits_for_room_ && core_->FlushJoinedTo(needs_.branches, lock));
+    return {};
+  }
+  Status Resolve(engine::CommitOps* ops) override {
+    died_before_ = ops->tree().table_bytes_died();
+    CAIRN_ASSIGN_OR_RETURN(ops->Next().op, resolve_(ops->tree()));
+    return ops->Add();
+  }
+  void OnPlaced() override {
+    if (committed().front().op.kind != engine::OpKind::kRewind) return;
+    died_ = core_->tree_.table_bytes_died() - died_before_;
+  }
+
+ private:
+  StoreCore* const core_;
+  const engine::TreeNeeds& needs_;
+  const StoreCore::Resolve& resolve_;
+  const bool waits_for_room_;
+  uint64_t died_before_ = 0, died_ = 0;
+};
+
 // A change is small, so a full group buffer is waited out instead of reported. Without room in the
-// log it waits for what is evicted, if that is allowed. A release needs nobody's leave: it waits
-// when even the ballast is used up, while the space thread gives back what others released, and is
-// refused when that leaves no room. The space thread itself must not wait.
+// log data waits for what is evicted, if that is allowed, and a release for what others released
+// (CommitHost::AwaitReclaim). The space thread itself must not wait.
 Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
                              Durability durability, wal::Log::Purpose purpose,
                              bool waits_for_room) {
+  using engine::RetryPolicy;
   CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
-  FieldWriter fields;
-  std::optional<uint32_t> rounds;  // Of the space thread, when there was no room first.
-  while (true) {
-    uint64_t sequence = 0;
-    Op op;
-    uint64_t before = 0;  // Length of the branch; what is made has none.
-    uint64_t died = 0;    // Bytes of tables, by a rewind.
-    Status no_room;
-    {
-      const uint64_t now_ns = world_.scheduler->WallNs();
-      Lock lock(mutex_);
-      do {  // What was accepted before comes first.
-        CAIRN_RETURN_IF_ERROR(LoadToChange(needs, &lock));
-      } while (waits_for_room && FlushJoinedTo(needs.branches, &lock));
-      CAIRN_ASSIGN_OR_RETURN(op, resolve(tree_));
-      op.time_ns = now_ns;
-      if (const engine::Head* head = tree_.FindHead(op.branch); head != nullptr) {
-        before = head->lengths[engine::kTokenLane];
-      }
-      died = tree_.table_bytes_died();
-      engine::Transaction transaction(&tree_);
-      CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
-      fields.Clear();
-      EncodeOp(op, &fields);
-      auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
-                                 .more = false,
-                                 .unit = 0,
-                                 .fields = fields.bytes(),
-                                 .strips = {}},
-                                purpose);
-      if (slot.ok()) {
-        NoteLogged(*slot);
-        transaction.Commit(slot->location, slot->location.bytes);
-        log_->Publish(*slot, {});
-        sequence = slot->sequence;
-        died = op.kind == engine::OpKind::kRewind ? tree_.table_bytes_died() - died : 0;
-        if (op.kind == engine::OpKind::kRewind || op.kind == engine::OpKind::kFork) {
-          NoteLength(BranchId{op.branch}, before, op.position, sequence);
-        }
-        if (op.kind == engine::OpKind::kDrop) {
-          lengths_.Forget(BranchId{op.branch});
-        }
-        if (op.kind == engine::OpKind::kModel) models_sequence_ = sequence;
-      } else if (slot.status().code() == StatusCode::kNoSpace && waits_for_room &&
-                 purpose != wal::Log::Purpose::kReclaim) {
-        no_room = slot.status();
-        if (purpose == wal::Log::Purpose::kData) NoteRefused(no_room);
-      } else if (slot.status().code() != StatusCode::kBusy) {
-        NoteRefused(slot.status());
-        return slot.status();
-      }
-    }
-    if (sequence != 0) {
-      if (died != 0) KickSpace();
-      CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
-      return op;
-    }
-    if (no_room.ok()) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
-      continue;
-    }
-    if (purpose == wal::Log::Purpose::kData) {
-      std::optional<BranchId> of;  // What it is about is not taken for it.
-      if (!needs.branches.empty()) of = BranchId{needs.branches.front()};
-      CAIRN_RETURN_IF_ERROR(MakeRoom(of, 0, no_room, io::kNoDeadline));
-      continue;
-    }
-    const uint32_t now = compactions_word_.load();
-    if (!rounds.has_value()) rounds = now;
-    if (pacer_.paused()) return no_room.WithContext("the background is paused");
-    // The one that is under way may have missed something, the next will not have.
-    if (now - *rounds >= 2 || pacer_.stopped()) return no_room;
-    KickSpace();
-    world_.scheduler->Wait(compactions_word_, now,
-                           world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);
+  ChangeResolver change(this, needs, resolve, purpose, waits_for_room);
+  RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory};
+  if (change.is_data()) {
+    policy.busy = RetryPolicy::Busy::kAwaitLog;
+    policy.no_space = RetryPolicy::NoSpace::kEvict;
+    // What it is about is not taken for it.
+    if (!needs.branches.empty()) policy.branch = BranchId{needs.branches.front()};
+  } else if (waits_for_room && purpose == wal::Log::Purpose::kRelease) {
+    policy.no_space = RetryPolicy::NoSpace::kReclaim;
   }
+  const engine::Attempt ended = committer_.Commit(&change, policy);
+  if (!ended.done()) return ended.status;
+  if (change.table_bytes_died() != 0) KickSpace();
+  CAIRN_RETURN_IF_ERROR(WaitFor(change.sequence(), durability, io::kNoDeadline));
+  return change.TakeOp();
 }
 
 Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
@@ -102,44 +81,63 @@ Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
 
 Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durability) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(spec.Validate());
-  const auto find = [&](const Tree& tree) -> Result<uint64_t> {
+  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
+  // What is known of it; `says_more`: the caller says what it leaves unset.
+  struct Known {
+    uint64_t id = 0;
+    bool says_more = false;
+  };
+  const auto find = [&](const Tree& tree) -> Result<Known> {
     for (const auto& [id, known] : tree.models()) {
       if (known->identity != spec.identity || known->variant != spec.variant ||
           known->shard != spec.shard) {
         continue;
       }
       const std::string difference = known->FirstDifference(spec);
-      if (difference.empty()) return id;
-      return Status(
-          StatusCode::kModelMismatch,
-          "model \"" + spec.identity.name + "\" is registered with another shape: " + difference);
+      if (difference.empty()) return Known{id, ModelSpec(*known).TakeUnset(spec)};
+      return Status(StatusCode::kModelMismatch,
+                    "model " + Quoted(spec.identity.name) +
+                        " is registered with another shape: " + difference);
     }
-    return uint64_t{0};
+    return Known();
   };
   // Who registered it may not have waited.
   const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
     if (sequence != 0) CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
-  uint64_t id = 0, sequence = 0;
+  // One that is known may be from before there was a limit.
+  const Status valid = spec.Validate();
+  uint64_t sequence = 0;
+  Result<Known> known{Known()};
   {
     std::lock_guard lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(id, find(tree_));
-    sequence = models_sequence_;
+    known = find(tree_);
+    sequence = committer_.models_sequence();
   }
-  if (id != 0) return found(id, sequence);
+  // A store that is read only takes in nothing: what is unset there goes on agreeing.
+  const bool writes = !options_.read_only;
+  if (known.ok() && known->id != 0 && !(known->says_more && writes)) {
+    return found(known->id, sequence);
+  }
+  if (!known.ok()) return valid.ok() ? known.status() : valid;
+  if (!valid.ok() && known->id == 0) return valid;
   uint64_t raced = 0;
   auto op = Change(
       {},
       [&](const Tree& tree) -> Result<Op> {
-        CAIRN_ASSIGN_OR_RETURN(raced, find(tree));
-        sequence = models_sequence_;
+        CAIRN_ASSIGN_OR_RETURN(const Known now, find(tree));
+        if (now.says_more) return tree.ResolveKnownModel(now.id, spec);
+        raced = now.id;
+        sequence = committer_.models_sequence();
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
         return tree.ResolveModel(spec);
       },
       durability, wal::Log::Purpose::kData);
   if (raced != 0) return found(raced, sequence);
+  if (op.status().code() == StatusCode::kInvalidArgument) {
+    return op.status().WithContext("the description of the model");
+  }
   if (!op.ok()) return op.status();
   return ModelId{op->other};
 }
@@ -162,7 +160,6 @@ Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOpt
                                 options.keep);
       },
       options.durability, wal::Log::Purpose::kData);
-  if (op.ok()) counters_.forks.fetch_add(1, std::memory_order_relaxed);
   return FinishBranch(std::move(op));
 }
 
@@ -170,16 +167,11 @@ Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
   const auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (gathering_.contains(id)) {
-          return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
-        }
+        if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
         return tree.ResolveRewind(static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) {
-    counters_.rewinds.fetch_add(1, std::memory_order_relaxed);
-    KickSpaceIfShort();  // What died in the log makes it smaller when it is sealed.
-  }
+  if (op.ok()) KickSpaceIfShort();  // What died in the log makes it smaller when it is sealed.
   return op.status();
 }
 
@@ -201,16 +193,11 @@ Status StoreCore::Drop(BranchId id, Durability durability) {
   const auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (gathering_.contains(id)) {
-          return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
-        }
+        if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
         return tree.ResolveDrop(static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) {
-    counters_.drops.fetch_add(1, std::memory_order_relaxed);
-    KickSpace();
-  }
+  if (op.ok()) KickSpace();
   return op.status();
 }
 

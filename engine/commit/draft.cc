@@ -7,6 +7,8 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
+#include "base/io/no_cancel.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -25,7 +27,14 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
   }
 
+  // The room of a draft that goes in a child of fork() is the parent's.
+  static void Destroy(DraftState* draft) {
+    const io::NoCancel guard;
+    if (!draft->core_->IsInChild()) delete draft;
+  }
+
   Status Put(uint32_t layer, const GroupView& view) {
+    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     const ModelSpec& model = staging_->model();
     CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
     if (layer >= model.groups[view.group].layers) {
@@ -34,8 +43,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     }
     if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
     if (engine::KeepsStates(model.groups[view.group])) {
-      return Bad("group \"" + model.groups[view.group].name +
-                 "\" keeps states, which are given to Commit");
+      return Bad("group " + Quoted(model.groups[view.group].name) +
+                 " keeps states, which are given to Commit");
     }
     std::atomic<uint64_t>& staged = staged_[view.group][layer];
     const uint64_t first = staging_->position(view.group);
@@ -55,6 +64,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
+    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const uint32_t group = delta.kv->groups[i].group;
       const std::vector<LayerGroup>& groups = staging_->model().groups;
@@ -93,6 +103,10 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       views_.insert(views_.end(), delta.kv->groups.begin(), delta.kv->groups.end());
     }
     kv_.groups = views_;
+    if (delta.kv != nullptr) {
+      kv_.memory = delta.kv->memory;
+      kv_.device = delta.kv->device;
+    }
     if (!views_.empty()) whole.kv = &kv_;
     return core_->Append(id_, whole, options, shared_from_this(), version_);
   } catch (const std::bad_alloc&) {
@@ -120,8 +134,10 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   CAIRN_RETURN_IF_ERROR(FlushJoined(id));
-  if (positions == 0) {
-    return Status(StatusCode::kInvalidArgument, "a draft needs at least one position");
+  if (positions == 0 || positions > kMaxAppendTokens) {
+    return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
+                                                    "; a draft has 1 to " +
+                                                    std::to_string(kMaxAppendTokens));
   }
   std::shared_ptr<const ModelSpec> model;
   std::vector<uint64_t> first;
@@ -138,24 +154,23 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
       lag = std::max(lag, length - first[group]);
     }
   }
-  if (positions > UINT64_MAX - lag) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a draft of " + std::to_string(positions) + " positions");
-  }
   CAIRN_ASSIGN_OR_RETURN(auto staging, engine::KvStaging::Make(&staging_, std::move(model),
                                                                std::move(first), positions + lag));
-  return Draft(std::make_shared<DraftState>(shared_from_this(), id, length, version, positions,
-                                            std::move(staging)));
+  return Draft(std::shared_ptr<DraftState>(
+      new DraftState(shared_from_this(), id, length, version, positions, std::move(staging)),
+      DraftState::Destroy));
 }
 
 Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
+  const io::NoCancel guard;
   return Guarded([&] { return state_->Put(layer, view); });
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
-  auto ticket = state_->Commit(delta, options);
+  const io::NoCancel guard;
+  auto ticket = Guarded([&] { return state_->Commit(delta, options); });
   if (ticket.ok()) state_.reset();
   return ticket;
 }

@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/core/check.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -16,6 +15,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   Delta delta;
   delta.kv = &kv;
+  delta.exact = options.exact;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
   CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
   const Expected expected{options.expected_length, {}};
@@ -29,9 +29,13 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
     }
   }
   if (goes_on) {
+    CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
     return WaitFor(applied.sequence, options.durability, deadline_ns);
+  }
+  for (const GroupView& view : kv.groups) {
+    CAIRN_RETURN_IF_ERROR(CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
   }
   // With nothing left to do it is as safe as was asked for all the same: who did it may not have
   // waited.
@@ -49,99 +53,128 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
 // The next positions of a group's view that have no KV: a part of a hole, or of what lies beyond
 // kv_length. One record. What they are is looked for anew each time, since another branch may have
 // filled them meanwhile, or was forked from the middle of them.
+class StoreCore::FillResolver final : public engine::Resolver {
+ public:
+  // Sets how much room is to be waited for.
+  FillResolver(StoreCore* core, BranchId id, const Delta& delta, size_t view_index, uint64_t from,
+               const ModelSpec& model, const Expected& expected, engine::RetryPolicy* policy)
+      : core_(core),
+        id_(id),
+        delta_(delta),
+        view_index_(view_index),
+        from_(from),
+        model_(model),
+        expected_(expected),
+        policy_(policy) {
+    window_.kv.resize(delta.kv->groups.size());
+  }
+
+  engine::Attempt Prepare(Lock* lock) override {
+    while (true) {
+      CAIRN_ASSIGN_OR_RETURN(head_, core_->LoadToChange(id_, lock));
+      CAIRN_RETURN_IF_ERROR(core_->CheckExpected(*head_, expected_));
+      CAIRN_ASSIGN_OR_RETURN(const engine::DeltaWindow::Kv next, Next(core_->tree_));
+      if (next.count == 0) return engine::Attempt::Nothing();
+      if (engine::DeltaWindow::Kv& wanted = window_.kv[view_index_];
+          !payload_.has_value() || wanted.position != next.position || wanted.count != next.count) {
+        lock->unlock();
+        wanted = next;
+        Describe();
+        lock->lock();
+        continue;
+      }
+      // What goes on at kv_length comes after what was accepted to be coalesced.
+      if (is_hole_ || !core_->joined_.contains(id_)) return {};
+      lock->unlock();
+      CAIRN_RETURN_IF_ERROR(core_->FlushJoinedWithRoom(id_, policy_->deadline_ns));
+      lock->lock();
+    }
+  }
+  // A large append may have written a table for the node that going on would make.
+  std::optional<BranchId> free_branch() const override {
+    return is_hole_ ? std::nullopt : std::optional(id_);
+  }
+  Status Resolve(engine::CommitOps* ops) override {
+    engine::CommittedOp& fill = ops->Next();
+    CAIRN_ASSIGN_OR_RETURN(fill.op,
+                           is_hole_ ? ops->tree().ResolveFill(head_->id, payload_->lanes())
+                                    : ops->tree().ResolveAppend(head_->id, payload_->lanes(), {}));
+    fill.op.exact = delta_.exact;
+    fill.kv_bytes = payload_->kv_bytes();
+    fill.fills = true;
+    return ops->Add();
+  }
+  Status CheckQuotas() const override { return CheckQuota(*head_); }
+  void Publish(wal::Log* log) override {
+    payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes_, [](uint64_t) { return true; });
+    log->Publish(slot_, hashes_);
+  }
+
+  // Behind what is filled, or has nothing left to fill.
+  uint64_t end(const engine::Attempt& ended) const {
+    const engine::DeltaWindow::Kv& filled = window_.kv[view_index_];
+    return ended.done() ? filled.position + filled.count : view().position + view().count;
+  }
+
+ private:
+  const GroupView& view() const { return delta_.kv->groups[view_index_]; }
+
+  // No positions: nothing is left to fill.
+  Result<engine::DeltaWindow::Kv> Next(const engine::Tree& tree) {
+    const uint32_t lane = 1 + view().group;
+    const uint64_t view_end = view().position + view().count;
+    const uint64_t positions_max = std::max<uint64_t>(
+        1, core_->PayloadBytesMax() / engine::KvLayoutBytes(model_.groups[view().group], 1));
+    const uint64_t length = head_->lengths[lane];
+    const auto holes = tree.Holes(*head_, lane, from_, std::min(view_end, length));
+    is_hole_ = !holes.empty();
+    const uint64_t begin = is_hole_ ? holes[0].begin : std::max(from_, length);
+    const uint64_t end = std::min(begin + positions_max, is_hole_ ? holes[0].end : view_end);
+    if (begin >= view_end) return engine::DeltaWindow::Kv();
+    if (!is_hole_ && begin > length && begin > view().position) {
+      return Status(StatusCode::kConflict, "positions [" + std::to_string(length) + ", " +
+                                               std::to_string(begin) +
+                                               ") were cut by another meanwhile");
+    }
+    return engine::DeltaWindow::Kv{begin, end - begin};
+  }
+  void Describe() {
+    payload_.emplace(model_, delta_, window_, std::vector<engine::DeltaState>());
+    record_.strips = payload_->strips();
+    policy_->log_bytes = policy_->room_bytes = payload_->bytes();
+    core_->SlowDown(payload_->bytes(), policy_->deadline_ns);
+    hashes_.reserve(payload_->strips().size());
+  }
+
+  StoreCore* const core_;
+  const BranchId id_;
+  const Delta& delta_;
+  const size_t view_index_;
+  const uint64_t from_;
+  const ModelSpec& model_;
+  const Expected& expected_;
+  engine::RetryPolicy* const policy_;
+  const engine::Head* head_ = nullptr;  // While the lock is held.
+  bool is_hole_ = false;
+  engine::DeltaWindow window_;
+  std::optional<engine::DeltaPayload> payload_;  // Of `window_`.
+  std::vector<uint64_t> hashes_;
+};
+
+// The sequence with which all up to `from`, which is moved on, is there.
 Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t view_index,
                                      uint64_t* from, const ModelSpec& model,
                                      const AppendOptions& options, uint64_t deadline_ns) {
-  const GroupView& view = delta.kv->groups[view_index];
-  const uint32_t lane = 1 + view.group;
-  const uint64_t view_end = view.position + view.count;
-  const uint64_t positions_max =
-      std::max<uint64_t>(1, PayloadBytesMax() / engine::KvLayoutBytes(model.groups[view.group], 1));
-  engine::DeltaWindow window;
-  window.kv.resize(delta.kv->groups.size());
-  std::optional<engine::DeltaPayload> payload;  // Of `window`.
-  std::vector<uint64_t> hashes;
-  FieldWriter fields;
-  while (true) {
-    Status refused;
-    {
-      const uint64_t now_ns = world_.scheduler->WallNs();
-      Lock lock(mutex_);
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
-      CAIRN_RETURN_IF_ERROR(CheckExpected(*head, {options.expected_length, {}}));
-      const uint64_t length = head->lengths[lane];
-      const auto holes = tree_.Holes(*head, lane, *from, std::min(view_end, length));
-      const bool is_hole = !holes.empty();
-      const uint64_t begin = is_hole ? holes[0].begin : std::max(*from, length);
-      const uint64_t end = std::min(begin + positions_max, is_hole ? holes[0].end : view_end);
-      if (begin >= view_end) {
-        *from = view_end;
-        return log_->last_reserved_sequence();
-      }
-      if (!is_hole && begin > length && begin > view.position) {
-        return Status(StatusCode::kConflict, "positions [" + std::to_string(length) + ", " +
-                                                 std::to_string(begin) +
-                                                 ") were cut by another meanwhile");
-      }
-      if (engine::DeltaWindow::Kv& wanted = window.kv[view_index];
-          !payload.has_value() || wanted.position != begin || wanted.count != end - begin) {
-        lock.unlock();
-        wanted = {begin, end - begin};
-        payload.emplace(model, delta, window, std::vector<engine::DeltaState>());
-        hashes.reserve(payload->strips().size());
-        continue;
-      }
-      // What goes on at kv_length comes after what was accepted to be joined, and waits for a large
-      // append, which may have written a table for the node that this would make.
-      if (!is_hole && joined_.contains(id)) {
-        lock.unlock();
-        CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
-        continue;
-      }
-      if (!is_hole && gathering_.contains(id)) {
-        lock.unlock();
-        CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
-        continue;
-      }
-      CAIRN_ASSIGN_OR_RETURN(engine::Op op,
-                             is_hole ? tree_.ResolveFill(head->id, payload->lanes())
-                                     : tree_.ResolveAppend(head->id, payload->lanes(), {}));
-      op.time_ns = now_ns;
-      engine::Transaction transaction(&tree_);
-      CAIRN_RETURN_IF_ERROR(transaction.Apply(op));
-      refused = CheckQuota(*head);
-      if (refused.ok()) {
-        EncodeOp(op, &fields);
-        auto slot = log_->Reserve({.kind = static_cast<uint16_t>(op.kind),
-                                   .more = false,
-                                   .unit = 0,
-                                   .fields = fields.bytes(),
-                                   .strips = payload->strips()},
-                                  wal::Log::Purpose::kData);
-        if (slot.ok()) {
-          NoteLogged(*slot);
-          transaction.Commit(slot->location, slot->location.bytes);
-          if (!is_hole) NoteLength(id, op.position, op.position, slot->sequence);
-          lock.unlock();
-          payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
-          log_->Publish(*slot, hashes);
-          counters_.kv_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
-          counters_.filled_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
-          *from = end;
-          return slot->sequence;
-        }
-        refused = slot.status();
-      }
-    }
-    fields.Clear();
-    if (refused.code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(WaitWhileBusy(id, deadline_ns));
-    } else if (refused.code() == StatusCode::kNoSpace) {
-      CAIRN_RETURN_IF_ERROR(MakeRoom(id, payload->bytes(), refused, deadline_ns));
-    } else {
-      return refused;
-    }
-  }
+  const Expected expected{options.expected_length, {}};
+  engine::RetryPolicy policy{.busy = engine::RetryPolicy::Busy::kAwaitLog,
+                             .no_space = engine::RetryPolicy::NoSpace::kEvict,
+                             .branch = id,
+                             .deadline_ns = deadline_ns};
+  FillResolver fill(this, id, delta, view_index, *from, model, expected, &policy);
+  const engine::Attempt ended = committer_.Commit(&fill, policy);
+  if (!ended.status.ok()) return ended.status;
+  *from = fill.end(ended);
+  return ended.done() ? fill.sequence() : log_->last_reserved_sequence();
 }
 
 }  // namespace cairn

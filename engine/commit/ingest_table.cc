@@ -12,6 +12,8 @@
 #include "base/codec/token_block.h"
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "engine/constants.h"
 #include "engine/tree/fragment_layout.h"
 
 namespace cairn::engine {
@@ -79,19 +81,26 @@ class IngestTable {
     for (const GroupView* view : views_) layouts_.emplace_back(*source.model, 1 + view->group);
   }
 
-  // No job may work on the caller's memory when this is over.
+  // No job may work on the caller's memory when this is over. One that comes late has the layer,
+  // but nothing to do with it, and must not keep its memory.
   ~IngestTable() {
     for (const auto& layer : ahead_) {
       if (!layer->Take()) AwaitPacked(*layer);
+      free_.push_back(layer);
+    }
+    for (const auto& layer : free_) {
+      layer->raw = AlignedBuffer();
+      layer->packed = AlignedBuffer();
     }
   }
 
   Result<Ingested> Run() {
     CAIRN_RETURN_IF_ERROR(context_.go_on());
-    CAIRN_RETURN_IF_ERROR(AllocateLayers());
+    CAIRN_RETURN_IF_ERROR(TakeMemory());
     CAIRN_ASSIGN_OR_RETURN(const uint64_t number, context_.tables.host->NewTableNumber());
-    CAIRN_ASSIGN_OR_RETURN(writer_, sstable::SnapshotWriter::Create(
-                                        context_.tables, sstable::SnapshotKind::kPages, number));
+    CAIRN_ASSIGN_OR_RETURN(
+        writer_, sstable::SnapshotWriter::Create(context_.tables, sstable::SnapshotKind::kPages,
+                                                 number, write_bytes_));
     if (source_.tokens) CAIRN_RETURN_IF_ERROR(WriteTokens());
     while (true) {
       while (!free_.empty() && NextLayer()) PackAhead();
@@ -116,10 +125,8 @@ class IngestTable {
   }
 
  private:
-  // Large enough for every layer of every page.
-  Status AllocateLayers() {
-    uint64_t raw_bytes = 0, packed_bytes = 0;
-    size_t frames = 0;
+  // A layer that is large enough for every layer of every page.
+  void MeasureLayers() {
     for (size_t i = 0; i < views_.size(); ++i) {
       const FragmentLayout& layout = layouts_[i];
       const auto rows =
@@ -129,23 +136,49 @@ class IngestTable {
         packed += MaxFrameBytes(layout.Shape(slice, rows));
       }
       for (const Plane& plane : layout.group().planes) {
-        raw_bytes = std::max(raw_bytes, SliceBytes(plane, rows));
+        raw_bytes_ = std::max(raw_bytes_, SliceBytes(plane, rows));
       }
-      packed_bytes = std::max(packed_bytes, packed);
-      frames = std::max<size_t>(frames, layout.slices_per_layer());
+      packed_bytes_ = std::max(packed_bytes_, packed);
+      frames_ = std::max<size_t>(frames_, layout.slices_per_layer());
     }
-    if (views_.empty()) return Status::Ok();
-    for (uint32_t i = 0; i < 2 * (1 + context_.helpers); ++i) {
+  }
+
+  // Where memory is short fewer layers are packed ahead, and the table is written in smaller
+  // pieces.
+  Status TakeMemory() {
+    MeasureLayers();
+    const uint64_t layer_bytes = raw_bytes_ + packed_bytes_;
+    const uint64_t may_have = context_.memory->bytes_max() / kIngestAtOnce;
+    uint64_t writes = sstable::kSnapshotWriteBuffers * sstable::kSnapshotWriteBytes;
+    if (writes > may_have / 2) {
+      write_bytes_ = sstable::kQuietWriteBytes;
+      writes = sstable::kSnapshotWriteBuffers * write_bytes_;
+    }
+    uint64_t layers = 0;
+    if (layer_bytes != 0) {
+      const uint64_t room = (may_have - std::min(may_have, writes)) / layer_bytes;
+      layers = std::clamp<uint64_t>(room, kIngestLayersMin, 2 * (1 + uint64_t{context_.helpers}));
+    }
+    if (CAIRN_KEPT(kBoundOfIngests)) {
+      CAIRN_ASSIGN_OR_RETURN(share_,
+                             context_.memory->Take(writes + layers * layer_bytes, context_.go_on));
+    }
+    return AllocateLayers(layers);
+  }
+
+  Status AllocateLayers(uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
       auto layer = std::make_shared<Layer>();
-      layer->raw = AlignedBuffer::TryAllocate(context_.allocator, raw_bytes, io::kBlockBytes);
-      layer->packed = AlignedBuffer::TryAllocate(context_.allocator, packed_bytes, io::kBlockBytes);
+      layer->raw = AlignedBuffer::TryAllocate(context_.allocator, raw_bytes_, io::kBlockBytes);
+      layer->packed =
+          AlignedBuffer::TryAllocate(context_.allocator, packed_bytes_, io::kBlockBytes);
       if (layer->raw.empty() || layer->packed.empty()) {
         return Status(
             StatusCode::kOutOfMemory,
-            "packing a layer needs " + std::to_string(raw_bytes + packed_bytes) + " bytes");
+            "packing a layer needs " + std::to_string(raw_bytes_ + packed_bytes_) + " bytes");
       }
-      layer->stored.resize(frames);
-      layer->bytes.resize(frames);
+      layer->stored.resize(frames_);
+      layer->bytes.resize(frames_);
       free_.push_back(std::move(layer));
     }
     return Status::Ok();
@@ -200,12 +233,14 @@ class IngestTable {
   }
 
   void BeginFragment(uint32_t lane, uint64_t begin, uint64_t count, const FragmentLayout& layout) {
-    writer_->BeginFragment({.node = source_.node,
-                            .lane = lane,
-                            .begin = begin,
-                            .count = static_cast<uint32_t>(count),
-                            .page_rows = layout.page_rows(),
-                            .slices = layout.slices()});
+    writer_->BeginFragment(
+        {.node = source_.node,
+         .lane = lane,
+         .begin = begin,
+         .count = static_cast<uint32_t>(count),
+         .page_rows = layout.page_rows(),
+         .slices = layout.slices(),
+         .flags = lane == kTokenLane || source_.delta->exact ? 0 : sstable::kApproximateFragment});
     done_.ranges.push_back({source_.node, begin, lane, static_cast<uint32_t>(count), 0});
   }
 
@@ -246,8 +281,12 @@ class IngestTable {
 
   const IngestContext& context_;
   const IngestSource& source_;
-  std::vector<const GroupView*> views_;  // Of groups that have something, ascending.
-  std::vector<FragmentLayout> layouts_;  // Of those.
+  std::vector<const GroupView*> views_;        // Of groups that have something, ascending.
+  std::vector<FragmentLayout> layouts_;        // Of those.
+  MemoryLine::Share share_;                    // Of all that comes behind it.
+  uint64_t raw_bytes_ = 0, packed_bytes_ = 0;  // Of a layer.
+  size_t frames_ = 0;
+  size_t write_bytes_ = sstable::kSnapshotWriteBytes;
   std::unique_ptr<sstable::SnapshotWriter> writer_;
   Ingested done_;
   // Where NextLayer is.

@@ -19,6 +19,7 @@
 
 #include "base/io/executor.h"
 #include "cairn/branch.h"
+#include "engine/memory_line.h"
 #include "engine/tree/op.h"
 #include "sstable/snapshot_writer.h"
 
@@ -37,8 +38,9 @@ struct IngestContext {
   Allocator allocator = Allocator::Default();
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
-  uint32_t helpers = 1;  // At least. Layers packed ahead.
-  // Asked before every layer of a page; not Ok ends the work.
+  MemoryLine* memory = nullptr;  // Where it stands in line for what it needs.
+  uint32_t helpers = 1;          // At least. Layers packed ahead, where there is memory.
+  // Asked before every layer of a page, and while it waits for memory; not Ok ends the work.
   std::function<Status()> go_on;
 };
 

@@ -9,7 +9,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "engine/store_core.h"
+#include "engine/commit/append_resolver.h"
 #include "engine/tree/retention.h"
 
 namespace cairn {
@@ -27,13 +27,19 @@ bool CanJoin(const Delta& delta, const ModelSpec& model) {
   return true;
 }
 
+bool HasKv(const Delta& delta) {
+  return delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
+                                            [](const GroupView& view) { return view.count != 0; });
+}
+
 }  // namespace
 
 std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& delta,
                                                       const AppendOptions& options,
                                                       std::shared_ptr<const ModelSpec> model,
                                                       bool kv_shed) {
-  if (!CanJoin(delta, *model)) return std::nullopt;
+  const uint64_t tokens_max = JoinedTokensMax(*model);
+  if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = world_.scheduler->MonotonicNs();
@@ -55,13 +61,18 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     // Under the lock: what comes behind the last flush of Close would wait for ever.
     CAIRN_RETURN_IF_ERROR(CheckUsable());
     const engine::Head* const head = *loaded;
-    if (gathering_.contains(id)) {
-      return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
-    }
+    if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
     auto found = joined_.find(id);
     const uint64_t waiting = found == joined_.end() ? 0 : found->second->tokens.size();
     // Full, and the log had no room for it yet: the ordinary way says so.
-    if (waiting >= options_.delta_batch_tokens) return std::nullopt;
+    if (waiting >= tokens_max) return std::nullopt;
+    // Nor is KV joined that is exact to such that is not: an append is the one or the other.
+    const bool has_kv = HasKv(delta);
+    if (waiting != 0 && has_kv && found->second->exact.value_or(delta.exact) != delta.exact) {
+      return std::nullopt;
+    }
+    // Nor are states joined that one record has no room for.
+    if (waiting != 0 && !StatesFit(found->second->states, states)) return std::nullopt;
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
     if (options.expected_length.has_value() && *options.expected_length != length) {
       return Status(StatusCode::kConflict,
@@ -84,7 +95,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       const GroupView& view = delta.kv->groups[i];
       bytes += view.count * model->groups[view.group].token_bytes();
     }
-    if (!head->use->HasRoom(bytes)) return std::nullopt;
+    if (!head->use->HasRoom(bytes) || LogIsHeld(bytes)) return std::nullopt;
     std::unique_ptr<engine::Joined> fresh;
     if (found == joined_.end()) {
       fresh = std::make_unique<engine::Joined>();
@@ -121,6 +132,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       const GroupView& view = delta.kv->groups[i];
       joined.kv_counts[view.group] += view.count;
     }
+    if (has_kv) joined.exact = delta.exact;
     joined.tokens.push_back(delta.tokens[0]);
     joined.bytes += bytes;
     tree_.NoteJoined(head->ns, bytes, 1);
@@ -131,7 +143,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     state->length = length + 1;
     state->Release();
     joined.tickets.emplace_back(options.durability, state);
-    full = joined.tokens.size() >= options_.delta_batch_tokens;
+    full = joined.tokens.size() >= tokens_max;
   }
   if (!cut.empty()) timer_->At(deadline_ns, std::move(cut));
   if (!flush.empty()) {
@@ -152,15 +164,14 @@ engine::Timer::Entry StoreCore::FlushLater(BranchId id) {
 
 Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
   if (joined_count_.load(std::memory_order_acquire) == 0) return Status::Ok();
-  const uint64_t now_ns = world_.scheduler->WallNs();
   std::unique_ptr<engine::Joined> joined;
   std::optional<engine::DeltaPayload> payload;
   Delta delta;
   KvView kv;
   std::vector<GroupView> views;
-  std::vector<uint64_t> hashes;
-  Applied applied;
-  Result<wal::Log::Slot> slot(Status(StatusCode::kNotFound, "nothing to flush"));
+  Expected expected{.length = {}, .version = {}, .joined = true};
+  std::optional<AppendResolver> append;
+  Status committed;
   const auto stays = [stays_if_full](const Status& status) {
     return status.code() == StatusCode::kBusy ||
            (stays_if_full && status.code() == StatusCode::kNoSpace);
@@ -180,40 +191,34 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     kv.groups = views;
     delta.tokens = waiting.tokens;
     if (!views.empty()) delta.kv = &kv;
+    delta.exact = waiting.exact.value_or(true);
     payload.emplace(*waiting.model, delta, engine::DeltaWindow::Whole(delta),
                     std::move(waiting.states));
+    expected.length = waiting.length;
     try {
-      hashes.reserve(payload->strips().size());
-      slot = !loaded.ok()
-                 ? loaded.status()
-                 : ReserveDeltaLocked(id, delta,
-                                      {.length = waiting.length, .version = {}, .joined = true},
-                                      &*payload, &applied, nullptr, now_ns);
-      // That the log had none is as if there was none here.
-      if (slot.status().code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
+      append.emplace(this, id, delta, expected, &*payload, nullptr);
+      committed = loaded.ok() ? committer_.CommitLocked(&*append).status : loaded.status();
+      // Handle the log's out-of-memory like our own.
+      if (committed.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
     } catch (const std::bad_alloc&) {
       waiting.states = payload->TakeStates();  // All of it stays.
       throw;
     }
-    if (stays(slot.status())) {
+    if (stays(committed)) {
       waiting.states = payload->TakeStates();
-      return slot.status();
+      return committed;
     }
     tree_.NoteJoined(waiting.ns, waiting.bytes, -1);
     joined = std::move(found->second);
     joined_.erase(found);
     joined_count_.fetch_sub(1, std::memory_order_release);
   }
-  if (!slot.ok()) {
-    const Status told = Guarded([&] { return WhileRoomIsMade(id, joined->bytes, slot.status()); });
+  if (!committed.ok()) {
+    const Status told = Guarded([&] { return WhileRoomIsMade(id, joined->bytes, committed); });
     for (auto& [durability, ticket] : joined->tickets) ticket->Finish(told);
-    return slot.status();
+    return committed;
   }
-  payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
-  log_->Publish(*slot, hashes);
-  counters_.appends.fetch_add(1, std::memory_order_relaxed);
-  counters_.tokens.fetch_add(joined->tokens.size(), std::memory_order_relaxed);
-  counters_.kv_bytes.fetch_add(payload->kv_bytes(), std::memory_order_relaxed);
+  committer_.Publish(&*append);
   bool written = false;
   bool durable = false;
   for (auto& [durability, ticket] : joined->tickets) {
@@ -222,34 +227,29 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     if (durability == Durability::kMemory) {
       if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
     } else {
-      Register(applied.sequence, durability, ticket);
+      Register(append->sequence(), durability, ticket);
     }
   }
-  if (written) log_->Request(applied.sequence, durable);
+  if (written) log_->Request(append->sequence(), durable);
   return Status::Ok();
 }
 
 Status StoreCore::FlushJoined(BranchId id) {
-  while (true) {
-    const Status status = TryFlushJoined(id);
-    if (status.code() != StatusCode::kBusy) return status;
-    CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(io::kNoDeadline));
-  }
+  return committer_.Retrying({.busy = engine::RetryPolicy::Busy::kAwaitMemory},
+                             [&] { return engine::Attempt::Of(TryFlushJoined(id)); });
 }
 
-// For whoever waits for room: what was accepted before waits with it.
+// For calls that wait for room: what was accepted before waits with them.
 Status StoreCore::FlushJoinedWithRoom(BranchId id, uint64_t deadline_ns) {
+  const engine::RetryPolicy policy{.busy = engine::RetryPolicy::Busy::kAwaitMemory,
+                                   .no_space = engine::RetryPolicy::NoSpace::kEvict,
+                                   .branch = id,
+                                   .deadline_ns = deadline_ns};
   while (true) {
-    const Status status = TryFlushJoined(id, /*stays_if_full=*/true);
-    if (status.code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
-      continue;
-    }
+    const Status status = committer_.Retrying(
+        policy, [&] { return engine::Attempt::Of(TryFlushJoined(id, /*stays_if_full=*/true)); });
     if (status.code() != StatusCode::kNoSpace) return status;
-    const Status made = MakeRoom(id, 0, status, deadline_ns);
-    if (made.ok()) continue;
-    if (made.code() != StatusCode::kNoSpace) return made;
-    const Status ended = TryFlushJoined(id);  // None comes, and its tickets are told.
+    const Status ended = TryFlushJoined(id);  // No room comes, and its tickets are told.
     if (ended.code() != StatusCode::kBusy) return ended;
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ struct Joined {
   std::unique_ptr<KvStaging> staging;
   uint64_t length = 0;  // Of the branch when the first came.
   std::vector<TokenId> tokens;
+  std::optional<bool> exact;        // Of the KV that it has so far; without: there is none.
   uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the quota...
   std::string ns;                   // ...of this namespace.
   std::vector<uint64_t> kv_counts;  // By group.

@@ -13,111 +13,118 @@
 // While a branch's unit is being gathered, other appends to it are kBusy (asynchronous) or wait.
 #include <algorithm>
 
-#include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "engine/commit/append_resolver.h"
 #include "engine/commit/ingest_table.h"
-#include "engine/store_core.h"
 
 namespace cairn {
 
-Result<uint64_t> StoreCore::BeginGathering(BranchId id, const Expected& expected, bool wait,
-                                           uint64_t deadline_ns) {
-  while (true) {
-    const uint32_t seen = gathering_version_.load(std::memory_order_acquire);
-    {
-      Lock lock(mutex_);
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
-      if (joined_.contains(id) && !gathering_.contains(id)) {
-        lock.unlock();
-        CAIRN_RETURN_IF_ERROR(wait ? FlushJoined(id) : TryFlushJoined(id));
-        continue;
-      }
-      if (!gathering_.contains(id)) {
-        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
-        gathering_.insert(id);
-        return head->lengths[engine::kTokenLane];
-      }
-    }
-    if (!wait) {
-      return Status(StatusCode::kBusy, "a large append of this branch is being gathered");
-    }
-    if (!world_.scheduler->Wait(gathering_version_, seen, deadline_ns)) {
-      return Status(StatusCode::kDeadlineExceeded, "a large append of this branch took too long");
-    }
-  }
+// What is ingested takes next to nothing; of the rest no more is waited for than a segment.
+uint64_t StoreCore::LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const {
+  const uint64_t bytes = PayloadBytes(model, delta);
+  return IsIngested(bytes) ? 0 : std::min(bytes, options_.segment_bytes);
 }
 
-void StoreCore::EndGathering(BranchId id) {
-  {
-    std::lock_guard lock(mutex_);
-    gathering_.erase(id);
-    gathering_version_.fetch_add(1, std::memory_order_release);
-  }
-  world_.scheduler->WakeAll(gathering_version_);
+Result<uint64_t> StoreCore::BeginLargeAppend(BranchId id, uint64_t bytes, const Expected& expected,
+                                             bool wait, uint64_t deadline_ns) {
+  engine::RetryPolicy policy{.branch = id, .log_bytes = bytes, .deadline_ns = deadline_ns};
+  if (wait) policy.busy = engine::RetryPolicy::Busy::kAwaitLog;
+  uint64_t length = 0;
+  const auto begin = [&]() -> engine::Attempt {
+    while (true) {
+      // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
+      if (LogIsHeld(bytes)) {
+        return engine::Attempt::Refused(
+            Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
+      }
+      Lock lock(mutex_);
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+      if (committer_.HasLargeAppend(id)) {
+        return engine::Attempt::Held(engine::Committer::LargeAppendUnderWay());
+      }
+      if (!joined_.contains(id)) {
+        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
+        committer_.BeginLargeAppend(id);
+        length = head->lengths[engine::kTokenLane];
+        return {};
+      }
+      lock.unlock();
+      CAIRN_RETURN_IF_ERROR(wait ? FlushJoined(id) : TryFlushJoined(id));
+    }
+  };
+  CAIRN_RETURN_IF_ERROR(committer_.Retrying(policy, begin));
+  return length;
 }
+
+// A record that carries payload of a large append and changes nothing by itself.
+class StoreCore::PartResolver final : public engine::Resolver {
+ public:
+  PartResolver(const engine::DeltaPayload& payload, uint64_t unit, const TicketState* ticket)
+      : payload_(payload), ticket_(ticket) {
+    record_.held_by_limit = false;
+    record_.unit = unit;
+    record_.strips = payload.strips();
+    hashes_.reserve(payload.strips().size());
+  }
+
+  engine::Attempt Prepare(Lock* /*lock*/) override { return {}; }
+  Status Resolve(engine::CommitOps* ops) override {
+    engine::Op& part = ops->Next().op;
+    part.kind = engine::OpKind::kPart;
+    part.lanes = payload_.lanes();
+    return ops->Add();
+  }
+  void Publish(wal::Log* log) override {
+    payload_.Fill(slot_.payload, slot_.strip_offsets, &hashes_, [&](uint64_t filled) {
+      log->PieceReady(slot_, filled);
+      cancelled_ = ticket_ != nullptr && ticket_->cancel_requested();
+      return !cancelled_;
+    });
+    // The record must still be whole; what was not copied becomes zeros, and counts for nobody.
+    for (size_t i = hashes_.size(); i < payload_.strips().size(); ++i) {
+      const std::span<std::byte> strip(slot_.payload + slot_.strip_offsets[i],
+                                       payload_.strips()[i].bytes);
+      std::fill(strip.begin(), strip.end(), std::byte{0});
+      hashes_.push_back(Hash(strip));
+    }
+    log->Publish(slot_, hashes_);
+  }
+
+  bool cancelled() const { return cancelled_; }
+  engine::Part part() const {
+    engine::Part part{slot_.location, payload_.lanes(), {}};
+    const auto header_bytes = static_cast<uint32_t>(slot_.payload - slot_.record);
+    for (const engine::LaneRange& lane : part.lanes) {
+      part.prefix_bytes.push_back(lane.lane == engine::kTokenLane
+                                      ? header_bytes +
+                                            static_cast<uint32_t>(payload_.token_strip_bytes())
+                                      : slot_.location.bytes);
+    }
+    return part;
+  }
+
+ private:
+  const engine::DeltaPayload& payload_;
+  const TicketState* const ticket_;
+  std::vector<uint64_t> hashes_;
+  bool cancelled_ = false;
+};
 
 Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& delta,
                                           const engine::DeltaWindow& window, uint64_t length_before,
                                           uint64_t unit, uint64_t deadline_ns, TicketState* ticket,
-                                          uint64_t* sequence) {
+                                          uint64_t* sequence, uint64_t* kv_bytes) {
   engine::DeltaPayload payload(model, delta, window, {});
   payload.SetLength(length_before);
-  engine::Op op;
-  op.kind = engine::OpKind::kPart;
-  op.lanes = payload.lanes();
-  FieldWriter fields;
-  EncodeOp(op, &fields);
-  std::vector<uint64_t> hashes;
-  hashes.reserve(payload.strips().size());
-  const wal::RecordSpec spec{.kind = static_cast<uint16_t>(op.kind),
-                             .more = true,
-                             .unit = unit,
-                             .fields = fields.bytes(),
-                             .strips = payload.strips()};
-  while (true) {
-    Result<wal::Log::Slot> slot = [&] {
-      std::lock_guard lock(mutex_);  // Sequences are given under the commit lock only.
-      Result<wal::Log::Slot> reserved = log_->Reserve(spec, wal::Log::Purpose::kData);
-      if (reserved.ok()) NoteLogged(*reserved);
-      return reserved;
-    }();
-    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
-      continue;
-    }
-    if (!slot.ok()) {
-      NoteRefused(slot.status());
-      return slot.status();
-    }
-    *sequence = slot->sequence;
-    bool cancelled = false;
-    payload.Fill(slot->payload, slot->strip_offsets, &hashes, [&](uint64_t filled) {
-      log_->PieceReady(*slot, filled);
-      cancelled = ticket != nullptr && ticket->cancel_requested();
-      return !cancelled;
-    });
-    if (cancelled) {
-      // The record must still be whole; what was not gathered becomes zeros, and counts for nobody.
-      for (size_t i = hashes.size(); i < payload.strips().size(); ++i) {
-        const std::span<std::byte> strip(slot->payload + slot->strip_offsets[i],
-                                         payload.strips()[i].bytes);
-        std::fill(strip.begin(), strip.end(), std::byte{0});
-        hashes.push_back(Hash(strip));
-      }
-    }
-    log_->Publish(*slot, hashes);
-    if (cancelled) return Status(StatusCode::kCancelled, "cancelled while being gathered");
-    engine::Part part{slot->location, op.lanes, {}};
-    const auto header_bytes = static_cast<uint32_t>(slot->payload - slot->record);
-    for (const engine::LaneRange& lane : op.lanes) {
-      part.prefix_bytes.push_back(lane.lane == engine::kTokenLane
-                                      ? header_bytes +
-                                            static_cast<uint32_t>(payload.token_strip_bytes())
-                                      : slot->location.bytes);
-    }
-    counters_.kv_bytes.fetch_add(payload.kv_bytes(), std::memory_order_relaxed);
-    return part;
-  }
+  PartResolver record(payload, unit, ticket);
+  if (ticket == nullptr) SlowDown(payload.bytes(), deadline_ns);  // A job keeps no thread waiting.
+  const engine::Attempt ended = committer_.Commit(
+      &record, {.busy = engine::RetryPolicy::Busy::kAwaitMemory, .deadline_ns = deadline_ns});
+  if (!ended.done()) return ended.status;
+  if (record.cancelled()) return Status(StatusCode::kCancelled, "cancelled while being gathered");
+  *sequence = record.sequence();
+  *kv_bytes += payload.kv_bytes();
+  return record.part();
 }
 
 namespace {
@@ -166,11 +173,12 @@ Result<StoreCore::Applied> StoreCore::AppendLarge(BranchId id, const Delta& delt
                                                   uint64_t deadline_ns) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, true, deadline_ns));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginLargeAppend(id, LogBytesOfLarge(model, delta),
+                                                                 expected, true, deadline_ns));
   return AppendGathered(id, delta, expected, model, length, deadline_ns, nullptr);
 }
 
-// Follows a BeginGathering, which gave `length`, and ends the gathering.
+// Follows BeginLargeAppend, which gave `length`, and ends it.
 Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& delta,
                                                      const Expected& expected,
                                                      const ModelSpec& model, uint64_t length,
@@ -178,10 +186,10 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
   struct End {
     StoreCore* core;
     BranchId id;
-    ~End() { core->EndGathering(id); }
+    ~End() { core->committer_.EndLargeAppend(id); }
   } end{this, id};
   uint64_t node = 0;
-  const bool ingested = IsIngested(PayloadBytes(model, delta));
+  const bool ingested = IsIngested(model, delta);
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
@@ -203,46 +211,11 @@ Result<StoreCore::Applied> StoreCore::AppendLast(BranchId id, const Delta& delta
                                                  const Expected& expected,
                                                  engine::DeltaPayload* payload,
                                                  const Written& written, uint64_t deadline_ns) {
-  std::vector<uint64_t> hashes;
-  hashes.reserve(payload->strips().size());
-  Applied applied;
-  while (true) {
-    auto slot = ReserveDelta(id, delta, expected, payload, &applied, &written);
-    if (!slot.ok() && slot.status().code() == StatusCode::kBusy) {
-      CAIRN_RETURN_IF_ERROR(log_->WaitForRoom(deadline_ns));
-      continue;
-    }
-    if (!slot.ok()) return slot.status();
-    payload->Fill(slot->payload, slot->strip_offsets, &hashes, [](uint64_t) { return true; });
-    log_->Publish(*slot, hashes);
-    counters_.appends.fetch_add(1, std::memory_order_relaxed);
-    counters_.tokens.fetch_add(delta.tokens.size(), std::memory_order_relaxed);
-    return applied;
-  }
-}
-
-// Under the commit lock: the op that makes what was written before count. Nobody has changed the
-// branch since, but a log that failed has taken the tree back (ReloadTree).
-Result<engine::Op> StoreCore::ResolveWritten(const engine::Head& head, const Delta& delta,
-                                             const engine::DeltaPayload& payload,
-                                             const Written& written) {
-  CAIRN_RETURN_IF_ERROR(PoisonStatus());
-  CAIRN_ASSIGN_OR_RETURN(
-      engine::Op op,
-      tree_.ResolveAppend(head.id, engine::LanesOf(delta, head.lengths[engine::kTokenLane]),
-                          engine::SpansOf(delta)));
-  op.lanes = payload.lanes();
-  if (written.table.number == 0) return op;
-  const uint64_t node = written.ranges.front().node;
-  if (op.node != node) {
-    // It was to be a new one. Meanwhile that of the branch may have been cut to where it ends.
-    op.flags |= engine::kOpNewNode;
-    op.other = head.node;
-    op.node = node;
-  }
-  op.sealed = written.ranges;
-  op.table = written.table;
-  return op;
+  AppendResolver append(this, id, delta, expected, payload, &written);
+  const engine::Attempt ended = committer_.Commit(
+      &append, {.busy = engine::RetryPolicy::Busy::kAwaitMemory, .deadline_ns = deadline_ns});
+  if (!ended.done()) return ended.status;
+  return append.applied();
 }
 
 Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& delta,
@@ -252,8 +225,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
                                                      TicketState* ticket) {
   engine::DeltaWindow window = engine::DeltaWindow::Whole(delta);
   window.kv.clear();
-  // Ids are read first and often: the record keeps them, unless they are too many for one.
-  const bool tokens = window.token_count * sizeof(TokenId) > PayloadBytesMax() / 2;
+  const bool tokens = IdsGoIntoTable(delta);
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
@@ -261,6 +233,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
       .allocator = options_.allocator,
       .scheduler = world_.scheduler.get(),
       .executor = executor_.get(),
+      .memory = &ingest_line_,
       .helpers = std::min(executor_threads_, engine::kIngestHelpersMax),
       .go_on = [&]() -> Status {
         if (ticket != nullptr && ticket->cancel_requested()) {
@@ -274,8 +247,11 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   const engine::IngestSource source{
       .model = &model, .delta = &delta, .node = node, .length = length, .tokens = tokens};
   CAIRN_ASSIGN_OR_RETURN(engine::Ingested ingested, engine::WriteIngestTable(context, source));
-  const Written written{
-      .parts = {}, .unit = 0, .table = ingested.table, .ranges = std::move(ingested.ranges)};
+  const Written written{.parts = {},
+                        .unit = 0,
+                        .table = ingested.table,
+                        .ranges = std::move(ingested.ranges),
+                        .kv_bytes = ingested.raw_bytes - (tokens ? delta.tokens.size_bytes() : 0)};
   const Result<Applied> applied = Guarded([&]() -> Result<Applied> {
     CAIRN_RETURN_IF_ERROR(context.go_on());
     return AppendLast(id, delta, expected, &last, written, deadline_ns);
@@ -285,10 +261,11 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
     static_cast<void>(DeleteTable(written.table.number, written.table.bytes));
     return applied;
   }
-  counters_.ingests.fetch_add(1, std::memory_order_relaxed);
+  // Small ones are to be merged.
+  if (counters_.ingests.fetch_add(1, std::memory_order_relaxed) % engine::kSmallTablesMax == 0) {
+    KickSpace();
+  }
   counters_.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
-  counters_.kv_bytes.fetch_add(ingested.raw_bytes - (tokens ? delta.tokens.size_bytes() : 0),
-                               std::memory_order_relaxed);
   return applied;
 }
 
@@ -297,19 +274,8 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                                                   uint64_t length, uint64_t deadline_ns,
                                                   TicketState* ticket) {
   // Nothing in the tree names the parts until the last record is there.
-  const auto pin = pins_.Take(engine::Pins::Of::kParts, newest_segment_.load());
+  const auto pin = reader_.pins().Take(engine::Pins::Of::kParts, newest_segment_.load());
   const uint64_t part_bytes = PayloadBytesMax();
-  uint64_t position_bytes = 0;
-  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
-    const GroupView& view = delta.kv->groups[i];
-    if (view.count != 0) position_bytes += model.groups[view.group].token_bytes();
-  }
-  if (position_bytes > part_bytes) {
-    return Status(StatusCode::kInvalidArgument,
-                  "one position holds " + std::to_string(position_bytes) +
-                      " bytes of KV; with this segment_bytes at most " +
-                      std::to_string(part_bytes) + " fit a record");
-  }
   std::vector<engine::DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
   for (engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta); !IsEmpty(rest);) {
@@ -319,14 +285,15 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
   // Parts that are followed by a refusal fill the log for nothing: whoever tries again and again
   // would take what is being freed for it.
   if (const Status full = log_->CheckRoom(record_bytes); !full.ok()) {
-    NoteRefused(full);
+    OnRefused(full);
     return full;
   }
   Written written;
   for (const engine::DeltaWindow& window : windows) {
     uint64_t sequence = 0;
-    CAIRN_ASSIGN_OR_RETURN(engine::Part part, WritePart(model, delta, window, length, written.unit,
-                                                        deadline_ns, ticket, &sequence));
+    CAIRN_ASSIGN_OR_RETURN(engine::Part part,
+                           WritePart(model, delta, window, length, written.unit, deadline_ns,
+                                     ticket, &sequence, &written.kv_bytes));
     if (written.unit == 0) written.unit = sequence;
     log_->Request(sequence, false);  // The disk works while the next part is gathered.
     written.parts.push_back(std::move(part));
@@ -341,12 +308,13 @@ Result<Ticket> StoreCore::AppendBorrowed(BranchId id, const Delta& delta,
                                          std::shared_ptr<void> keep, bool kv_shed) {
   const Use use(this);
   CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, BeginGathering(id, expected, false, 0));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         BeginLargeAppend(id, LogBytesOfLarge(*model, delta), expected, false, 0));
   Result<Ticket> posted = Guarded([&] {
     return PostGathered(id, delta, options, expected, length, std::move(model), std::move(keep),
                         kv_shed);
   });
-  if (!posted.ok()) EndGathering(id);
+  if (!posted.ok()) committer_.EndLargeAppend(id);
   return posted;
 }
 
@@ -359,7 +327,7 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
   state->is_job = true;
   state->kv_shed = kv_shed;
   state->abandoned = [weak = weak_from_this(), id] {
-    if (const auto core = weak.lock(); core != nullptr) core->EndGathering(id);
+    if (const auto core = weak.lock(); core != nullptr) core->committer_.EndLargeAppend(id);
   };
   state->length = length + delta.tokens.size();
   state->started_ns = world_.scheduler->MonotonicNs();

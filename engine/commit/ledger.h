@@ -27,7 +27,7 @@
 #include <mutex>
 #include <string>
 
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "wal/log.h"
 
 namespace cairn::engine {

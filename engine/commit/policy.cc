@@ -2,6 +2,7 @@
 //
 // What branches and namespaces were told to keep (cairn/keep.h), as appends meet it.
 #include "base/core/check.h"
+#include "base/core/text.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -41,9 +42,11 @@ Status StoreCore::CheckQuota(const engine::Head& head, uint64_t more) {
   const engine::NamespaceUse& use = *head.use;
   if (use.HasRoom(more)) return Status::Ok();
   use.refused_bytes = use.bytes + use.joined_bytes + more;
-  return Status(StatusCode::kNoSpace, std::string(kQuotaRefusal) + " \"" + head.ns + "\" is " +
-                                          std::to_string(use.policy.max_bytes) +
-                                          ": it would hold " + std::to_string(use.refused_bytes));
+  return Status(StatusCode::kNoSpace,
+                "max_bytes of namespace " + Quoted(head.ns) + " is " +
+                    std::to_string(use.policy.max_bytes) + ": it would hold " +
+                    std::to_string(use.refused_bytes),
+                StatusReason::kNamespaceQuota);
 }
 
 // The branch was read. For whoever will have to choose; nobody does in most stores.

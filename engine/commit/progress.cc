@@ -61,6 +61,7 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
     return (wait_written_.first() == nullptr ? wait_durable_ : wait_written_).TakeFirst();
   };
   while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(cut);
+  log_gate_.Wake();
   {
     std::lock_guard lock(poison_mutex_);
     if (poison_told_) return;
@@ -93,7 +94,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Manifest manifest;
   {
     std::scoped_lock lock(mutex_, manifest_mutex_);
-    pin = pins_.Take(engine::Pins::Of::kReader, log_start_);
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, log_start_);
     manifest = manifest_;
     manifest.log_start_segment = log_start_;  // What lies below may be gone already.
   }
@@ -116,9 +117,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     return;
   }
   std::lock_guard lock(mutex_);
-  tree.SetGeneration(tree_.generation() + 1);
-  tree_ = std::move(tree);
-  rolled_back_ = true;
+  committer_.RollBack(std::move(tree));
 }
 
 void StoreCore::OnEvent(const std::string& line) {

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
 
 namespace cairn {
 
@@ -18,7 +21,17 @@ uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
   return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
 }
 
-Status Empty() { return Status(StatusCode::kInvalidState, "an empty ticket"); }
+// Not Ok: the ticket must not be asked. In a child of fork() its end is the parent's affair.
+Status Usable(const std::shared_ptr<TicketState>& state) {
+  if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
+  if (!CAIRN_KEPT(kNotInChild) || !state->IsInChild()) return Status::Ok();
+  return Status(StatusCode::kInvalidState, "used in a child process after fork()");
+}
+
+// The descriptor of a queue is one with the parent's: to empty it here would empty it there.
+bool IsUsable(const std::shared_ptr<CompletionQueueState>& state) {
+  return state != nullptr && !(CAIRN_KEPT(kNotInChild) && state->IsInChild());
+}
 
 // Made before they are needed: to cancel needs no memory.
 const Status kCancelledEarly(StatusCode::kCancelled, "cancelled before it began");
@@ -96,6 +109,30 @@ bool TicketState::WaitDone(uint64_t deadline_ns) {
   return true;
 }
 
+Status TicketState::WaitLayer(size_t layer, LayerState state, uint64_t deadline_ns) {
+  if (state != kLayerComplete) {
+    return Status(StatusCode::kInvalidArgument,
+                  "state " + std::to_string(state) + " of a layer cannot be waited for");
+  }
+  if (layer >= layers.size()) {
+    return Status(StatusCode::kInvalidArgument, "layer " + std::to_string(layer) +
+                                                    " of a call that tells of " +
+                                                    std::to_string(layers.size()));
+  }
+  std::atomic<uint32_t>& word = layers[layer];
+  // Once the ticket is over the word may be gone. It gets its last state before.
+  while (!done()) {
+    const uint32_t seen = word.load(std::memory_order_acquire);
+    if (seen == state) return Status::Ok();
+    const bool in_time = seen == kLayerFailed ? WaitDone(deadline_ns)
+                                              : world_.scheduler->Wait(word, seen, deadline_ns);
+    if (!in_time && !done()) {
+      return Status(StatusCode::kDeadlineExceeded, "the wait timed out; the call goes on");
+    }
+  }
+  return status_;
+}
+
 void TicketState::FinishIfCancelled() {
   if (cancel_requested()) Finish(kCancelledLate);
 }
@@ -126,12 +163,16 @@ std::shared_ptr<const RestoreResult> Ticket::restored() const {
 bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
 
 Status Ticket::status() const {
-  return Guarded([&] { return state_ == nullptr ? Empty() : state_->status(); });
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
+    return state_->status();
+  });
 }
 
 Status Ticket::Wait(uint64_t timeout_ns) {
-  return Guarded([&] {  // Without memory the wait ends. The call goes on.
-    if (state_ == nullptr) return Empty();
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {  // Without memory the wait ends. The call goes on.
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
     const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
     // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
     // until the disk answers, so a wait with a limit only looks on.
@@ -145,19 +186,34 @@ Status Ticket::Wait(uint64_t timeout_ns) {
   });
 }
 
-Status Ticket::Cancel() {
-  return Guarded([&] { return state_ == nullptr ? Empty() : state_->Cancel(); });
+Status Ticket::WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns) const {
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
+    return state_->WaitLayer(layer, state, DeadlineIn(*state_->world().scheduler, timeout_ns));
+  });
 }
 
-int CompletionQueue::event_fd() const { return state_ == nullptr ? -1 : state_->event_fd(); }
+Status Ticket::Cancel() {
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(Usable(state_));
+    return state_->Cancel();
+  });
+}
+
+int CompletionQueue::event_fd() const { return IsUsable(state_) ? state_->event_fd() : -1; }
 
 std::vector<Completion> CompletionQueue::Drain(size_t max) {
-  if (state_ == nullptr) return {};
+  if (!IsUsable(state_)) return {};
+  const io::NoCancel guard;
   return state_->Drain(max);
 }
 
 bool CompletionQueue::Wait(uint64_t timeout_ns) {
-  return state_ != nullptr && state_->Wait(timeout_ns);
+  if (!IsUsable(state_)) return false;
+  const io::NoCancel guard;
+  return state_->Wait(timeout_ns);
 }
 
 }  // namespace cairn

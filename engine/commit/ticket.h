@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
  public:
   TicketState(io::World world, std::shared_ptr<CompletionQueueState> queue, uint64_t user_data);
 
+  bool IsInChild() const { return world_.scheduler->ProcessId() != process_id_; }
   bool done() const { return done_.load(std::memory_order_acquire) != 0; }
   Status status() const;
   bool released() const { return released_.load(); }
@@ -39,6 +41,8 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   bool Finish(Status status);
   // Sleeps until over.
   bool WaitDone(uint64_t deadline_ns);
+
+  Status WaitLayer(size_t layer, LayerState state, uint64_t deadline_ns);  // Ticket::WaitForLayer.
 
   // For calls that run as a job on borrowed memory.
   bool BeginJob();  // False: cancelled first.
@@ -53,6 +57,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
   uint64_t length = 0;              // Set before done or release.
   bool kv_shed = false;
   std::shared_ptr<RestoreResult> restored{};  // Set before it is shared, filled before it ends.
+  std::span<std::atomic<uint32_t>> layers{};  // The caller's, until it ends. Set likewise.
   uint64_t started_ns = 0;                    // 0: not measured.
   uint64_t sequence = 0;                      // Of its record, while it waits for the log.
   TicketLink waiting, completed;              // Of the rows that it may stand in.
@@ -63,6 +68,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
  private:
   io::World world_;
   std::shared_ptr<CompletionQueueState> queue_;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
   const uint64_t user_data_;
   std::atomic<bool> claimed_{false};  // Who sets it ends the ticket.
   std::atomic<bool> started_{false};
@@ -124,9 +130,11 @@ class CompletionQueueState {
   std::vector<Completion> Drain(size_t max);
   bool Wait(uint64_t timeout_ns);
   int event_fd() const { return notifier_->fd(); }
+  bool IsInChild() const { return world_.scheduler->ProcessId() != process_id_; }
 
  private:
   io::World world_;
+  const uint64_t process_id_ = world_.scheduler->ProcessId();
   std::unique_ptr<io::Notifier> notifier_;
   std::mutex mutex_;
   TicketRow<&TicketState::completed> tickets_;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/io/file_util.h"
 #include "engine/store_core.h"
 
@@ -31,6 +32,7 @@ void StoreCore::PublishHint() {
   {
     std::lock_guard lock(manifest_mutex_);
     hint.checkpoint = manifest_.number;
+    hint.history = manifest_.history.id;
   }
   hint_sequence_.store(hint.durable, std::memory_order_relaxed);
   const Status status = hint_writer_.Write(hint, store_id());
@@ -84,6 +86,11 @@ Status StoreCore::Look(Seen* seen) {
   if (seen->manifest.store.bytes != store_id().bytes) {
     return Status(StatusCode::kInvalidState, path_ + ": another store has taken its place");
   }
+  CAIRN_RETURN_IF_ERROR(CheckHistory(seen->manifest));
+  // What another history's writer knew to be durable says nothing of this one.
+  if (seen->hint.has_value() && seen->hint->history != seen->manifest.history.id) {
+    seen->hint.reset();
+  }
   for (const bool hinted : {true, false}) {
     wal::RecoveryOptions recovery;
     recovery.read_only = true;
@@ -112,10 +119,40 @@ Status StoreCore::Look(Seen* seen) {
   if (!seen->whole.ok() && (!options_.salvage || seen->whole.code() != StatusCode::kCorruption)) {
     return seen->whole;
   }
+  // Both were read before, with all that they name.
+  CAIRN_ASSIGN_OR_RETURN(const engine::Manifest still, engine::ReadManifest(files, path_));
+  if (still.history.id != seen->manifest.history.id) {
+    return Status(StatusCode::kStale, path_ + ": it was replaced while it was read");
+  }
   if (seen->beside_writer) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const bool came, WriterLives());
   if (!came) return Status::Ok();
   return Status(StatusCode::kStale, path_ + ": a writer came while the store was read");
+}
+
+// Whether all that was seen of the store is so in this one, too: files that were looked at stay
+// what they are then, and so do those that are known by name.
+Status StoreCore::CheckHistory(const engine::Manifest& manifest) {
+  if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
+  std::lock_guard lock(manifest_mutex_);
+  if (manifest.history.Holds(seen_point_)) return Status::Ok();
+  return Status(StatusCode::kInvalidState,
+                path_ + ": another history of the store has taken its place, as when a backup is " +
+                    "put there; open it anew");
+}
+
+// Behind the opening of a file that is known by its name.
+Status StoreCore::ConfirmFile() {
+  {
+    std::lock_guard lock(manifest_mutex_);
+    if (manifest_.number == 0) return Status::Ok();  // Nothing was seen that it could differ from.
+  }
+  auto manifest = engine::ReadManifest(*world_.files, path_);
+  if (manifest.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kStale, path_ + ": no MANIFEST: it is being replaced");
+  }
+  if (!manifest.ok()) return manifest.status();
+  return CheckHistory(*manifest);
 }
 
 // Looks until nothing is replaced meanwhile. An error that two looks at the same find is one.
@@ -151,11 +188,14 @@ Status StoreCore::OpenFollower() {
   if (manifest.status().code() == StatusCode::kNotFound) return NoStoreHere(": no store here");
   if (!manifest.ok()) return manifest.status();
   manifest_ = std::move(*manifest);
+  CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
+  seen_point_ = manifest_.At(0);
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
   NoteRecovery(seen->log, seen->whole);
   manifest_ = std::move(seen->manifest);
+  seen_point_ = manifest_.At(seen->log.last_sequence);
   log_start_ = manifest_.log_start_segment;
   tree_ = std::move(seen->tree);
   seen_hint_ = seen->hint;
@@ -176,6 +216,13 @@ Result<RefreshResult> StoreCore::Refresh() {
 // look for anew.
 Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   const io::Turn::Holder turn(&manifest_turn_);
+  // What was opened is read on where it was moved to; but who asks for what is new at the path must
+  // not be told that nothing is.
+  CAIRN_ASSIGN_OR_RETURN(const bool replaced, world_.files->IsReplaced(path_));
+  if (replaced) {
+    return Status(StatusCode::kInvalidState,
+                  path_ + ": another directory has taken its place; open that");
+  }
   RefreshResult result{.changed = false, .sequence = log_->last_reserved_sequence()};
   if (!look_anyway && seen_hint_.has_value()) {
     CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());
@@ -201,6 +248,7 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   {
     std::lock_guard lock(manifest_mutex_);
     manifest_ = std::move(seen->manifest);
+    seen_point_ = manifest_.At(result.sequence);
   }
   {
     std::lock_guard lock(mutex_);
@@ -214,7 +262,7 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
       std::lock_guard lock(mutex_);
       if (tree_.tables().contains(number)) continue;
     }
-    tables_.Forget(number);
+    reader_.tables().Forget(number);
   }
   return result;
 }

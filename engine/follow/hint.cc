@@ -18,13 +18,21 @@ struct HintBytes {
   std::array<std::byte, 16> store;
   uint64_t epoch, durable, checkpoint;
   uint64_t hash;
+  HistoryId history;
+  uint64_t history_hash;
 };
-static_assert(sizeof(HintBytes) == 56);
-constexpr size_t kHashedBytes = offsetof(HintBytes, hash);
+static_assert(sizeof(HintBytes) == 80);
 constexpr char kMagic[] = "CairnHnt";
 
-uint64_t HashOf(const HintBytes& bytes) {
-  return Hash(std::as_bytes(std::span(&bytes, 1)).first(kHashedBytes));
+// Of all that lies before a field.
+uint64_t HashUpTo(const HintBytes& bytes, size_t field) {
+  return Hash(std::as_bytes(std::span(&bytes, 1)).first(field));
+}
+
+bool IsWhole(const HintBytes& bytes) {
+  if (bytes.hash != HashUpTo(bytes, offsetof(HintBytes, hash))) return false;
+  const bool without = bytes.history == HistoryId() && bytes.history_hash == 0;
+  return without || bytes.history_hash == HashUpTo(bytes, offsetof(HintBytes, history_hash));
 }
 
 }  // namespace
@@ -38,12 +46,12 @@ std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory
     HintBytes bytes;
     if (!block.ok() || block->size() < sizeof(bytes)) return std::nullopt;
     std::memcpy(&bytes, block->data(), sizeof(bytes));
-    if (CAIRN_KEPT(kHashOfHint) && bytes.hash != HashOf(bytes)) continue;
+    if (CAIRN_KEPT(kHashOfHint) && !IsWhole(bytes)) continue;
     if (std::memcmp(bytes.magic, kMagic, sizeof(bytes.magic)) != 0 ||
         std::memcmp(bytes.store.data(), store.bytes.data(), sizeof(bytes.store)) != 0) {
       return std::nullopt;
     }
-    return Hint{bytes.epoch, bytes.durable, bytes.checkpoint};
+    return Hint{bytes.epoch, bytes.durable, bytes.checkpoint, bytes.history};
   }
   return std::nullopt;
 }
@@ -60,7 +68,9 @@ Status HintWriter::Write(const Hint& hint, const StoreId& store) {
   bytes.epoch = hint.epoch;
   bytes.durable = hint.durable;
   bytes.checkpoint = hint.checkpoint;
-  bytes.hash = HashOf(bytes);
+  bytes.history = hint.history;
+  bytes.hash = HashUpTo(bytes, offsetof(HintBytes, hash));
+  bytes.history_hash = HashUpTo(bytes, offsetof(HintBytes, history_hash));
   std::memset(block_.data(), 0, io::kBlockBytes);
   std::memcpy(block_.data(), &bytes, sizeof(bytes));
   Status status = WriteBlock();

@@ -17,10 +17,13 @@
 //   32-39  durable u64: every sequence up to it is on stable media
 //   40-47  checkpoint u64: the number of the newest MANIFEST
 //   48-55  hash u64, over everything before it
-//   56-    zeros
+//   56-71  history id, as in MANIFEST
+//   72-79  hash u64, over everything before it
+//   80-    zeros
+// A writer that knows of no histories has zeros from 56 on; so has a reader of its HINT.
 // Example: epoch 3, sequence 0x1234, MANIFEST-7:
 //   43 61 69 72 6e 48 6e 74 | 16 bytes of id | 03 00 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 |
-//   07 00 00 00 00 00 00 00 | hash
+//   07 00 00 00 00 00 00 00 | hash | 16 bytes of id | hash
 // A reader may meet half of a write; the hash tells, and it looks again.
 // Why not shared memory: a mapped page needs a file as well, and readers on other file systems (the
 // simulated one) could not see it; one small write in ten milliseconds costs nothing.
@@ -35,6 +38,7 @@
 #include "base/codec/hash.h"
 #include "base/core/aligned_buffer.h"
 #include "base/io/world.h"
+#include "engine/manifest/history.h"
 
 namespace cairn::engine {
 
@@ -44,6 +48,7 @@ struct Hint {
   uint64_t epoch = 0;
   uint64_t durable = 0;
   uint64_t checkpoint = 0;
+  HistoryId history{};
   bool operator==(const Hint&) const = default;
 };
 

@@ -84,9 +84,13 @@ constexpr auto kMetrics = std::to_array<Metric>({
      &M::stalls_segment_late},
     {"stalls_no_segment", "cairn_stalls_total", "cause=\"no_segment\"", kCounter, "",
      &M::stalls_no_segment},
+    {"stalls_log_limit", "cairn_stalls_total", "cause=\"log_limit\"", kCounter, "",
+     &M::stalls_log_limit},
     {"log_segments", "cairn_log_segments", "", kGauge, "Segments of the log.", &M::log_segments},
     {"log_spare_segments", "cairn_log_spare_segments", "", kGauge, "Segments kept ready.",
      &M::log_spare_segments},
+    {"segment_bytes", "cairn_log_segment_bytes", "", kGauge,
+     "Of a full segment of the log, fixed when the store was made.", &M::segment_bytes},
     {"log_groups_in_flight", "cairn_log_groups_in_flight", "", kGauge,
      "Groups being written or synced.", &M::log_groups_in_flight},
     {"log_records_waiting", "cairn_log_records_waiting", "", kGauge,
@@ -108,7 +112,9 @@ constexpr auto kMetrics = std::to_array<Metric>({
     {"retired_segments", "cairn_retired_segments_total", "", kCounter,
      "Segments of the log that were given back.", &M::retired_segments},
     {"rewritten_tables", "cairn_rewritten_tables_total", "", kCounter,
-     "Tables rewritten because little of them was needed.", &M::rewritten_tables},
+     "Tables rewritten because enough of them was dead.", &M::rewritten_tables},
+    {"merged_tables", "cairn_merged_tables_total", "", kCounter,
+     "Small tables written into one with others.", &M::merged_tables},
     {"joined_nodes", "cairn_joined_nodes_total", "", kCounter,
      "Nodes that were taken in by their only child.", &M::joined_nodes},
     {"cut_nodes", "cairn_cut_nodes_total", "", kCounter,
@@ -162,6 +168,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
 constexpr auto kHistograms = std::to_array<HistogramMetric>({
     {"save", "cairn_save_seconds", "From the call of an append to its acknowledgement.", &M::save},
     {"restore", "cairn_restore_seconds", "From the call of a restore to its end.", &M::restore},
+    {"append_delay", "cairn_append_delay_seconds",
+     "Waits of appends because the log neared log_bytes_max.", &M::append_delay},
 });
 
 static_assert(sizeof(StoreMetrics) == kMetrics.size() * sizeof(uint64_t) +

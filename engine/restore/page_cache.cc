@@ -11,10 +11,10 @@ namespace cairn::engine {
 
 PageCache::PageCache(MemoryBudget* budget, const Allocator& allocator, uint64_t floor_bytes)
     : budget_(budget), allocator_(allocator), floor_bytes_(floor_bytes) {
-  budget_->SetCache(this);
+  budget_->AddCache(this);
 }
 
-PageCache::~PageCache() { budget_->SetCache(nullptr); }
+PageCache::~PageCache() { budget_->RemoveCache(this); }
 
 size_t PageCache::NameHash::operator()(const PageName& name) const {
   return SealHash(name.fragment + name.frame, name.table);
@@ -101,6 +101,7 @@ void PageCache::Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes,
     shard.entries.emplace(name, list.begin());
     (staying ? shard.staying_bytes : shard.passing_bytes) += charge;
   });
+  budget_->Grew(this);
 }
 
 void PageCache::Shrink() {

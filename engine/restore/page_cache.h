@@ -28,7 +28,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/memory_budget.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 
@@ -66,10 +66,11 @@ class PageCache final : public MemoryBudget::Cache {
 
   // What a restore may bring in at first sight.
   uint64_t passing_bytes() const { return capacity() / kPassingShare; }
-  uint64_t capacity() const { return std::max(floor_bytes_, budget_->left()); }
+  uint64_t capacity() const { return std::max(floor_bytes_, budget_->left(this)); }
 
   // --- MemoryBudget::Cache
   uint64_t bytes() const override { return bytes_.load(std::memory_order_relaxed); }
+  uint64_t weight() const override { return 1; }  // Shares of equal size.
   void Shrink() override;
 
  private:

@@ -5,46 +5,48 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 
 ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads,
-                           ReadPool* pool, PipelineHost* host, const TicketState* ticket,
-                           uint64_t deadline_ns)
+                           ReadPool* pool, PipelineHost* host, uint64_t deadline_ns)
     : world_(std::move(world)),
       executor_(executor),
       executor_threads_(executor_threads),
       pool_(pool),
       host_(host),
       limits_(host->Limits()),
-      ticket_(ticket),
       deadline_ns_(deadline_ns) {}
 
-Status ReadPipeline::Run(std::vector<ReadJob> jobs) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopped_ || jobs.empty()) return status_;
-    file_job_ = nullptr;  // It was one of those before.
-    files_.clear();
-    jobs_ = std::move(jobs);
-    windows_ = PlanWindows(jobs_);
-  }
+void ReadPipeline::Run(std::vector<ReadJob> jobs) {
+  if (stopped_.load(std::memory_order_acquire) || jobs.empty()) return;
+  file_job_ = nullptr;  // It was one of those before.
+  jobs_ = std::move(jobs);
+  windows_ = PlanWindows(jobs_);
   uint64_t bytes = 0;
   for (const ReadWindow& window : windows_) bytes += window.bytes;
   small_ = bytes < kReadHelpBytes;
   if (Status status = TakeBuffers(); !status.ok()) {
     Stop(status);
-    return status;
+    return;
   }
-  Status status = ReadAll();
+  ReadAll();
   buffers_.clear();
-  return status;
+  file_ = nullptr;
+  share_ = {};
 }
 
 Status ReadPipeline::TakeBuffers() {
   uint64_t largest = 0;
   for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
+  if (limits_.in_line) {
+    CAIRN_ASSIGN_OR_RETURN(share_, pool_->line().Take(std::max(largest, kReadWindowBytes), [this] {
+      // Why stands in the outcomes.
+      if (Stopped() || !host_->AnyWanted()) return Status(StatusCode::kCancelled, "");
+      return Status::Ok();
+    }));
+  }
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
   free_.clear();
   for (size_t i = 0; i < wanted; ++i) {
@@ -61,15 +63,17 @@ Status ReadPipeline::TakeBuffers() {
 }
 
 // From the first read on nothing may throw: reads and helpers would outlive what they work on.
-Status ReadPipeline::ReadAll() {
+void ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
   std::unique_ptr<io::Queue> queue = pool_->TakeQueue();
   free_requests_.clear();
   for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
+  files_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
   {
     std::lock_guard lock(mutex_);
+    users_.assign(buffers_.size(), 0);
     ready_.reserve(buffers_.size());
     finished_ = false;
   }
@@ -77,25 +81,20 @@ Status ReadPipeline::ReadAll() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (Stopped()) break;
-    for (size_t buffer = 0; next < windows_.size(); ++next) {
-      const ReadWindow& window = windows_[next];
-      if (!Wanted(window.first_job, window.job_count)) continue;
-      if (!TakeFree(&buffer)) break;
-      const Status status = Guarded([&] { return Submit(queue.get(), next, buffer); });
-      if (!status.ok()) {
-        Fail(status, FirstPosition(window.first_job, window.job_count));
-        GiveBack(buffer);
-      }
-    }
+    SubmitMore(queue.get(), &next);
+    const bool held = holds_.load(std::memory_order_acquire) != 0;
     if (ready_count() > 1 || (queue->in_flight() == 0 && ready_count() != 0)) {
       WorkOnOne();
     } else if (queue->in_flight() != 0) {
       Collect(queue->Reap());
+    } else if (held && host_->TakeBack(deadline_ns_)) {
+      continue;
     } else if (next < windows_.size() || helpers_.load(std::memory_order_acquire) != 0) {
-      scheduler.Wait(version_, seen, io::kNoDeadline);
+      scheduler.Wait(version_, seen, deadline_ns_);
     } else {
       break;
     }
+    if (held) host_->TakeBack(0);
   }
   {
     std::lock_guard lock(mutex_);
@@ -103,13 +102,55 @@ Status ReadPipeline::ReadAll() {
   }
   while (queue->in_flight() != 0) Collect(queue->Reap());
   pool_->ReturnQueue(std::move(queue));
+  AwaitHelpers();
+  AwaitHolds();
+}
+
+// As many as there are buffers for.
+void ReadPipeline::SubmitMore(io::Queue* queue, size_t* next) {
+  for (size_t buffer = 0; *next < windows_.size(); ++*next) {
+    const ReadWindow& window = windows_[*next];
+    if (!Wanted(window)) continue;
+    if (!TakeFree(&buffer)) return;
+    const Status status = Guarded([&] { return Submit(queue, *next, buffer); });
+    if (!status.ok()) {
+      FailWindow(window, status);
+      Free(buffer);
+    }
+  }
+}
+
+void ReadPipeline::AwaitHelpers() {
   while (helpers_.load(std::memory_order_acquire) != 0) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (helpers_.load(std::memory_order_acquire) == 0) break;
-    scheduler.Wait(version_, seen, io::kNoDeadline);
+    world_.scheduler->Wait(version_, seen, io::kNoDeadline);
   }
+}
+
+// The buffers go back to the pool: whatever still reads them has ended then. However the run went.
+void ReadPipeline::AwaitHolds() {
+  while (true) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    if (holds_.load(std::memory_order_acquire) == 0) return;
+    if (!host_->TakeBack(io::kNoDeadline)) {
+      world_.scheduler->Wait(version_, seen, io::kNoDeadline);
+    }
+  }
+}
+
+void ReadPipeline::Keep(size_t buffer) {
+  holds_.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
-  return status_;
+  ++users_[buffer];
+}
+
+// The hold that calls has the pipeline live until it returns.
+void ReadPipeline::Release(size_t buffer) {
+  Free(buffer);
+  holds_.fetch_sub(1, std::memory_order_acq_rel);
+  version_.fetch_add(1, std::memory_order_release);
+  world_.scheduler->WakeAll(version_);
 }
 
 bool ReadPipeline::TakeFree(size_t* buffer) {
@@ -117,24 +158,43 @@ bool ReadPipeline::TakeFree(size_t* buffer) {
   if (free_.empty()) return false;
   *buffer = free_.back();
   free_.pop_back();
+  users_[*buffer] = 1;
   return true;
 }
 
-void ReadPipeline::GiveBack(size_t buffer) {
+// One user less.
+void ReadPipeline::Free(size_t buffer) {
   std::lock_guard lock(mutex_);
-  free_.push_back(buffer);
+  if (--users_[buffer] == 0) free_.push_back(buffer);
+}
+
+// A restore holds the files of the windows that are in flight and one more. Where one cannot be
+// opened it lets go of them first, since they may be all that the process can have.
+Status ReadPipeline::OpenFor(const ReadJob& job, io::Queue* queue) {
+  if (file_job_ != nullptr && job.SameFile(*file_job_)) return Status::Ok();
+  file_job_ = nullptr;
+  file_ = nullptr;
+  while (true) {
+    auto file = host_->OpenFor(job, /*waits=*/queue->in_flight() == 0);
+    if (file.ok()) {
+      file_ = std::move(*file);
+      file_job_ = &job;
+      return Status::Ok();
+    }
+    if (file.status().code() != StatusCode::kIoError || queue->in_flight() == 0) {
+      return file.status();
+    }
+    while (queue->in_flight() != 0) Collect(queue->Reap());
+  }
 }
 
 Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   const ReadWindow& window = windows_[index];
   const ReadJob& first = jobs_[window.first_job];
-  if (file_job_ == nullptr || !first.SameFile(*file_job_)) {
-    CAIRN_ASSIGN_OR_RETURN(auto file, host_->OpenFor(first));
-    files_.push_back(std::move(file));
-    file_job_ = &first;
-  }
+  CAIRN_RETURN_IF_ERROR(OpenFor(first, queue));
   CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
+  files_[buffer] = file_;
   // Equal pieces: a short one at the end costs as much as a long one.
   const uint64_t pieces = std::max<uint64_t>(1, window.bytes / limits_.piece_bytes);
   const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
@@ -149,7 +209,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
     free_requests_.pop_back();
     *request = io::Request{};
     request->kind = io::Request::Kind::kRead;
-    request->file = files_.back().get();
+    request->file = files_[buffer].get();
     request->data = buffers_[buffer].data() + done;
     request->length = bytes;
     request->offset = window.offset + done;
@@ -164,21 +224,21 @@ void ReadPipeline::Collect(io::Request* request) {
   const auto buffer = reinterpret_cast<size_t>(request->owner);
   free_requests_.push_back(request);
   in_flight_bytes_ -= request->length;
-  if (!request->status.ok()) {
-    const ReadWindow& window = windows_[of_buffer_[buffer]];
-    Fail(request->status, FirstPosition(window.first_job, window.job_count));
-  }
+  if (!request->status.ok()) FailWindow(windows_[of_buffer_[buffer]], request->status);
   if (--left_[buffer] != 0) return;
+  files_[buffer] = nullptr;
   bool help = false;
   {
     std::lock_guard lock(mutex_);
     ready_.push_back({of_buffer_[buffer], buffer});
-    help = !small_ && !stopped_ && !finished_ && posted_ + helpers_.load() < executor_threads_;
+    help = !small_ && !stopped_.load(std::memory_order_relaxed) && !finished_ &&
+           posted_ + helpers_.load() < executor_threads_;
     if (help) ++posted_;
   }
   if (help) {
+    auto self = std::static_pointer_cast<ReadPipeline>(shared_from_this());
     const Status posted =
-        Guarded([&] { executor_->Post([self = shared_from_this()] { self->Help(); }); });
+        Guarded([&] { executor_->Post([self = std::move(self)] { self->Help(); }); });
     if (posted.ok()) return;
     std::lock_guard lock(mutex_);
     --posted_;  // One less helps.
@@ -208,46 +268,33 @@ size_t ReadPipeline::ready_count() {
 }
 
 bool ReadPipeline::Stopped() {
-  if (ticket_ != nullptr && ticket_->cancel_requested()) {
-    Stop(Guarded([] { return Status(StatusCode::kCancelled, "the restore was cancelled"); }));
-  } else if (deadline_ns_ != io::kNoDeadline && world_.scheduler->MonotonicNs() >= deadline_ns_) {
+  if (deadline_ns_ != io::kNoDeadline && world_.scheduler->MonotonicNs() >= deadline_ns_) {
     Stop(
         Guarded([] { return Status(StatusCode::kDeadlineExceeded, "the restore took too long"); }));
   }
-  std::lock_guard lock(mutex_);
-  return stopped_;
+  return stopped_.load(std::memory_order_acquire);
 }
 
-void ReadPipeline::Stop(Status status) {
-  std::lock_guard lock(mutex_);
-  if (!stopped_ && status_.ok()) status_ = std::move(status);
-  stopped_ = true;
+void ReadPipeline::Stop(const Status& status) {
+  if (!stopped_.exchange(true)) host_->StopAll(status);
 }
 
-uint64_t ReadPipeline::FirstPosition(size_t first_job, size_t job_count) const {
-  uint64_t first = UINT64_MAX;
-  for (size_t i = first_job; i < first_job + job_count; ++i) {
-    first = std::min(first, jobs_[i].first_position);
+void ReadPipeline::FailWindow(const ReadWindow& window, const Status& status) {
+  for (size_t i = 0; i < window.job_count; ++i) {
+    const ReadJob& job = jobs_[window.first_job + i];
+    host_->OutcomeOf(job).Fail(status, job.first_position);
   }
-  return first;
 }
 
-// Damage costs what lies behind it: the first position that cannot be had is the limit. What
-// begins before it is still looked at, since it may be damaged as well.
-void ReadPipeline::Fail(const Status& status, uint64_t restorable) {
-  std::lock_guard lock(mutex_);
-  if (stopped_ || restorable >= restorable_.load(std::memory_order_relaxed)) return;
-  restorable_.store(restorable, std::memory_order_relaxed);
-  status_ = status;
-  static_cast<void>(Guarded([&] {  // Without memory that is all that is told.
-    status_ = Status(status.code(), std::string(status.message()) + "; restorable up to position " +
-                                        std::to_string(restorable));
-  }));
+bool ReadPipeline::Wanted(const ReadJob& job) const {
+  return host_->OutcomeOf(job).Wants(job.first_position);
 }
 
-bool ReadPipeline::Wanted(size_t first_job, size_t job_count) const {
-  const uint64_t restorable = restorable_.load(std::memory_order_relaxed);
-  return restorable == UINT64_MAX || FirstPosition(first_job, job_count) < restorable;
+bool ReadPipeline::Wanted(const ReadWindow& window) const {
+  for (size_t i = 0; i < window.job_count; ++i) {
+    if (Wanted(jobs_[window.first_job + i])) return true;
+  }
+  return false;
 }
 
 bool ReadPipeline::WorkOnOne() {
@@ -260,15 +307,16 @@ bool ReadPipeline::WorkOnOne() {
   }
   const ReadWindow& window = windows_[loaded.window];
   for (size_t i = 0; i < window.job_count && !Stopped(); ++i) {
-    if (!Wanted(window.first_job + i, 1)) continue;
     const ReadJob& job = jobs_[window.first_job + i];
-    const std::span<const std::byte> bytes =
-        buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes);
+    if (!Wanted(job)) continue;
+    const ReadBytes bytes(
+        buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes), this,
+        loaded.buffer);
     uint64_t first_position = job.first_position;
     const Status status = Guarded([&] { return host_->Work(job, bytes, &first_position); });
-    if (!status.ok()) Fail(status, first_position);
+    if (!status.ok()) host_->OutcomeOf(job).Fail(status, first_position);
   }
-  GiveBack(loaded.buffer);
+  Free(loaded.buffer);
   version_.fetch_add(1, std::memory_order_release);
   world_.scheduler->WakeAll(version_);
   return true;

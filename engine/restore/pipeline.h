@@ -2,7 +2,8 @@
 //
 // Reads what lies on the device in windows, several in flight, and hands every piece to be worked
 // on (verified, decoded, scattered) by the caller's thread or an executor job while the disk goes
-// on with the next.
+// on with the next. A buffer is read into again once its window was worked on and nobody keeps it
+// any more (sink.h); Run returns when all are back.
 #pragma once
 
 #include <array>
@@ -14,10 +15,11 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/io/executor.h"
-#include "engine/commit/constants.h"
-#include "engine/commit/ticket.h"
+#include "engine/constants.h"
 #include "engine/restore/plan.h"
 #include "engine/restore/read_pool.h"
+#include "engine/restore/restore_item.h"
+#include "engine/restore/sink.h"
 
 namespace cairn::engine {
 
@@ -25,36 +27,49 @@ namespace cairn::engine {
 struct ReadLimits {
   uint64_t piece_bytes = 0;
   uint64_t in_flight_bytes = 0;  // One piece always may be.
+  // Whether it stands in line for memory. Not the space thread: others wait for that.
+  bool in_line = false;
 };
 
 // What a pipeline asks of the store around it.
 class PipelineHost {
  public:
   virtual ~PipelineHost() = default;
-  // The file of a job; stays open as long as the pointer.
-  virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job) = 0;
+  // The file of a job; stays open as long as the pointer. `waits`: see io::FileCache.
+  virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) = 0;
   // From several threads at once. `bytes` are those of the job, as they came from the device. On
   // failure `first_position`, which is that of the job, may be set to one behind it.
-  virtual Status Work(const ReadJob& job, std::span<const std::byte> bytes,
-                      uint64_t* first_position) = 0;
+  virtual Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) = 0;
   // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
   // window.
   virtual Status BeforeRead(uint64_t bytes) = 0;
   virtual ReadLimits Limits() const = 0;
+  // How the item goes that a job is for: its damage ends there, and its cancellation.
+  virtual ItemOutcome& OutcomeOf(const ReadJob& job) = 0;
+  // Whether some item goes on.
+  virtual bool AnyWanted() = 0;
+  // Stops those that lack something.
+  virtual void StopAll(const Status& status) = 0;
+  // As RestoreSink::TakeBack, of all sinks.
+  virtual bool TakeBack(uint64_t deadline_ns) = 0;
 };
 
-// One restore. Shared by the calling thread and executor jobs that help it.
-class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
+// Shared by the calling thread and executor jobs that help it.
+class ReadPipeline final : public BufferLender {
  public:
-  // `ticket` may be null. The host outlives Run.
+  // The host outlives Run.
   ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads, ReadPool* pool,
-               PipelineHost* host, const TicketState* ticket, uint64_t deadline_ns);
+               PipelineHost* host, uint64_t deadline_ns);
 
-  // Returns when every job was worked on, or one failed and nothing is touched any more. Jobs that
-  // are next to each other should be neighbours on the device. Of several damages that at the
-  // lowest position is reported. May be called again, with jobs that follow from those before:
-  // what these said counts on, so after damage only jobs below it are looked at.
-  Status Run(std::vector<ReadJob> jobs);
+  // Returns when every job was worked on, or is not wanted any more, and nothing is touched any
+  // more. Jobs that are next to each other should be neighbours on the device. Of several damages
+  // of an item that at the lowest position is told. May be called again, with jobs that follow from
+  // those before: what these said counts on, so after damage only jobs below it are looked at.
+  void Run(std::vector<ReadJob> jobs);
+
+  // --- BufferLender
+  void Keep(size_t buffer) override;
+  void Release(size_t buffer) override;
 
  private:
   struct Loaded {
@@ -62,18 +77,22 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
     size_t buffer = 0;
   };
   Status TakeBuffers();
-  Status ReadAll();
+  void ReadAll();
+  void SubmitMore(io::Queue* queue, size_t* next);
+  void AwaitHelpers();
+  void AwaitHolds();
   bool TakeFree(size_t* buffer);
-  void GiveBack(size_t buffer);
+  void Free(size_t buffer);
+  Status OpenFor(const ReadJob& job, io::Queue* queue);
   Status Submit(io::Queue* queue, size_t index, size_t buffer);
   void Collect(io::Request* request);
   void Help();
   size_t ready_count();
   bool Stopped();
-  void Stop(Status status);
-  uint64_t FirstPosition(size_t first_job, size_t job_count) const;
-  void Fail(const Status& status, uint64_t first_position);
-  bool Wanted(size_t first_job, size_t job_count) const;
+  void Stop(const Status& status);
+  void FailWindow(const ReadWindow& window, const Status& status);
+  bool Wanted(const ReadJob& job) const;
+  bool Wanted(const ReadWindow& window) const;
   bool WorkOnOne();
 
   const io::World world_;
@@ -82,30 +101,31 @@ class ReadPipeline : public std::enable_shared_from_this<ReadPipeline> {
   ReadPool* const pool_;
   PipelineHost* const host_;
   const ReadLimits limits_;
-  const TicketState* const ticket_;
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;
   std::vector<ReadWindow> windows_;
-  bool small_ = false;  // Over before another thread has woken up.
+  bool small_ = false;       // Over before another thread has woken up.
+  MemoryLine::Share share_;  // For the first of these.
   std::vector<ReadBuffer> buffers_;
 
   // The calling thread's.
   std::array<io::Request, kReadsInFlightMax> requests_;
   std::vector<io::Request*> free_requests_;
   uint64_t in_flight_bytes_ = 0;
-  std::vector<size_t> left_;                      // Reads in flight, by buffer.
+  std::vector<size_t> left_;                      // Reads in flight, by buffer...
+  std::vector<std::shared_ptr<io::File>> files_;  // ...and of what.
   std::vector<size_t> of_buffer_;                 // Which window a buffer is for.
-  std::vector<std::shared_ptr<io::File>> files_;  // Open while reads are in flight; newest last.
-  const ReadJob* file_job_ = nullptr;             // Whose file that is.
+  std::shared_ptr<io::File> file_;                // The one opened last...
+  const ReadJob* file_job_ = nullptr;             // ...and whose it is.
 
-  std::mutex mutex_;
+  std::mutex mutex_;           // Guards those up to finished_.
   std::vector<Loaded> ready_;  // In the order of their reads. Has room for all.
   std::vector<size_t> free_;
-  uint32_t posted_ = 0;    // Helpers that were asked for and have not started.
-  bool finished_ = false;  // None may start any more.
-  bool stopped_ = false;
-  Status status_;
-  std::atomic<uint64_t> restorable_{UINT64_MAX};  // The first position found damaged.
+  std::vector<uint32_t> users_;  // Of each buffer that is not free: its read, then holds.
+  uint32_t posted_ = 0;          // Helpers that were asked for and have not started.
+  bool finished_ = false;        // None may start any more.
+  std::atomic<bool> stopped_{false};
+  std::atomic<uint32_t> holds_{0};  // On all buffers.
   std::atomic<uint32_t> helpers_{0};
   std::atomic<uint32_t> version_{0};  // Changes when a buffer is freed or a helper leaves.
 };

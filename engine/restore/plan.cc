@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/text.h"
 #include "base/io/world.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/restore/restorable.h"
 #include "engine/tree/retention.h"
 #include "wal/segment_files.h"
@@ -57,13 +58,19 @@ Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_
   constexpr size_t kShown = 4;
   std::string text = "KV that was evicted, or never given:";
   for (size_t i = 0; i < std::min(holes.size(), kShown); ++i) {
-    text += (i == 0 ? " group \"" : ", group \"") + model.groups[holes[i].group].name +
-            "\" positions [" + std::to_string(holes[i].begin) + ", " +
-            std::to_string(holes[i].end) + ")";
+    text += (i == 0 ? " group " : ", group ") + Quoted(model.groups[holes[i].group].name) +
+            " positions [" + std::to_string(holes[i].begin) + ", " + std::to_string(holes[i].end) +
+            ")";
   }
   if (holes.size() > kShown) text += " and " + std::to_string(holes.size() - kShown) + " more";
   return Status(StatusCode::kEvicted,
                 text + "; restorable up to position " + std::to_string(restorable));
+}
+
+// The position that stands at `target` in the view, or the nearest there is.
+uint64_t SourceOf(uint64_t target, int64_t shift) {
+  if (shift > 0) return target - std::min(target, static_cast<uint64_t>(shift));
+  return target + std::min(UINT64_MAX - target, uint64_t{0} - static_cast<uint64_t>(shift));
 }
 
 // KV of one group, for a restore of all groups at `common` positions.
@@ -72,14 +79,15 @@ Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint6
   const LayerGroup& group = plan->model->groups[view.group];
   const uint32_t lane = 1 + view.group;
   const uint64_t length = group.optional ? LengthWithin(group, head.lengths[lane], common) : common;
-  const uint64_t first = std::max(plan->begin, view.position);
-  const uint64_t room_end = view.position + view.count;
+  const uint64_t room_begin = SourceOf(view.position, plan->shift);
+  const uint64_t room_end = SourceOf(view.position + view.count, plan->shift);
+  const uint64_t first = std::max(plan->begin, room_begin);
   const bool has_room = first < std::min(plan->end, room_end);
-  const bool has_state = view.position < length && length <= room_end;
+  const bool has_state = room_begin < length && length <= room_end;
   if (group.retention.kind == Retention::kCheckpoint && length > plan->begin && has_room &&
       !has_state) {
     return Status(StatusCode::kInvalidArgument,
-                  "group \"" + group.name + "\": the branch is restored at position " +
+                  "group " + Quoted(group.name) + ": the branch is restored at position " +
                       std::to_string(length) + ", the view has no room for its state there, row " +
                       std::to_string(length - 1));
   }
@@ -87,6 +95,23 @@ Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint6
   AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes);
   plan->kv_ends.push_back(std::max(end, std::min(plan->begin, length)));
   return Status::Ok();
+}
+
+// What groups lack that must reach the end of the plan: those that are not optional, and those of
+// the view.
+void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
+                std::vector<KvHole>* holes) {
+  const std::vector<LayerGroup>& groups = plan.model->groups;
+  for (uint32_t i = 0; i < groups.size(); ++i) {
+    const bool wanted = std::any_of(into.groups.begin(), into.groups.end(),
+                                    [&](const GroupView& view) { return view.group == i; });
+    const uint64_t kv_length = head.lengths[1 + i];
+    if (groups[i].optional && !wanted) continue;
+    if (LengthWithin(groups[i], kv_length, plan.end) == plan.end) continue;
+    const NeededPositions needed = Needed(groups[i], plan.end);
+    AddHole({i, kv_length, needed.sinks_end}, holes);
+    AddHole({i, std::max(kv_length, needed.begin), needed.end}, holes);
+  }
 }
 
 // The next best, for a restore that `holes` stand in the way of.
@@ -100,7 +125,7 @@ uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan
   }
   for (const GroupView& view : into.groups) {
     uint64_t& own = from[view.group];
-    if (own != kGroupIsNotNeeded) own = std::max(own, view.position);
+    if (own != kGroupIsNotNeeded) own = std::max(own, SourceOf(view.position, plan.shift));
   }
   return RestorableLength(tree, head, common, from);
 }
@@ -115,12 +140,15 @@ void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begi
                RestorePlan* plan) {
   const Place& place = extent.place;
   if (place.table != 0) {
-    plan->sealed.push_back({place.table, place.FragmentNode(node), lane, begin, end});
+    plan->sealed.push_back(
+        {place.table, place.FragmentNode(node), lane, begin, end, plan->shift, extent.exact});
     return;
   }
   const uint32_t read_bytes = lane == kTokenLane ? extent.prefix_bytes : place.log.bytes;
   plan->jobs.push_back(
-      {place.log, read_bytes, {{lane, extent.op_index, extent.begin, begin, end}}});
+      {place.log,
+       read_bytes,
+       {{lane, extent.op_index, extent.begin, begin, end, plan->shift, extent.exact}}});
 }
 
 uint64_t HashOfPlace(const Place& place) {
@@ -140,18 +168,33 @@ uint64_t HashOfPlaces(const RestorePlan& plan) {
   return Hash(std::as_bytes(std::span(words))) | 1;
 }
 
-Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request) {
+Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char* what) {
+  const uint64_t range_end = end == UINT64_MAX ? length : end;
+  if (begin <= range_end && range_end <= length) return Range{begin, range_end};
+  return Status(StatusCode::kInvalidArgument, std::string(what) + " of [" + std::to_string(begin) +
+                                                  ", " + std::to_string(range_end) +
+                                                  ") from a branch of " + std::to_string(length) +
+                                                  " tokens");
+}
+
+Head HeadOfNode(const Node& node) {
+  Head head;
+  head.node = node.id;
+  head.model = node.model;
+  for (const Lane& lane : node.lanes) head.lengths.push_back(lane.end);
+  return head;
+}
+
+Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request,
+                                int64_t shift) {
   RestorePlan plan;
+  plan.shift = shift;
   plan.model = tree.FindModel(head.model);
   std::vector<KvHole> holes;
   const uint64_t length = head.lengths[kTokenLane];
-  plan.begin = request.begin;
-  plan.end = request.end == UINT64_MAX ? length : request.end;
-  if (plan.begin > plan.end || plan.end > length) {
-    return Status(StatusCode::kInvalidArgument,
-                  "restore of [" + std::to_string(plan.begin) + ", " + std::to_string(plan.end) +
-                      ") from a branch of " + std::to_string(length) + " tokens");
-  }
+  CAIRN_ASSIGN_OR_RETURN(const Range range, RangeOf(request.begin, request.end, length, "restore"));
+  plan.begin = range.begin;
+  plan.end = range.end;
   if (!request.tokens.empty()) {
     if (request.tokens.size() < plan.end - plan.begin) {
       return Status(StatusCode::kInvalidArgument,
@@ -163,6 +206,7 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
   if (request.into != nullptr) {
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     const uint64_t common = CommonLength(*plan.model, head.lengths, plan.end);
+    if (request.require_kv) AddLagging(head, *request.into, plan, &holes);
     for (const GroupView& view : request.into->groups) {
       CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, view, common, &plan, &holes));
     }
@@ -209,14 +253,21 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
     return missing("no fragment holds them");
   }
   FragmentLayout layout(model, piece.lane);
-  if (found->slices != layout.slices() || found->page_rows != layout.page_rows()) {
+  const bool state = piece.lane == kSamplerLane || piece.lane == kMetadataLane;
+  if ((found->slices != layout.slices() && !state) || found->page_rows != layout.page_rows()) {
     return missing("the fragment is cut as for another model");
+  }
+  const bool exact = (found->flags & sstable::kApproximateFragment) == 0;
+  if (exact != piece.exact) {
+    return missing(piece.exact ? "the fragment is approximate" : "the fragment is exact");
   }
   const auto page_of = [&](uint64_t position) {
     return static_cast<uint32_t>((position - found->begin) / found->page_rows);
   };
   uint32_t first_slice = 0, end_slice = 1;
-  if (piece.lane != kTokenLane && found->slices > 1) {
+  if (state) {
+    end_slice = found->slices;
+  } else if (piece.lane != kTokenLane && found->slices > 1) {
     first_slice = layer_begin * layout.slices_per_layer();
     end_slice = static_cast<uint32_t>(
         std::min<uint64_t>(found->slices, uint64_t{layer_end} * layout.slices_per_layer()));

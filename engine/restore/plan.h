@@ -11,7 +11,7 @@
 
 #include "base/core/align.h"
 #include "base/io/world.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree.h"
 #include "sstable/snapshot_table.h"
@@ -21,11 +21,19 @@ namespace cairn::engine {
 // Where a record lies, as messages say it: "log/<file name>: offset <n>".
 std::string PlaceText(const wal::Location& at);
 
+// Where a position of the source stands in the caller's view.
+inline uint64_t TargetOf(uint64_t position, int64_t shift) {
+  return position + static_cast<uint64_t>(shift);
+}
+
 struct RecordPiece {
   uint32_t lane = 0;
   uint32_t op_index = 0;
   uint64_t extent_begin = 0;    // As the record says.
-  uint64_t begin = 0, end = 0;  // Positions wanted.
+  uint64_t begin = 0, end = 0;  // Positions wanted, of the source.
+  int64_t shift = 0;            // Of KV: how much further it stands in the view.
+  bool exact = true;            // Extent::exact.
+  uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
 struct RecordJob {
@@ -40,11 +48,15 @@ struct SealedPiece {
   uint64_t node = 0;  // As the fragment says.
   uint32_t lane = 0;
   uint64_t begin = 0, end = 0;
+  int64_t shift = 0;  // As of a RecordPiece.
+  bool exact = true;  // Extent::exact; the fragment says the same.
+  uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
 struct RestorePlan {
   std::shared_ptr<const ModelSpec> model;
   uint64_t begin = 0, end = 0;      // Tokens.
+  int64_t shift = 0;                // Of all its pieces.
   std::vector<uint64_t> kv_ends;    // One a GroupView.
   std::vector<RecordJob> jobs;      // Sorted by location.
   std::vector<SealedPiece> sealed;  // In the order of the path.
@@ -61,9 +73,22 @@ uint64_t HashOfPlaces(const RestorePlan& plan);
 // Under the commit lock: what tables hold of [begin, end), in all lanes, of what a restore up to
 // there needs.
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end);
+// Which positions of a branch of so many tokens a call is about. `end` UINT64_MAX: up to its end. A
+// range that begins behind its end, or ends beyond the branch, is kInvalidArgument: `what` begins
+// the message.
+struct Range {
+  uint64_t begin = 0, end = 0;
+};
+Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char* what);
+
+// The end of a node, as a branch that ends there.
+Head HeadOfNode(const Node& node);
+
 // Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing,
-// kEvicted when KV is that is needed.
-Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request);
+// kEvicted when KV is that is needed. With a `shift` KV of position p goes where the view has
+// p + shift, as it is.
+Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request,
+                                int64_t shift = 0);
 
 // A sealed piece, the fragment that holds it, and which of its frames are wanted.
 struct OpenPiece {
@@ -77,6 +102,7 @@ struct OpenPiece {
   size_t missing = 0;                          // Frames wanted that must be read...
   std::vector<uint8_t> cached{};               // ...and 1 for each that need not; empty: none.
 
+  bool is_state() const { return piece.lane == kSamplerLane || piece.lane == kMetadataLane; }
   // Read, and kept in memory, as a whole.
   bool small() const { return fragment.bytes() <= kSmallFragmentBytes; }
   // Unpacked.
@@ -127,6 +153,7 @@ struct ReadJob {
   uint64_t bytes = 0;
   uint64_t first_position = 0;  // Damage costs what lies behind.
   size_t index = 0;             // For whoever works on it.
+  size_t item = 0;              // Whose it is.
 
   bool in_table() const { return kind != Kind::kRecord; }
   bool SameFile(const ReadJob& other) const {

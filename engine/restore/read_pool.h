@@ -17,7 +17,8 @@
 #include "base/core/memory_budget.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
+#include "engine/memory_line.h"
 
 namespace cairn::engine {
 
@@ -47,11 +48,19 @@ class ReadBuffer {
 
 class ReadPool {
  public:
-  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed.
-  ReadPool(std::shared_ptr<io::FileSystem> files, const Allocator& allocator, uint64_t bytes_max,
+  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed; and those
+  // that are needed by those that stand in line for them.
+  ReadPool(const io::World& world, const Allocator& allocator, uint64_t bytes_max,
            MemoryBudget* budget)
-      : files_(std::move(files)), allocator_(allocator), bytes_max_(bytes_max), budget_(budget) {}
+      : files_(world.files),
+        allocator_(allocator),
+        bytes_max_(bytes_max),
+        budget_(budget),
+        line_(*world.scheduler, bytes_max, nullptr) {}
   ~ReadPool();
+
+  // Comes before the buffer that is needed, and ends after it.
+  MemoryLine& line() { return line_; }
 
   // `bytes` or more; empty when memory is short. Not `needed`: also when the bound is reached.
   ReadBuffer TakeBuffer(uint64_t bytes, bool needed = true);
@@ -68,6 +77,7 @@ class ReadPool {
   const Allocator allocator_;
   const uint64_t bytes_max_;
   MemoryBudget* const budget_;
+  MemoryLine line_;
   std::atomic<uint64_t> bytes_{0};  // Lent and kept.
   std::mutex mutex_;
   std::vector<AlignedBuffer> buffers_;

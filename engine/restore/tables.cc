@@ -2,41 +2,42 @@
 #include "engine/restore/tables.h"
 
 #include <algorithm>
-#include <vector>
+#include <iterator>
 
 #include "base/core/check.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
+
+size_t OpenFilesKept(io::FileSystem& files) {
+  return std::clamp(files.OpenFilesMax() / kOpenFilesShare, kOpenFilesMin, kOpenFilesMax);
+}
 
 Result<std::shared_ptr<sstable::SnapshotTable>> TableSet::Open(uint64_t number) {
   {
     std::lock_guard lock(mutex_);
-    if (const auto found = open_.find(number); found != open_.end()) {
-      found->second.used = ++clock_;
-      return found->second.table;
+    if (const auto found = places_.find(number); found != places_.end()) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      return found->second->table;
     }
   }
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::SnapshotTable> table,
                          sstable::SnapshotTable::Open(context_, number));
-  std::vector<Entry> closing;  // Without the lock.
+  Entries going;  // Without the lock.
   std::lock_guard lock(mutex_);
-  Entry& entry = open_[number];
-  if (entry.table == nullptr) {  // Else another thread was faster.
-    entry.table = std::move(table);
-    bytes_ += ChargeOf(*entry.table);
+  if (const auto found = places_.find(number); found != places_.end()) {
+    return found->second->table;  // Another thread was faster.
   }
-  entry.used = ++clock_;
-  const std::shared_ptr<sstable::SnapshotTable> opened = entry.table;
-  while (open_.size() > 1 && (open_.size() > open_max_ || bytes_ > bytes_max_)) {
-    const auto oldest = std::min_element(
-        open_.begin(), open_.end(),
-        [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
-    bytes_ -= ChargeOf(*oldest->second.table);
-    closing.push_back(std::move(oldest->second));
-    open_.erase(oldest);
+  Entries opened = {{number, table}};
+  places_.emplace(number, opened.begin());
+  entries_.splice(entries_.begin(), opened);
+  bytes_ += ChargeOf(*table);
+  while (entries_.size() > 1 && bytes_ > bytes_max_) {
+    bytes_ -= ChargeOf(*entries_.back().table);
+    places_.erase(entries_.back().number);
+    going.splice(going.begin(), entries_, std::prev(entries_.end()));
   }
-  return opened;
+  return table;
 }
 
 uint64_t TableSet::ChargeOf(const sstable::SnapshotTable& table) {
@@ -44,17 +45,14 @@ uint64_t TableSet::ChargeOf(const sstable::SnapshotTable& table) {
 }
 
 void TableSet::Forget(uint64_t number) {
+  if (context_.open_files != nullptr) context_.open_files->Forget(number);
+  Entries going;  // Without the lock.
   std::lock_guard lock(mutex_);
-  const auto found = open_.find(number);
-  if (found == open_.end()) return;
-  bytes_ -= ChargeOf(*found->second.table);
-  open_.erase(found);
-}
-
-void TableSet::Clear() {
-  std::lock_guard lock(mutex_);
-  open_.clear();
-  bytes_ = 0;
+  const auto found = places_.find(number);
+  if (found == places_.end()) return;
+  bytes_ -= ChargeOf(*found->second->table);
+  going.splice(going.begin(), entries_, found->second);
+  places_.erase(found);
 }
 
 uint64_t TableSet::bytes() const {

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open snapshot tables, so that a restore does not open a file that the one before had open, nor
-// read its list of fragments. Bounded by their number and by what these lists take; those not used
-// for longest are closed.
-// Thread-safe; no lock is held while a file is opened.
+// Snapshot tables that were opened, so that a restore need not read a footer and a list of
+// fragments that the one before had read. Bounded by what these take; those not used for longest
+// go. Their files are open as far as io::FileCache keeps them so. Thread-safe; no lock is held
+// while a file is opened.
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 
 #include "sstable/snapshot_table.h"
 
 namespace cairn::engine {
 
+// How many files of tables may stay open.
+size_t OpenFilesKept(io::FileSystem& files);
+
 class TableSet {
  public:
-  TableSet(size_t open_max, uint64_t bytes_max) : open_max_(open_max), bytes_max_(bytes_max) {}
+  explicit TableSet(uint64_t bytes_max) : bytes_max_(bytes_max) {}
   void SetContext(sstable::TableContext context) { context_ = std::move(context); }
   const sstable::TableContext& context() const { return context_; }
 
-  // As SnapshotTable::Open. Whoever holds the pointer keeps the file open.
+  // As SnapshotTable::Open.
   Result<std::shared_ptr<sstable::SnapshotTable>> Open(uint64_t number);
-  // The table is to be deleted: nobody gets it from here any more.
+  // The table is to be deleted: nobody gets it from here any more, nor its file.
+  // Needs no memory.
   void Forget(uint64_t number);
-  // Closes what nobody else holds.
-  void Clear();
   // What the lists take, read or not. The one used last counts and stays, however long it is.
   uint64_t bytes() const;
 
  private:
   struct Entry {
+    uint64_t number = 0;
     std::shared_ptr<sstable::SnapshotTable> table;
-    uint64_t used = 0;  // By the clock below.
   };
+  using Entries = std::list<Entry>;  // Used last first.
   static uint64_t ChargeOf(const sstable::SnapshotTable& table);
-  const size_t open_max_;
   const uint64_t bytes_max_;
   sstable::TableContext context_;
   mutable std::mutex mutex_;
-  std::map<uint64_t, Entry> open_;
+  Entries entries_;
+  std::unordered_map<uint64_t, Entries::iterator> places_;
   uint64_t bytes_ = 0;
-  uint64_t clock_ = 0;
 };
 
 }  // namespace cairn::engine

@@ -38,7 +38,7 @@ class StoreCore::DataHost final : public sstable::TableHost {
   Result<uint64_t> NewTableNumber() override { return core_->NewTableNumber(); }
   Status TakeSpace(uint64_t bytes) override {
     const Status taken = core_->ledger_.Take(bytes, wal::Purpose::kData);
-    core_->NoteRefused(taken);
+    core_->OnRefused(taken);
     return taken;
   }
   void ReturnSpace(uint64_t bytes) override {
@@ -56,13 +56,13 @@ void StoreCore::MakeHosts() {
 }
 
 sstable::TableContext StoreCore::IndexContext() const {
-  sstable::TableContext context = tables_.context();
+  sstable::TableContext context = reader_.tables().context();
   context.host = paced_host_.get();
   return context;
 }
 
 sstable::TableContext StoreCore::DataContext() const {
-  sstable::TableContext context = tables_.context();
+  sstable::TableContext context = reader_.tables().context();
   context.host = data_host_.get();
   return context;
 }
@@ -72,20 +72,10 @@ double StoreCore::HasteNow() {
                   engine::Haste(ledger_.used_bytes(), ledger_.data_bytes_max()));
 }
 
-uint64_t StoreCore::LogBytesMax() const {
-  return std::max(
-      std::min(options_.log_bytes_max, ledger_.data_bytes_max() / engine::kLogShareAtCap),
-      engine::kLogSegmentsMin * options_.segment_bytes);
-}
-
 // What data could have of the log at most, if there was nothing else.
 uint64_t StoreCore::LogBytesAtMost() const {
   const uint64_t ballast = wal::kBallastSegments * options_.segment_bytes;
   return ledger_.data_bytes_max() - std::min(ledger_.data_bytes_max(), ballast);
-}
-
-bool StoreCore::LogIsLong() const {
-  return DataIsShort() || log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax());
 }
 
 bool StoreCore::DataIsShort() const {
@@ -107,7 +97,7 @@ void StoreCore::KickSpaceIfShort() {
 
 // Something was refused: what there is to give back is given back. Now and then also when that was
 // tried and waits for something to be freed itself.
-void StoreCore::NoteRefused(const Status& status) {
+void StoreCore::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kNoSpace) return;
   const uint64_t now_ns = world_.scheduler->MonotonicNs();
   const uint64_t kicked_ns = refused_kick_ns_.load();
@@ -122,6 +112,7 @@ Status StoreCore::PauseBackground() {
     pacer_.Pause();
     compactions_word_.fetch_add(1);  // Nobody makes room now: whoever waits for it is told.
     world_.scheduler->WakeAll(compactions_word_);
+    log_gate_.Wake();
   }
   return CheckUsable();
 }

@@ -8,8 +8,9 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/core/text.h"
 #include "base/io/file_util.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/store_core.h"
 #include "wal/log_copy.h"
 #include "wal/segment_files.h"
@@ -23,49 +24,53 @@ namespace {
 class CheckpointDirectory {
  public:
   CheckpointDirectory(io::World* world, const CopyPlan* plan, std::string target)
-      : world_(*world), files_(*world->files), plan_(*plan), target_(std::move(target)) {}
+      : world_(*world), plan_(*plan), target_(std::move(target)) {}
 
   Result<CheckpointInfo> Make() {
-    CAIRN_RETURN_IF_ERROR(Begin());
-    Status status = Fill();
+    // Without memory, too, nothing is to be left behind.
+    Status status = Guarded([this]() -> Status {
+      CAIRN_RETURN_IF_ERROR(Begin());
+      return Fill();
+    });
     if (status.ok()) return info_;
-    if (const Status removed = RemoveAll(); !removed.ok()) {
-      status = Status(status.code(), std::string(status.message()) +
-                                         "; what was made of the checkpoint is left at " + target_ +
-                                         ": " + removed.ToString());
-    }
-    return status;
+    const Status removed = Guarded([this] { return RemoveAll(); });
+    if (removed.ok()) return status;
+    return Status(status.code(), std::string(status.message()) +
+                                     "; what was made of the checkpoint is left at " + target_ +
+                                     ": " + removed.ToString());
   }
 
  private:
   // Leaves nothing behind when the place is refused.
   Status Begin() {
-    const auto found = files_.Info(target_);
+    made_.reserve(8);  // So that nothing fails between what is made and its being noted.
+    const auto found = files().Info(target_);
     if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
     if (found.ok() && !found->is_directory) {
       return Status(StatusCode::kInvalidState, target_ + " is a file, no empty directory");
     }
+    if (!found.ok()) {
+      made_.push_back(target_);
+      if (Status made = files().CreateDirectory(target_); !made.ok()) return made_.clear(), made;
+    }
+    // Whatever becomes of its path or of the working directory: all goes to one place.
+    CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, target_));
     if (found.ok()) {
-      if (ReadManifest(files_, target_).status().code() != StatusCode::kNotFound) {
+      if (ReadManifest(files(), target_).status().code() != StatusCode::kNotFound) {
         return Status(StatusCode::kAlreadyExists, target_ + ": a store is here already");
       }
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(target_));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files().List(target_));
       if (!names.empty()) {
         return Status(StatusCode::kInvalidState,
-                      target_ + " is not empty (\"" + names.front() + "\")");
+                      target_ + " is not empty (" + Quoted(names.front()) + ")");
       }
-    } else {
-      CAIRN_RETURN_IF_ERROR(files_.CreateDirectory(target_));
-      made_.push_back(target_);
     }
-    auto lock = files_.Lock(At("LOCK"));
-    if (lock.ok()) {
-      lock_ = std::move(*lock);
-      made_.push_back(At("LOCK"));
-    } else if (!made_.empty()) {
-      (void)files_.Remove(target_);  // Fails, rightly, if somebody else is in it by now.
-    }
-    return lock.status();
+    std::string path = At("LOCK");
+    auto lock = files().Lock(path);
+    if (!lock.ok()) return lock.status();
+    lock_ = std::move(*lock);
+    made_.push_back(std::move(path));
+    return Status::Ok();
   }
 
   Status Fill() {
@@ -93,7 +98,7 @@ class CheckpointDirectory {
     for (const auto& [name, bytes] : refused) total_ += bytes;
     for (const auto& [name, bytes] : refused) CAIRN_RETURN_IF_ERROR(CopyTable(name, bytes));
     if (CAIRN_KEPT(kSyncDirectoryTableCopy)) {
-      CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(At(kTableDirectory)));
+      CAIRN_RETURN_IF_ERROR(files().SyncDirectory(At(kTableDirectory)));
     }
 
     CAIRN_RETURN_IF_ERROR(MakeDirectory(engine::kLogDirectory));
@@ -104,14 +109,14 @@ class CheckpointDirectory {
     CAIRN_RETURN_IF_ERROR(wal::CopyLog(world_, copy));
 
     made_.push_back(At("OPTIONS"));
-    CAIRN_RETURN_IF_ERROR(WriteOptionsFile(files_, target_, plan_.options));
-    CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(io::ParentPath(target_)));
+    CAIRN_RETURN_IF_ERROR(WriteOptionsFile(files(), target_, plan_.options));
+    CAIRN_RETURN_IF_ERROR(files().SyncDirectory(io::ParentPath(target_)));
     Manifest manifest = plan_.manifest;
     manifest.number = 1;
     manifest.written = {};  // Another wrote that.
     manifest.last_sequence = plan_.last_sequence;
     committing_ = true;
-    CAIRN_RETURN_IF_ERROR(WriteManifest(files_, target_, manifest));
+    CAIRN_RETURN_IF_ERROR(WriteManifest(files(), target_, manifest));
     info_.sequence = plan_.last_sequence;
     return Status::Ok();
   }
@@ -140,15 +145,15 @@ class CheckpointDirectory {
                    std::vector<std::pair<std::string, uint64_t>>* refused) {
     CAIRN_RETURN_IF_ERROR(plan_.go_on());
     const std::string from = io::JoinPath(plan_.source, name);
-    const Result<io::FileInfo> found = files_.Info(from);
+    const Result<io::FileInfo> found = files().Info(from);
     if (found.status().code() == StatusCode::kNotFound) {  // That is for a path of the caller's.
       return Status(StatusCode::kCorruption,
                     std::string(found.status().message()) + ": the table is gone");
     }
     CAIRN_RETURN_IF_ERROR(found.status());
     const io::FileInfo& info = *found;
-    CAIRN_ASSIGN_OR_RETURN(const bool linked, files_.Link(from, At(name)));
     made_.push_back(At(name));
+    CAIRN_ASSIGN_OR_RETURN(const bool linked, files().Link(from, At(name)));
     if (linked) {
       ++info_.linked_tables;
       info_.linked_bytes += info.bytes;
@@ -164,9 +169,9 @@ class CheckpointDirectory {
       if (buffer_.empty()) return Status(StatusCode::kOutOfMemory, "no memory to copy " + name);
     }
     CAIRN_ASSIGN_OR_RETURN(const auto from,
-                           files_.Open(io::JoinPath(plan_.source, name), {.direct = true}));
+                           files().Open(io::JoinPath(plan_.source, name), {.direct = true}));
     CAIRN_ASSIGN_OR_RETURN(const auto to,
-                           files_.Open(At(name), {.write = true, .create = true, .direct = true}));
+                           files().Open(At(name), {.write = true, .create = true, .direct = true}));
     CAIRN_RETURN_IF_ERROR(to->Allocate(bytes));
     CAIRN_RETURN_IF_ERROR(io::CopyRange(*from, *to, 0, bytes, buffer_.span(),
                                         [this](uint64_t piece) { return Copied(piece); }));
@@ -182,30 +187,29 @@ class CheckpointDirectory {
   }
 
   Status MakeDirectory(const std::string& name) {
-    CAIRN_RETURN_IF_ERROR(files_.CreateDirectory(At(name)));
     made_.push_back(At(name));
-    return Status::Ok();
+    return files().CreateDirectory(At(name));
   }
 
   // The manifest first, and durably: as long as it may come back, all that it names stays.
   Status RemoveAll() {
     if (committing_) {
       for (const char* name : {"MANIFEST-1", "MANIFEST-1.tmp"}) {
-        CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files_, At(name)));
+        CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files(), At(name)));
       }
-      CAIRN_RETURN_IF_ERROR(files_.SyncDirectory(target_));
+      CAIRN_RETURN_IF_ERROR(files().SyncDirectory(target_));
     }
     for (auto path = made_.rbegin(); path != made_.rend(); ++path) {
       if (*path == At("LOCK")) lock_.reset();
-      CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files_, *path));
+      CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(files(), *path));
     }
     return Status::Ok();
   }
 
+  io::FileSystem& files() { return *world_.files; }
   std::string At(const std::string& name) const { return io::JoinPath(target_, name); }
 
-  io::World& world_;
-  io::FileSystem& files_;
+  io::World world_;  // Holds the target.
   const CopyPlan& plan_;
   const std::string target_;
   std::unique_ptr<io::FileLock> lock_;
@@ -237,6 +241,9 @@ Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
                                              const CheckpointProgress& progress) {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  if (target == ":memory:") {
+    return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
+  }
   if (target.starts_with(path_ + "/")) {
     return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
   }
@@ -273,8 +280,10 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
     }
     Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
       CAIRN_RETURN_IF_ERROR(why_not);
+      log_gate_.Open();  // It may take long, and nothing is given back meanwhile.
       return MakeCheckpoint(*job);
     });
+    log_gate_.Shut();
     {
       std::lock_guard lock(space_mutex_);
       job->result = std::move(result);
@@ -315,6 +324,8 @@ Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
       if (!dead.contains(number)) plan.snapshots.push_back(number);
     }
   }
+  plan.manifest.history.GoOn(engine::DrawHistory(*world_.scheduler),
+                             plan.manifest.At(plan.last_sequence));
   plan.source = path_;
   plan.options = options_file_;
   plan.allocator = options_.allocator;

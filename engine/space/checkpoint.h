@@ -21,7 +21,7 @@
 
 #include "base/io/world.h"
 #include "cairn/store.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 
 namespace cairn::engine {
 

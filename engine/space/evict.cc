@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -64,7 +65,7 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
         [&](const Tree& tree) -> Result<Op> {
           const engine::Head* const head = tree.FindHead(branch);
           const bool busy =
-              head == nullptr || head->keep.pinned || gathering_.contains(BranchId{branch}) ||
+              head == nullptr || head->keep.pinned || committer_.HasLargeAppend(BranchId{branch}) ||
               joined_.contains(BranchId{branch}) || asking_.contains(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.died_bytes();
@@ -241,8 +242,50 @@ Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted,
   return Status::Ok();
 }
 
+// A use that is recorded for a time that is still to come, since the clock was ahead then, counts
+// as one at the opening: else the branch would be the last to go, and expire, as much later as the
+// clock was wrong. Once an opening, as NowNs does not jump.
+Status StoreCore::CountFutureAsNow() {
+  std::vector<std::string> namespaces;
+  bool in_memory = false;
+  {
+    std::lock_guard lock(mutex_);
+    const bool matters = SomethingMayGo() || tree_.expires_from_ns() != 0;
+    if (future_counts_as_now_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
+    in_memory = tree_.AnyUsedAfter(NowNs());
+    for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
+  }
+  if (in_memory) CAIRN_RETURN_IF_ERROR(DumpTree());  // Then the index tells of all.
+  for (const std::string& ns : namespaces) {
+    TreeRecords::Evictable from;
+    while (true) {
+      CAIRN_ASSIGN_OR_RETURN(
+          const std::vector<TreeRecords::Evictable> future,
+          TreeRecords::ReadUsedAfter(*index_, ns, NowNs(), from, engine::kEvictAhead));
+      if (future.empty()) break;
+      // On from here, whatever became of these: in a damaged index a branch may stand elsewhere.
+      from = future.back();
+      ++from.branch;
+      for (const auto& [stage, priority, used_at_ns, branch] : future) {
+        Lock lock(mutex_);
+        const Status loaded = LoadToChange(BranchId{branch}, &lock).status();
+        if (loaded.ok()) {
+          tree_.NoteUsedBefore(branch, opened_wall_ns_);
+        } else if (IsOfOneBranch(loaded)) {
+          KeepGoing(loaded);
+        } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.
+          return loaded;
+        }
+      }
+      CAIRN_RETURN_IF_ERROR(DumpTree());
+    }
+  }
+  future_counts_as_now_ = true;
+  return Status::Ok();
+}
+
 Status StoreCore::DropExpired() {
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   {
     std::lock_guard lock(mutex_);
     const uint64_t from_ns = tree_.expires_from_ns();
@@ -266,7 +309,7 @@ Status StoreCore::DropExpired() {
             [&](const Tree& tree) -> Result<Op> {
               const engine::Head* const head = tree.FindHead(branch);
               const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
-              if (at_ns == 0 || at_ns > now_ns || gathering_.contains(BranchId{branch}) ||
+              if (at_ns == 0 || at_ns > now_ns || committer_.HasLargeAppend(BranchId{branch}) ||
                   joined_.contains(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
@@ -303,7 +346,7 @@ uint64_t StoreCore::NextExpiry() {
     expiry_seen_ns_ = at_ns;
   }
   if (at_ns == 0) return io::kNoDeadline;
-  const uint64_t now_ns = world_.scheduler->WallNs();
+  const uint64_t now_ns = NowNs();
   const uint64_t wait_ns = std::max(at_ns - std::min(at_ns, now_ns), engine::kExpiryStepNs);
   const uint64_t from_ns = world_.scheduler->MonotonicNs();
   return wait_ns > io::kNoDeadline - from_ns ? io::kNoDeadline : from_ns + wait_ns;
@@ -380,6 +423,20 @@ Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& ref
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
 }
 
+// A release needs nobody's leave: it waits when even the ballast is used up, while the space thread
+// gives back what others released, and is refused when that leaves no room.
+Status StoreCore::AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) {
+  const uint32_t now = compactions_word_.load();
+  if (!first_round->has_value()) *first_round = now;
+  CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
+  // The one that is under way may have missed something, the next will not have.
+  if (now - **first_round >= 2 || pacer_.stopped()) return refusal;
+  KickSpace();
+  world_.scheduler->Wait(compactions_word_, now,
+                         world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);
+  return Status::Ok();
+}
+
 // Nobody makes room then, and whoever waited for it might be the one to resume.
 Status StoreCore::RefusedWhilePaused(const Status& refusal) const {
   return pacer_.paused() ? refusal.WithContext("the background is paused") : Status::Ok();
@@ -422,7 +479,7 @@ Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, u
     if (id.has_value()) {
       CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
       const NamespaceUse& use = *head->use;
-      asked.by_quota = refusal.message().starts_with(kQuotaRefusal);
+      asked.by_quota = refusal.reason() == StatusReason::kNamespaceQuota;
       if (asked.by_quota) {
         // A table may hold more than the bytes given, what waits to be joined takes room as well,
         // and of a batch something may be for other namespaces.

@@ -2,7 +2,9 @@
 //
 // Chains of nodes with one child each, which drops leave behind, become one node (tree/join.cc)
 // when something of them is about to be sealed: then what lay on several nodes goes into one
-// fragment.
+// fragment. Of what is sealed already long ones do so in idle time.
+#include <algorithm>
+
 #include "engine/store_core.h"
 
 namespace cairn {
@@ -45,6 +47,42 @@ Result<uint64_t> StoreCore::JoinAround(uint64_t node) {
     if (!joined) return 0;
     CAIRN_RETURN_IF_ERROR(DumpIfDue());
   }
+}
+
+// Long chains around the nodes that memory remembers as joinable.
+Status StoreCore::JoinChains() {
+  std::vector<uint64_t> nodes;
+  {
+    std::lock_guard lock(mutex_);
+    nodes.assign(tree_.joinable().begin(), tree_.joinable().end());
+    tree_.ForgetJoinable();
+    joins_noted_ = false;
+  }
+  for (uint64_t node : nodes) {
+    size_t length = 0;  // Nodes from this one on, each with one child.
+    {
+      Lock lock(mutex_);
+      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      for (uint64_t at = node; at != 0 && length < engine::kJoinChainMin; ++length) {
+        at = tree_.OnlyChild(at);
+      }
+      const engine::Node* above = tree_.FindNode(node);
+      while (above != nullptr && length < engine::kJoinChainMin) {
+        const engine::Node* const parent = tree_.FindNode(above->parent);
+        if (parent == nullptr || tree_.OnlyChild(parent->id) != above->id) break;
+        above = parent;
+        ++length;
+      }
+    }
+    while (node != 0 && length >= engine::kJoinChainMin) {
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      CAIRN_RETURN_IF_ERROR(DumpIfDue());
+      const uint64_t before = counters_.joined_nodes.load();
+      CAIRN_ASSIGN_OR_RETURN(node, JoinAround(node));
+      reclaimed_bytes_ += counters_.joined_nodes.load() - before;
+    }
+  }
+  return Status::Ok();
 }
 
 }  // namespace cairn

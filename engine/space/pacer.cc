@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/core/check.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 

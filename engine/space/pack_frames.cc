@@ -5,7 +5,7 @@
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 
@@ -36,7 +36,7 @@ Status FramePacker::Pack(std::span<const RawFrame> frames,
     }
     const std::span<const RawFrame> some = frames.first(count);
     Prepare(some, packing);
-    CAIRN_RETURN_IF_ERROR(crew_->Run(add_packed, count, [&](size_t i) {
+    CAIRN_RETURN_IF_ERROR(parallel_for_->Run(add_packed, count, [&](size_t i) {
       const std::span<std::byte> room = std::span(packing->room).subspan(packing->offsets[i]);
       if (some[i].scales != FrameScales::kNone) {
         QuantiseFrame(some[i].shape, some[i].scales, some[i].raw);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/codec/kv_frame.h"
-#include "engine/space/crew.h"
+#include "base/io/parallel_for.h"
 
 namespace cairn::engine {
 
@@ -29,7 +29,7 @@ struct PackedFrame {
 // Reusable; keeps memory for two batches of kFrameBatchBytes.
 class FramePacker {
  public:
-  explicit FramePacker(Crew* crew) : crew_(crew) {}
+  explicit FramePacker(io::ParallelFor* parallel_for) : parallel_for_(parallel_for) {}
 
   // `add` gets every frame in order, on this thread, while the next are being packed. What it gets
   // does not depend on who packed.
@@ -44,7 +44,7 @@ class FramePacker {
   };
   static void Prepare(std::span<const RawFrame> frames, Batch* batch);
 
-  Crew* const crew_;
+  io::ParallelFor* const parallel_for_;
   Batch batches_[2];
 };
 

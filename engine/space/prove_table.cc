@@ -11,7 +11,7 @@
 #include "base/codec/token_block.h"
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/fragment_layout.h"
 
@@ -40,17 +40,18 @@ struct Window {
 
 class Prover {
  public:
-  Prover(std::shared_ptr<sstable::SnapshotTable> table,
+  Prover(std::shared_ptr<sstable::SnapshotTable> table, std::shared_ptr<io::File> file,
          std::span<const sstable::FragmentEntry> fragments,
          std::span<const Tree::SealSource> sources, std::span<const uint64_t> hashes,
-         const Allocator& allocator, SealReader* reader, Crew* crew)
+         const Allocator& allocator, SealReader* reader, io::ParallelFor* parallel_for)
       : table_(std::move(table)),
+        file_(std::move(file)),
         fragments_(fragments),
         sources_(sources),
         hashes_(hashes),
         allocator_(allocator),
         reader_(reader),
-        crew_(crew) {}
+        parallel_for_(parallel_for) {}
 
   Status Run() {
     Window windows[2];
@@ -58,8 +59,9 @@ class Prover {
     Window* read = &windows[1];
     do {
       CAIRN_RETURN_IF_ERROR(Cut(reading));
-      CAIRN_RETURN_IF_ERROR(crew_->Run([&] { return Read(reading); }, read->frames.size(),
-                                       [&](size_t i) { return Check(read->frames[i], *read); }));
+      CAIRN_RETURN_IF_ERROR(
+          parallel_for_->Run([&] { return Read(reading); }, read->frames.size(),
+                             [&](size_t i) { return Check(read->frames[i], *read); }));
       CAIRN_RETURN_IF_ERROR(Arrange(reading));
       std::swap(reading, read);
     } while (!read->frames.empty());
@@ -139,7 +141,7 @@ class Prover {
       const uint64_t piece = std::min(kSpacePieceBytes, bytes - done);
       CAIRN_RETURN_IF_ERROR(reader_->Take(piece, 0));
       CAIRN_RETURN_IF_ERROR(
-          table_->file().Read(window->begin + done, window->memory.span().subspan(done, piece)));
+          file_->Read(window->begin + done, window->memory.span().subspan(done, piece)));
     }
     return Status::Ok();
   }
@@ -195,18 +197,19 @@ class Prover {
       raw = room;
     }
     if (Hash(raw) == frame.hash) return Status::Ok();
-    return Status(StatusCode::kCorruption, table_->file().path() + ": offset " +
+    return Status(StatusCode::kCorruption, table_->path() + ": offset " +
                                                std::to_string(frame.entry.offset) +
                                                ": a frame does not decode to what was packed");
   }
 
   const std::shared_ptr<sstable::SnapshotTable> table_;
+  const std::shared_ptr<io::File> file_;
   const std::span<const sstable::FragmentEntry> fragments_;
   const std::span<const Tree::SealSource> sources_;
   const std::span<const uint64_t> hashes_;
   const Allocator allocator_;
   SealReader* const reader_;
-  Crew* const crew_;
+  io::ParallelFor* const parallel_for_;
 
   std::map<std::pair<const ModelSpec*, uint32_t>, FragmentLayout> layouts_;
   size_t next_fragment_ = 0;                // Of fragments_, to be read.
@@ -219,11 +222,12 @@ class Prover {
 
 Status ProveTable(TableSet* tables, uint64_t number, std::span<const Tree::SealSource> sources,
                   std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
-                  Crew* crew) {
+                  io::ParallelFor* parallel_for) {
   CAIRN_ASSIGN_OR_RETURN(const auto table, tables->Open(number));
   CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
   CAIRN_CHECK(fragments.size() == sources.size());
-  return Prover(table, fragments, sources, hashes, allocator, reader, crew).Run();
+  CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
+  return Prover(table, file, fragments, sources, hashes, allocator, reader, parallel_for).Run();
 }
 
 }  // namespace cairn::engine

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/io/parallel_for.h"
 #include "engine/restore/tables.h"
-#include "engine/space/crew.h"
 #include "engine/tree/tree.h"
 
 namespace cairn::engine {
@@ -19,6 +19,6 @@ class SealReader;
 // checked and decoded beside it. kCorruption naming table and offset where anything differs.
 Status ProveTable(TableSet* tables, uint64_t number, std::span<const Tree::SealSource> sources,
                   std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
-                  Crew* crew);
+                  io::ParallelFor* parallel_for);
 
 }  // namespace cairn::engine

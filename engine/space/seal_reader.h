@@ -4,18 +4,22 @@
 // only the space thread, which seals, recycles log segments and deletes tables.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
-#include "engine/space/record_stage.h"
+#include "engine/restore/read_ahead_buffer.h"
+#include "engine/restore/reader.h"
 #include "engine/space/seal_table.h"
-#include "engine/store_core.h"
 
 namespace cairn {
 
 class StoreSealReader final : public engine::SealReader {
  public:
-  explicit StoreSealReader(StoreCore* core) : core_(core) {}
+  // `take`: as Take.
+  StoreSealReader(engine::Reader* reader,
+                  std::function<Status(uint64_t read_bytes, uint64_t written_bytes)> take)
+      : reader_(reader), take_(std::move(take)) {}
 
   // These are read next, in this order, so their small records may be read together.
   void Expect(std::span<const engine::Tree::SealSource> sources) {
@@ -26,17 +30,19 @@ class StoreSealReader final : public engine::SealReader {
   Status ReadTokens(const engine::Tree::SealSource& source, std::span<TokenId> into) override;
   Status ReadKv(const engine::Tree::SealSource& source, const GroupView& into) override;
   Result<std::vector<std::byte>> ReadState(const engine::Tree::SealSource& source) override;
-  Status Take(uint64_t read_bytes, uint64_t written_bytes) override;
+  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
+    return take_(read_bytes, written_bytes);
+  }
 
  private:
   Status Read(const engine::Tree::SealSource& source, const RestoreRequest& request);
   Status LookAhead(const engine::Tree::SealSource& source);
-  Status FillStage();
 
-  StoreCore* const core_;
+  engine::Reader* const reader_;
+  const std::function<Status(uint64_t, uint64_t)> take_;
   std::span<const engine::Tree::SealSource> expected_;
-  size_t looked_ahead_ = 0;  // Records of the sources before it were put into the stage.
-  engine::RecordStage stage_;
+  size_t looked_ahead_ = 0;  // Records of the sources before it were put into the buffer.
+  engine::ReadAheadBuffer read_ahead_;
 };
 
 }  // namespace cairn

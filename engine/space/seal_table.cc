@@ -10,7 +10,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/space/pack_frames.h"
 #include "engine/space/prove_table.h"
 #include "engine/tree/fragment_layout.h"
@@ -21,8 +21,13 @@ namespace {
 
 class SealTable {
  public:
-  SealTable(TableSet* tables, const Allocator& allocator, SealReader* reader, Crew* crew)
-      : tables_(tables), allocator_(allocator), reader_(reader), crew_(crew), packer_(crew) {}
+  SealTable(TableSet* tables, const Allocator& allocator, SealReader* reader,
+            io::ParallelFor* parallel_for)
+      : tables_(tables),
+        allocator_(allocator),
+        reader_(reader),
+        parallel_for_(parallel_for),
+        packer_(parallel_for) {}
 
   Result<sstable::SnapshotInfo> Run(std::span<Tree::SealSource> sources) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables_->context().host->NewTableNumber());
@@ -35,8 +40,9 @@ class SealTable {
       source.stored_bytes = stored_bytes_;
     }
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer_->Finish());
-    const Status proved = Guarded(
-        [&] { return ProveTable(tables_, number, sources, hashes_, allocator_, reader_, crew_); });
+    const Status proved = Guarded([&] {
+      return ProveTable(tables_, number, sources, hashes_, allocator_, reader_, parallel_for_);
+    });
     if (!proved.ok()) {
       tables_->Forget(number);
       const Status removed =
@@ -57,19 +63,33 @@ class SealTable {
   }
 
   Status Write(const Tree::SealSource& source) {
+    if (source.lane == kSamplerLane || source.lane == kMetadataLane) return WriteState(source);
     const FragmentLayout layout(*source.model, source.lane);
+    Begin(source, layout.page_rows(), layout.slices());
+    return source.lane == kTokenLane ? WriteTokens(source, layout) : WriteKv(source, layout);
+  }
+
+  void Begin(const Tree::SealSource& source, uint32_t page_rows, uint32_t slices) {
     writer_->BeginFragment({.node = source.node,
                             .lane = source.lane,
                             .begin = source.begin,
                             .count = source.count,
-                            .page_rows = layout.page_rows(),
-                            .slices = layout.slices()});
-    if (source.lane == kTokenLane) return WriteTokens(source, layout);
-    if (source.lane == kSamplerLane || source.lane == kMetadataLane) {
-      CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
-      return Add({state, state.size(), Hash(state)});
+                            .page_rows = page_rows,
+                            .slices = slices,
+                            .flags = source.exact() ? 0 : sstable::kApproximateFragment});
+  }
+
+  Status WriteState(const Tree::SealSource& source) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
+    const uint64_t frames = (state.size() + kStateFrameBytes - 1) / kStateFrameBytes;
+    Begin(source, 1, static_cast<uint32_t>(frames));
+    std::span<const std::byte> rest = state;
+    while (!rest.empty()) {
+      const auto frame = rest.first(std::min<size_t>(rest.size(), kStateFrameBytes));
+      CAIRN_RETURN_IF_ERROR(Add({frame, frame.size(), Hash(frame)}));
+      rest = rest.subspan(frame.size());
     }
-    return WriteKv(source, layout);
+    return Status::Ok();
   }
 
   Status WriteTokens(const Tree::SealSource& source, const FragmentLayout& layout) {
@@ -131,7 +151,7 @@ class SealTable {
   TableSet* const tables_;
   const Allocator allocator_;
   SealReader* const reader_;
-  Crew* const crew_;
+  io::ParallelFor* const parallel_for_;
   FramePacker packer_;
   std::unique_ptr<sstable::SnapshotWriter> writer_;
   AlignedBuffer stage_;
@@ -143,9 +163,9 @@ class SealTable {
 
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
                                              std::span<Tree::SealSource> sources,
-                                             SealReader* reader, Crew* crew) {
+                                             SealReader* reader, io::ParallelFor* parallel_for) {
   CAIRN_CHECK(!sources.empty());
-  return SealTable(tables, allocator, reader, crew).Run(sources);
+  return SealTable(tables, allocator, reader, parallel_for).Run(sources);
 }
 
 }  // namespace cairn::engine

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "base/io/parallel_for.h"
 #include "engine/restore/tables.h"
-#include "engine/space/crew.h"
 #include "engine/tree/tree.h"
 #include "sstable/snapshot_writer.h"
 
@@ -30,11 +30,11 @@ class SealReader {
 };
 
 // The whole of `sources`, ascending by (node, lane, begin), becomes one fragment each; their
-// stored_bytes are set. The crew packs and proves; the bytes do not depend on it. The table is
-// durable, and every frame was read back and compared with what was packed, when this returns. Any
-// error leaves no table.
+// stored_bytes are set. `parallel_for` packs and proves; the bytes do not depend on it. The table
+// is durable, and every frame was read back and compared with what was packed, when this returns.
+// Any error leaves no table.
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
                                              std::span<Tree::SealSource> sources,
-                                             SealReader* reader, Crew* crew);
+                                             SealReader* reader, io::ParallelFor* parallel_for);
 
 }  // namespace cairn::engine

@@ -46,6 +46,7 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 // ---------------------------------------------------------------- what tables ask for
 
 Result<uint64_t> StoreCore::NewTableNumber() {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());
   const io::Turn::Holder turn(&manifest_turn_);
   if (next_table_ >= manifest_.next_file_number) {
     engine::Manifest next = manifest_;
@@ -56,6 +57,7 @@ Result<uint64_t> StoreCore::NewTableNumber() {
 }
 
 Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edit) {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: what it tells may need that.
   const io::Turn::Holder turn(&manifest_turn_);
   engine::Manifest next = manifest_;
   edit(&next);
@@ -89,11 +91,12 @@ void StoreCore::SetTableContext() {
   context.store = manifest_.store;
   context.allocator = options_.allocator;
   context.cache = &block_cache_;
+  context.open_files = &reader_.open_files();
   context.host = this;
   context.counters = &table_counters_;
-  tables_.SetContext(context);
+  reader_.tables().SetContext(context);
   MakeHosts();
-  options_.segment_bytes = manifest_.segment_bytes;  // As at creation, whatever was asked for.
+  options_.segment_bytes = manifest_.segment_bytes;
   next_table_ = manifest_.next_file_number;
   log_start_ = manifest_.log_start_segment;
   written_ = manifest_.written;
@@ -113,7 +116,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
 // For a store that writes, after replay: what is there is counted, what nothing names goes. No
 // number of a table that is named is given again, whatever the manifest says.
 Status StoreCore::ClaimTables() {
-  const sstable::TableContext& context = tables_.context();
+  const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
   CAIRN_RETURN_IF_ERROR(engine::RemoveOldManifests(*world_.files, path_, manifest_.number));
   index_ = tree_.index();
@@ -229,7 +232,11 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
 
 // A long conversation alone may be worth several tables.
 Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
-  StoreSealReader reader(this);
+  StoreSealReader reader(&reader_, [this](uint64_t read_bytes, uint64_t written_bytes) -> Status {
+    CAIRN_RETURN_IF_ERROR(pacer_.Take(read_bytes, written_bytes));
+    CAIRN_RETURN_IF_ERROR(log_->poisoned());
+    return DumpIfDue();
+  });
   const uint64_t table_bytes_max = TableRawBytesMax();
   for (size_t begin = 0; begin < sources.size();) {
     size_t end = begin;
@@ -247,9 +254,9 @@ Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
 // One table, and the log records that make the tree use it.
 Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader* reader) {
   reader->Expect(sources);
-  CAIRN_ASSIGN_OR_RETURN(
-      const sstable::SnapshotInfo info,
-      engine::WriteSealTable(&tables_, options_.allocator, sources, reader, crew_.get()));
+  CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
+                         engine::WriteSealTable(&reader_.tables(), options_.allocator, sources,
+                                                reader, parallel_for_.get()));
   bool used = false;
   for (size_t begin = 0; begin < sources.size(); begin += engine::kSealedRangesAtOnce) {
     const auto some =
@@ -273,127 +280,6 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
   counters_.seals.fetch_add(1, std::memory_order_relaxed);
   counters_.sealed_bytes.fetch_add(info.raw_bytes, std::memory_order_relaxed);
   return used ? Status::Ok() : DeleteTable(info.number, info.bytes);
-}
-
-// Of which the tree names nothing, if it knows the table at all. What a crash brings back of it is
-// removed by the next opening, or deleted as a dead table again.
-Status StoreCore::DeleteTable(uint64_t number, uint64_t bytes) {
-  tables_.Forget(number);
-  const std::string& directory = tables_.context().directory;
-  CAIRN_RETURN_IF_ERROR(
-      io::RemoveIfExists(*world_.files, sstable::SnapshotTablePath(directory, number)));
-  {
-    // First: what the tree still knows is deleted again, and its bytes may be returned once only.
-    std::lock_guard lock(mutex_);
-    if (tree_.tables().contains(number)) tree_.ForgetTable(number);
-  }
-  ledger_.Return(bytes);
-  return FreeRemoved(directory);
-}
-
-// A file system may keep the blocks of a removed file until that is durable.
-Status StoreCore::FreeRemoved(const std::string& directory) {
-  if (!ledger_.DiskIsShort()) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(world_.files->SyncDirectory(directory));
-  ledger_.LookAtDisk();
-  return Status::Ok();
-}
-
-// A table that nothing in the tree needs is deleted when that is durable and nobody reads it. One
-// whose file would not go is tried again the next time.
-Status StoreCore::DeleteDeadTables() {
-  std::vector<std::pair<uint64_t, uint64_t>> dead;
-  uint64_t sequence = 0;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes != 0) continue;
-      const bool held = pins_.HoldTable(number);
-      held_ |= held;
-      if (!held) dead.emplace_back(number, use.bytes);
-    }
-    sequence = log_->last_reserved_sequence();
-  }
-  if (dead.empty()) return Status::Ok();
-  if (CAIRN_KEPT(kLogBeforeTableDies)) {
-    CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
-  }
-  PublishHint();  // First: whoever misses a table finds out why.
-  for (const auto& [number, bytes] : dead) KeepGoing(DeleteTable(number, bytes));
-  return Status::Ok();
-}
-
-// A file or a branch that would not go keeps its space, and damage of the index keeps that from
-// being merged; nothing else is kept from being done. The round ends with what is said of the
-// first.
-void StoreCore::KeepGoing(Status failed) {
-  if (would_not_go_.ok()) would_not_go_ = std::move(failed);
-}
-
-// A table of which little enough is needed is written anew without the rest; the old one is dead
-// then. Of several the emptiest is first, if there is room for it beside the old one and it is not
-// damaged. kNoSpace, kCorruption: of those that were passed over.
-Status StoreCore::RewriteEmptiest(bool* rewritten) {
-  Status passed_over;
-  while (true) {
-    uint64_t emptiest = 0;
-    const Status status = RewriteEmptiestWhole(&emptiest, rewritten);
-    if (status.code() != StatusCode::kCorruption) return status.ok() ? passed_over : status;
-    if (emptiest == 0) return status;
-    damaged_tables_.insert(emptiest);
-    passed_over = status;
-  }
-}
-
-Status StoreCore::RewriteEmptiestWhole(uint64_t* table, bool* rewritten) {
-  *rewritten = false;
-  uint64_t emptiest = 0, live_before = 0, too_large = 0;
-  double share =
-      DataIsShort() || RoomIsShort() ? engine::kLiveShareMinAtCap : engine::kLiveShareMin;
-  const uint64_t room = ledger_.room(wal::Purpose::kReclaim);
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, use] : tree_.tables()) {
-      const double live =
-          static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
-      if (use.live_bytes == 0 || live >= share || damaged_tables_.contains(number)) continue;
-      if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
-        too_large = number;
-        continue;
-      }
-      emptiest = number;
-      live_before = use.live_bytes;
-      share = live;
-    }
-  }
-  if (emptiest == 0) {
-    if (too_large == 0) return Status::Ok();
-    return Status(StatusCode::kNoSpace, "no room to write table " + std::to_string(too_large) +
-                                            " anew without what is dead of it: " +
-                                            std::to_string(room) + " bytes are left");
-  }
-  *table = emptiest;
-  std::vector<uint64_t> nodes;
-  {
-    const auto opened = tables_.Open(emptiest);
-    if (!opened.ok()) return io::GoneIsDamage(opened.status());
-    CAIRN_ASSIGN_OR_RETURN(const auto fragments, (*opened)->Fragments());
-    for (const sstable::FragmentEntry& fragment : fragments) {
-      if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
-    }
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadJoined(*index_, emptiest, &nodes));
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, node] : tree_.joined()) {
-      if (number == emptiest) nodes.push_back(node);
-    }
-  }
-  CAIRN_RETURN_IF_ERROR(SealPlaces(
-      nodes, [emptiest](const engine::Place& place) { return place.table == emptiest; }));
-  counters_.rewritten_tables.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard lock(mutex_);
-  const auto left = tree_.tables().find(emptiest);
-  *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
-  return Status::Ok();
 }
 
 // ---------------------------------------------------------------- the index and the log
@@ -457,7 +343,8 @@ Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
   checkpoint->index_sequence = sequence;
   checkpoint->next_id = tree_.next_id();
   checkpoint->replay_from = log_->written_end();
-  if (const uint64_t parts = pins_.LowestOfParts(); parts <= checkpoint->replay_from.segment) {
+  if (const uint64_t parts = reader_.pins().LowestOfParts();
+      parts <= checkpoint->replay_from.segment) {
     checkpoint->replay_from = {.segment = parts};
   }
   dumped_sequence_ = sequence;
@@ -545,52 +432,15 @@ Status StoreCore::MergeIndex() {
   }
 }
 
-// Gives the oldest segment of the log back: what is alive in it goes into tables, the tree into the
-// index. Nothing to do: it is still written to, or somebody reads in it.
-Status StoreCore::RetireOldest(bool* retired) {
-  *retired = false;
-  const std::vector<wal::SegmentInfo> segments = log_->Segments();
-  if (segments.size() < 2) return Status::Ok();
-  const wal::SegmentInfo& oldest = segments[0];
-  if (segments[1].first_sequence > log_->durable_sequence()) {
-    // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort()) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  }
-  if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-  if (log_start_ <= oldest.number) {
-    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(oldest.number));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
-    std::lock_guard lock(mutex_);
-    if (pins_.LowestOfParts() <= oldest.number) return Status::Ok();
-    log_start_ = oldest.number + 1;
-  }
-  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
-  // whole log begins at log_start_. Who began before that has it pinned.
-  if (pins_.HoldSegment(oldest.number)) {
-    held_ = true;
-    return Status::Ok();
-  }
-  if (CAIRN_KEPT(kManifestBeforeRelease)) {
-    CAIRN_RETURN_IF_ERROR(
-        EditManifest([&](engine::Manifest* next) { next->log_start_segment = oldest.number + 1; }));
-  }
-  PublishHint();
-  KeepGoing(log_->ReleaseBelow(oldest.number + 1));
-  CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
-  counters_.retired_segments.fetch_add(1, std::memory_order_relaxed);
-  *retired = true;
-  return Status::Ok();
-}
-
-// A record got its place. Under the commit lock.
-void StoreCore::NoteLogged(const wal::Log::Slot& slot) {
+// Under the commit lock.
+void StoreCore::OnLogged(const wal::Log::Slot& slot) {
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
     KickSpace();
   }
   KickIfDumpIsDue(slot.sequence);
   if (tree_.seal_due_bytes() >= engine::kSealDueBytes && !seal_wanted_.exchange(true)) KickSpace();
+  if (ThereIsMoreToReclaim()) KickSpace();
   // A time to live that ends before what the thread waits for.
   const uint64_t expires_ns = tree_.expires_from_ns();
   if (expires_ns != 0 && (expiry_seen_ns_ == 0 || expires_ns < expiry_seen_ns_)) {
@@ -649,7 +499,8 @@ static bool Goes(const Status& status) {
 // for is left, and the rest done; so the round may give back what was lacking. kNoSpace,
 // kCorruption: something was left. Where evicting gives more room at once, one step is a round, and
 // there is `more`.
-Status StoreCore::GiveBack(bool all, bool* more) {
+Status StoreCore::GiveBack(Round round, bool* more) {
+  const bool all = round == Round::kAll;
   const auto enough = [&](bool stepped) {
     *more = stepped && !all && RoomIsShort();
     return *more;
@@ -662,6 +513,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
   };
   const auto outcome = [&] { return damaged.ok() ? left : damaged; };
   damaged_tables_.clear();
+  reclaimed_bytes_ = 0;
   const Status cut = CutLoose();  // Nothing else waits for it.
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
   // Tables beside the log that they are made of: not out of the reserve, which is for one segment
@@ -670,6 +522,7 @@ Status StoreCore::GiveBack(bool all, bool* more) {
   if (at_once) CAIRN_RETURN_IF_ERROR(leave(all ? SealUpTo(UINT64_MAX) : SealDue()));
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? DumpTree() : DumpIfDue()));
+  log_gate_.BeginGivingBack();
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
     while (retired && (all || LogIsLong() || RoomIsShort())) {
@@ -680,14 +533,17 @@ Status StoreCore::GiveBack(bool all, bool* more) {
       if (enough(retired)) return outcome();
     }
     // Last: a damaged table must not keep the log from being given back.
-    while (rewritten) {
-      CAIRN_RETURN_IF_ERROR(leave(RewriteEmptiest(&rewritten)));
+    while (rewritten && !HasDoneEnough(round)) {
+      CAIRN_RETURN_IF_ERROR(leave(RewriteEmptiest(LiveShareMin(round), &rewritten)));
+      if (!rewritten && !RoomIsShort()) CAIRN_RETURN_IF_ERROR(leave(MergeSmallTables(&rewritten)));
       if (rewritten) CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
       rewrote |= rewritten;
       RunCheckpoints(Status::Ok());
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(rewritten)) return outcome();
+      if (rewritten && LogIsFull()) break;
     }
+    if (rewritten) continue;  // Appends wait for the log, nobody for a table.
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
@@ -696,12 +552,14 @@ Status StoreCore::GiveBack(bool all, bool* more) {
     CAIRN_RETURN_IF_ERROR(leave(SealUpTo(UINT64_MAX)));
     CAIRN_RETURN_IF_ERROR(leave(DumpTree()));
   }
+  if (round == Round::kIdle) CAIRN_RETURN_IF_ERROR(leave(JoinChains()));
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
   KeepGoing(log_->ReleaseBelow(0));           // What would not go before.
   return outcome().ok() ? cut : outcome();
 }
 
 void StoreCore::RunSpace() {
+  bool idle = false;
   while (true) {
     const uint32_t seen = space_word_.load();
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
@@ -726,8 +584,12 @@ void StoreCore::RunSpace() {
         Lock lock(mutex_);
         status = engine::DecideAll(&tree_, &lock);
       }
+      if (status.ok()) status = CountFutureAsNow();
       if (status.ok()) status = DropExpired();
-      if (Goes(status)) status = GiveBack(wanted > compactions_done_, &more);
+      if (Goes(status)) {
+        const bool all = wanted > compactions_done_;
+        status = GiveBack(all ? Round::kAll : idle ? Round::kIdle : Round::kBusy, &more);
+      }
       if (Goes(status)) {
         const Status evict =
             EvictAsNeeded(room_in, /*stuck=*/!more && !held_, &evicted, &made_room);
@@ -738,6 +600,7 @@ void StoreCore::RunSpace() {
     }
     pacer_.End();
     const bool goes = Goes(status);
+    if (!goes) log_gate_.Open();
     space_waits_ = status.code() == StatusCode::kNoSpace;
     if ((status.ok() || space_waits_) && !would_not_go_.ok()) status = would_not_go_;
     if (!pacer_.stopped()) {
@@ -767,8 +630,13 @@ void StoreCore::RunSpace() {
     world_.scheduler->WakeAll(compactions_word_);
     if (!status.ok() && !pacer_.stopped()) OnEventOf("space: ", status);
     // Until it is enough, or nothing is left to take.
-    if ((evicted || more) && goes) continue;
-    world_.scheduler->Wait(space_word_, seen, NextExpiry());
+    if ((evicted || more) && goes) {
+      idle = false;
+      continue;
+    }
+    // What was tried in vain is tried again after something else happened.
+    const bool tried = idle && reclaimed_bytes_ == 0;
+    idle = AwaitWork(seen, /*idle_work=*/goes && !tried && IdleWorkIsDue());
   }
   {
     std::lock_guard lock(space_mutex_);
@@ -781,6 +649,7 @@ void StoreCore::RunSpace() {
 
 void StoreCore::StopSpace() {
   pacer_.Stop();
+  log_gate_.End();
   KickSpace();
   space_thread_.reset();
   background_executor_.reset();

@@ -26,7 +26,7 @@ class StoreCore::UsedNodes {
   void End() {
     std::lock_guard lock(core_->mutex_);
     // Else the tree is another by now, which does not know of it.
-    if (!core_->rolled_back_) {
+    if (!core_->committer_.rolled_back()) {
       for (const uint64_t node : nodes_) core_->tree_.Unuse(node);
     }
     nodes_.clear();

@@ -6,7 +6,7 @@
 // decides which extents a later seal names, so a replay must not decide it anew.
 #include <algorithm>
 
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
@@ -16,6 +16,20 @@ void Tree::NoteLoose(Node* node) {
   Touch(node);
   loose_.push_back(node->id);
   node->loose = true;
+  const uint64_t positions = node->lanes[kTokenLane].end -
+                             std::max(node->refs.rbegin()->position, node->lanes[kTokenLane].start);
+  for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
+    loose_bytes_noted_ += positions * PositionBytes(*node, lane);
+  }
+}
+
+uint64_t Tree::AnyLoose() const {
+  for (auto id = loose_.rbegin(); id != loose_.rend(); ++id) {
+    const uint64_t leased = leases_.LeasedTo(*id);
+    const Node* const node = leased == 0 ? nullptr : FindNode(*id);
+    if (leased == 0 || (node != nullptr && leased < node->lanes[kTokenLane].end)) return *id;
+  }
+  return 0;
 }
 
 bool Tree::SettleLoose(uint64_t id) {
@@ -33,17 +47,18 @@ bool Tree::SettleLoose(uint64_t id) {
 Result<Op> Tree::ResolveCut(uint64_t id) const {
   const Node* const node = FindNode(id);
   const Ref* const farthest = node == nullptr ? nullptr : node->farthest();
-  if (farthest == nullptr || farthest->position >= node->lanes[kTokenLane].end) {
+  const uint64_t end = farthest == nullptr ? 0 : std::max(farthest->position, leases_.LeasedTo(id));
+  if (farthest == nullptr || end >= node->lanes[kTokenLane].end) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + " has nothing to cut off");
   }
   Op op;
   op.kind = OpKind::kCut;
   op.node = id;
-  op.position = farthest->position;
+  op.position = end;
   return op;
 }
 
-Status Transaction::ApplyCut(const Op& op) {
+Status TreeChanges::ApplyCut(const Op& op) {
   Node* const node = tree_->MutableNode(op.node);
   if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
@@ -52,7 +67,7 @@ Status Transaction::ApplyCut(const Op& op) {
   const uint64_t held = node->use->bytes;
   CutNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;
-  undo_.push_back([tree = tree_, died] { tree->died_bytes_ -= died; });
+  transaction_->PushUndo([tree = tree_, died] { tree->died_bytes_ -= died; });
   tree_->died_bytes_ += died;
   return Status::Ok();
 }

@@ -9,7 +9,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
@@ -57,6 +57,18 @@ void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
   head->reused = true;
 }
 
+void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
+  Head* const head = MutableHead(branch);
+  if (head == nullptr || head->used_at_ns <= now_ns) return;
+  Touch(head);
+  head->used_at_ns = now_ns;
+}
+
+bool Tree::AnyUsedAfter(uint64_t at_ns) const {
+  return std::any_of(heads_.begin(), heads_.end(),
+                     [&](const auto& entry) { return entry.second.used_at_ns > at_ns; });
+}
+
 void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;
@@ -88,9 +100,11 @@ Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
 
 Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
   CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
-  if (policy.persist > Persist::kTokensOnly ||
-      (policy.evict.has_value() && *policy.evict > Evict::kBranches)) {
-    return Status(StatusCode::kInvalidArgument, "policy.persist or policy.evict does not exist");
+  if (policy.persist > Persist::kTokensOnly) {
+    return Status(StatusCode::kInvalidArgument, "policy.persist is none that exists");
+  }
+  if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
+    return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
   }
   Op op;
   op.kind = OpKind::kNamespace;
@@ -127,6 +141,10 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missi
     // Of those before it nothing is known.
     if (!is_needed && !node->knows_all_refs()) {
       needed = node->refs_from.position;
+      is_needed = true;
+    }
+    if (const uint64_t leased = leases_.LeasedTo(node->id); leased > needed) {
+      needed = leased;
       is_needed = true;
     }
     for (uint32_t lane = 1; lane < node->lanes.size(); ++lane) {
@@ -180,14 +198,14 @@ Result<Op> Tree::ResolveFill(uint64_t branch, std::vector<LaneRange> lanes) cons
 // ---------------------------------------------------------------- applying
 
 // Whoever ends on this node, or leaves it, needs its KV and that of what is above.
-void Transaction::NeedKv(Node* node) {
+void TreeChanges::NeedKv(Node* node) {
   std::vector<Node*> needed;
   for (; node != nullptr && node->kv_gone; node = tree_->MutableNode(node->parent)) {
     needed.push_back(node);
   }
   if (needed.empty()) return;
-  undo_.reserve(undo_.size() + 8);
-  undo_.push_back([needed] {
+  transaction_->ReserveUndo(8);
+  transaction_->PushUndo([needed] {
     for (Node* const one : needed) one->kv_gone = true;
   });
   for (Node* const one : needed) {
@@ -196,15 +214,15 @@ void Transaction::NeedKv(Node* node) {
   }
 }
 
-Status Transaction::ApplyEvict(const Op& op) {
+Status TreeChanges::ApplyEvict(const Op& op) {
   Head* const head = tree_->MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
-  undo_.reserve(undo_.size() + 2 + op.sealed.size());
+  transaction_->ReserveUndo(2 + op.sealed.size());
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
     if (range.lane == kWholeNodeLane) {
-      undo_.push_back([node] { node->kv_gone = false; });
+      transaction_->PushUndo([node] { node->kv_gone = false; });
       tree_->Touch(node);
       node->kv_gone = true;
       continue;
@@ -219,7 +237,7 @@ Status Transaction::ApplyEvict(const Op& op) {
     }
     EvictRange(node, range.lane, range.begin);
   }
-  undo_.push_back([tree = tree_, id = op.branch, before = head->kv_evicted] {
+  transaction_->PushUndo([tree = tree_, id = op.branch, before = head->kv_evicted] {
     tree->heads_.at(id).kv_evicted = before;
   });
   tree_->Touch(head);
@@ -227,7 +245,7 @@ Status Transaction::ApplyEvict(const Op& op) {
   return Status::Ok();
 }
 
-void Transaction::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
+void TreeChanges::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
   const Lane& lane = node->lanes[lane_index];
   size_t first = ExtentAt(lane, begin);
   if (first > 0 && lane.extents[first].begin == begin && lane.extents[first - 1].place.evicted()) {
@@ -254,7 +272,7 @@ void Transaction::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
   ReplaceExtents(node, lane_index, first, lane.extents.size(), std::move(left));
 }
 
-Status Transaction::ApplyFill(const Op& op) {
+Status TreeChanges::ApplyFill(const Op& op) {
   Head* const head = tree_->MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
   for (const LaneRange& range : op.lanes) {
@@ -285,14 +303,15 @@ Status Transaction::ApplyFill(const Op& op) {
     filled.push_back({.begin = range.begin,
                       .count = static_cast<uint32_t>(range.count),
                       .op_index = op_index_,
-                      .place = {}});
+                      .place = {},
+                      .exact = op.exact});
     if (end < back_end) filled.push_back(PartOf(back, end, back_end));
     ReplaceExtents(node, range.lane, first, last, std::move(filled));
     unsealed_.emplace_back(node->id, range.count);
     touched_.push_back(node->id);
     filled_.push_back({node->id, range.lane, range.begin});
   }
-  undo_.push_back([tree = tree_, id = op.branch, before = head->kv_evicted] {
+  transaction_->PushUndo([tree = tree_, id = op.branch, before = head->kv_evicted] {
     tree->heads_.at(id).kv_evicted = before;
   });
   tree_->Touch(head);
@@ -302,10 +321,10 @@ Status Transaction::ApplyFill(const Op& op) {
   return Status::Ok();
 }
 
-Status Transaction::ApplyKeep(const Op& op) {
+Status TreeChanges::ApplyKeep(const Op& op) {
   Head* const head = tree_->MutableHead(op.branch);
   if (head == nullptr || !op.policy.has_value()) return Unfit(op, "no such branch, or no policy");
-  undo_.push_back(
+  transaction_->PushUndo(
       [tree = tree_, id = op.branch, before = head->keep] { tree->heads_.at(id).keep = before; });
   tree_->Touch(head);
   head->keep = op.policy->keep();
@@ -314,10 +333,10 @@ Status Transaction::ApplyKeep(const Op& op) {
   return Status::Ok();
 }
 
-Status Transaction::ApplyNamespace(const Op& op) {
+Status TreeChanges::ApplyNamespace(const Op& op) {
   if (!op.policy.has_value()) return Unfit(op, "no policy");
   NamespaceUse& use = tree_->namespaces_.try_emplace(op.ns).first->second;
-  undo_.push_back([&use, before = use.policy] { use.policy = before; });
+  transaction_->PushUndo([&use, before = use.policy] { use.policy = before; });
   use.policy = op.policy->ns_policy();
   use.dirty = true;
   return Status::Ok();

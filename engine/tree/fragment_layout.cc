@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "base/core/check.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 
@@ -33,8 +33,8 @@ FragmentLayout::FragmentLayout(const ModelSpec& model, uint32_t lane) {
   slices_ = group_->layers * static_cast<uint32_t>(heads_.size());
   uint64_t extent = model.extent_tokens;
   if (extent == 0) {
-    extent = std::clamp<uint64_t>(std::bit_ceil(kPageBytes / largest_position), kExtentTokensMin,
-                                  kExtentTokensMax);
+    extent = std::clamp<uint64_t>(std::bit_ceil(kPageBytes / largest_position), kMinExtentTokens,
+                                  kMaxExtentTokens);
   }
   page_rows_ = static_cast<uint32_t>(std::clamp<uint64_t>(kFrameBytesMax / largest_row, 1, extent));
 }

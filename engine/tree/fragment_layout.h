@@ -5,10 +5,10 @@
 //   tokens   one slice; pages of 4096 ids, packed as token blocks
 //   KV       a slice for every (layer, plane, head), in this order, so that a layer lies together;
 //            pages of page_rows positions, a frame [position][row]
-//   states   one slice, one page: the encoded sampler or metadata as it is
+//   states   one page: the encoded sampler or metadata as it is, in slices of kStateFrameBytes
 //
-// The layout follows from model and lane alone; a fragment tells its page_rows and slices, which
-// must agree.
+// The layout follows from model and lane alone, but for the number of a state's slices; a fragment
+// tells its page_rows and slices, which must agree.
 #pragma once
 
 #include <cstdint>

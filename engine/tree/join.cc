@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
@@ -103,6 +103,11 @@ uint64_t Tree::OnlyChild(uint64_t id) const {
   return only.kind == Ref::kEdge ? only.id : 0;
 }
 
+// It lost a ref and has others.
+void Tree::NoteJoinable(const Node& node) {
+  if (OnlyChild(node.id) != 0) joinable_[joinable_noted_++ % joinable_.size()] = node.id;
+}
+
 Result<Op> Tree::ResolveJoin(uint64_t id) const {
   const auto no = [id](const std::string& why) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + ": " + why);
@@ -112,6 +117,7 @@ Result<Op> Tree::ResolveJoin(uint64_t id) const {
   const Node& parent = *FindNode(node->parent);
   // `users`: the node, and nobody who has looked at the parent and will come back.
   if (OnlyChild(parent.id) != id || parent.users != 1) return no("others need its parent");
+  if (leases_.LeasedTo(parent.id) != 0) return no("its parent is leased");
   const std::string difference = Difference(parent, *node);
   if (!difference.empty()) return no(difference);
   Op op;
@@ -121,7 +127,7 @@ Result<Op> Tree::ResolveJoin(uint64_t id) const {
   return op;
 }
 
-Status Transaction::ApplyJoin(const Op& op) {
+Status TreeChanges::ApplyJoin(const Op& op) {
   Node* const node = tree_->MutableNode(op.node);
   Node* const parent = tree_->MutableNode(op.other);
   if (node == nullptr || parent == nullptr || node->parent != op.other) {
@@ -167,7 +173,7 @@ Status Transaction::ApplyJoin(const Op& op) {
         above->refs.insert(to);  // Memory did not have it.
       }
     };
-    undo_.push_back([relink, was, is] { relink(is, was); });
+    transaction_->PushUndo([relink, was, is] { relink(is, was); });
     relink(was, is);
   }
 
@@ -192,7 +198,7 @@ Status Transaction::ApplyJoin(const Op& op) {
   std::vector<uint64_t>& undecided = tree_->undecided_;
   const bool was_undecided =
       std::find(undecided.begin(), undecided.end(), parent->id) != undecided.end();
-  undo_.push_back([tree = tree_, sides, node, parent, was_undecided] {
+  transaction_->PushUndo([tree = tree_, sides, node, parent, was_undecided] {
     if (was_undecided) tree->undecided_.push_back(parent->id);
     tree->Count(*node, -1);
     parent->gone = false;

@@ -21,9 +21,12 @@ enum OpField : uint16_t {
   kSealed = 7,
   kTable = 8,
   kPolicy = 9,
+  kApproximate = 10,  // U64 1, or absent.
+  kSourceNode = 11,   // U64, or absent.
 };
-constexpr std::array<uint16_t, 9> kKnownOpFields = {kCore, kName,   kNamespace, kSpec,  kLane,
-                                                    kSpan, kSealed, kTable,     kPolicy};
+constexpr std::array<uint16_t, 11> kKnownOpFields = {kCore,   kName,        kNamespace, kSpec,
+                                                     kLane,   kSpan,        kSealed,    kTable,
+                                                     kPolicy, kApproximate, kSourceNode};
 
 struct CoreBytes {
   uint16_t kind;
@@ -107,6 +110,8 @@ void EncodeOp(const Op& op, FieldWriter* into) {
   for (const SealedRange& range : op.sealed) into->Bytes(kSealed, AsBytes(range));
   if (op.table.number != 0) into->Bytes(kTable, AsBytes(op.table));
   if (op.policy.has_value()) into->Bytes(kPolicy, AsBytes(*op.policy));
+  if (!op.exact) into->U64(kApproximate, 1);
+  if (op.source_node != 0) into->U64(kSourceNode, op.source_node);
 }
 
 Result<Op> DecodeOp(std::span<const std::byte> fields) {
@@ -168,6 +173,8 @@ Result<Op> DecodeOp(std::span<const std::byte> fields) {
         op.policy = policy;
         break;
       }
+      case kApproximate: op.exact = field.u64() == 0; break;
+      case kSourceNode: op.source_node = field.u64(); break;
       default: break;  // Not critical: made by a newer version for its own use.
     }
   }

@@ -8,7 +8,8 @@
 //   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
 //   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
 //                      lane ranges (24 bytes each), content spans (40 bytes each), sealed ranges
-//                      (32 bytes each), table (16 bytes), policy (24 bytes)
+//                      (32 bytes each), table (16 bytes), policy (24 bytes), approximate, source
+//                      node (8 bytes each); engine/FORMAT.md has them byte by byte
 //   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
 //                      record of the same unit, which alone changes the tree
 //   ingested append:   one kAppend record. Its lane ranges are what its payload carries (ids,
@@ -29,11 +30,17 @@
 
 namespace cairn::engine {
 
+// Ids, sequences, segments and tables are counted from 1, and nobody counts so far. 0 says that
+// there is none.
+inline constexpr uint64_t kNumberMax = uint64_t{1} << 62;
+inline bool IsNumber(uint64_t number) { return number != 0 && number < kNumberMax; }
+
 // On disk; never change. 0 is never written.
 enum class OpKind : uint16_t {
-  kModel = 1,   // branch: -, other: model id; spec.
+  kModel = 1,   // branch: -, other: model id; spec. See kOpKnown.
   kCreate = 2,  // branch: new id, other: model id; name, namespace.
-  kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves.
+  kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves. Or of a
+                // node: other: 0, source_node.
   kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before. With a
                 // table: what it holds of the append. KV that begins beyond its lane leaves a gap.
   kRewind = 5,  // branch, node: where the head is then (0: nowhere), position: new length.
@@ -55,6 +62,7 @@ const char* OpKindName(uint16_t kind);
 // Flags of the core.
 inline constexpr uint16_t kOpNewNode = 1;  // kAppend: `node` is made, child of `other`.
 inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is cut.
+inline constexpr uint16_t kOpKnown = 4;    // kModel: it is there; what it left unset is said now.
 
 // A lane is what has a length of its own along a path: tokens, and the KV of each layer group.
 inline constexpr uint32_t kTokenLane = 0;  // Lane 1 + g: KV of group g.
@@ -138,6 +146,8 @@ struct Op {
   std::vector<SealedRange> sealed;
   OpTable table;
   std::optional<OpPolicy> policy{};
+  bool exact = true;         // kAppend, kFill: Delta::exact, of all KV of the op and of its parts.
+  uint64_t source_node = 0;  // kFork: what is forked, where that is no branch.
 };
 
 void EncodeOp(const Op& op, FieldWriter* into);

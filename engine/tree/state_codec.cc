@@ -4,8 +4,11 @@
 #include <array>
 #include <cstring>
 
+#include "base/codec/model_check.h"
+#include "base/core/align.h"
 #include "base/core/check.h"
 #include "engine/tree/op.h"
+#include "sstable/constants.h"
 
 namespace cairn::engine {
 
@@ -30,8 +33,9 @@ enum ModelField : uint16_t {
   kReplicated,
   kExtentTokens,
   kGroup,
+  kLogical,
 };
-constexpr uint16_t kModelFieldLast = kGroup;
+constexpr uint16_t kModelFieldLast = kLogical;
 
 enum GroupField : uint16_t {
   kGroupName = 1,
@@ -47,8 +51,36 @@ enum GroupField : uint16_t {
 };
 constexpr uint16_t kGroupFieldLast = kPlane;
 
-enum PlaneField : uint16_t { kPlaneName = 1, kRole, kHeads, kRowBytes, kDtype, kRotary, kSealedAs };
-constexpr uint16_t kPlaneFieldLast = kSealedAs;
+enum PlaneField : uint16_t {
+  kPlaneName = 1,
+  kRole,
+  kHeads,
+  kRowBytes,
+  kDtype,
+  kRotary,  // 1: applied.
+  kSealedAs,
+  // Those that are unset are not there.
+  kRotaryState,  // Other than applied.
+  kRotaryPairing,
+  kRotaryFirst,
+  kRotaryWidth,
+  kRotarySections,  // u32 each.
+  kRotaryInterleaved,
+  kStateParts,
+};
+constexpr uint16_t kPlaneFieldLast = kStateParts;
+
+enum LogicalField : uint16_t {
+  kLogicalName = 1,
+  kLogicalLayers,
+  kLogicalHeads,
+  kHeldLayerBegin,
+  kHeldLayerEnd,
+  kHeldHeadBegin,
+  kHeldHeadEnd,
+  kHeldReplicated,
+};
+constexpr uint16_t kLogicalFieldLast = kHeldReplicated;
 
 enum SamplerField : uint16_t {
   kGenerator = 1,
@@ -83,15 +115,29 @@ double F64Or(const FieldReader& reader, uint16_t id, double absent) {
   return field == nullptr ? absent : field->f64();
 }
 
-std::vector<float> Floats(std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+template <typename T>
+std::vector<T> Numbers(std::span<const std::byte> bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;
 }
 
 uint32_t U32Or(const FieldReader& reader, uint16_t id, uint32_t absent) {
   return static_cast<uint32_t>(reader.U64Or(id, absent));
 }
+
+// What the limits of models allow fits a record of the index.
+constexpr uint64_t kNumberBytes = 16;  // A field: header and value.
+constexpr uint64_t TextBytes(uint64_t bytes) { return 8 + AlignUp(bytes, 8); }
+constexpr uint64_t kPlaneBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 12 * kNumberBytes +
+                                    TextBytes(kMaxRotarySections * sizeof(uint32_t));
+constexpr uint64_t kLogicalBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes;
+constexpr uint64_t kGroupBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes +
+                                    TextBytes(kMaxInvFreq * sizeof(float)) +
+                                    kMaxPlanes * kPlaneBytesMax;
+static_assert(8 * TextBytes(kMaxIdentityBytes) + 9 * kNumberBytes +
+                  kMaxLayerGroups * (kGroupBytesMax + kLogicalBytesMax) <=
+              sstable::kMaxValueBytes);
 
 FieldWriter EncodePlane(const Plane& plane) {
   FieldWriter writer;
@@ -100,11 +146,39 @@ FieldWriter EncodePlane(const Plane& plane) {
   writer.U64(kHeads, plane.heads);
   writer.U64(kRowBytes, plane.row_bytes);
   writer.U64(kDtype, static_cast<uint64_t>(plane.dtype));
-  writer.U64(kRotary, plane.rotary ? 1 : 0);
-  // Not there without loss: such models have the bytes that they had before there was this field.
+  const RotarySpec& rotary = plane.rotary;
+  writer.U64(kRotary, rotary.state == RotaryState::kApplied ? 1 : 0);
+  // What says nothing is not there: such models have the bytes that they had before there were
+  // these fields.
   if (plane.sealed_as != SealedAs::kLossless) {
     writer.U64(kSealedAs, static_cast<uint64_t>(plane.sealed_as));
   }
+  if (rotary.state == RotaryState::kNone || rotary.state == RotaryState::kBefore) {
+    writer.U64(kRotaryState, static_cast<uint64_t>(rotary.state));
+  }
+  if (rotary.pairing != RotaryPairing::kUnset) {
+    writer.U64(kRotaryPairing, static_cast<uint64_t>(rotary.pairing));
+  }
+  if (rotary.first != 0) writer.U64(kRotaryFirst, rotary.first);
+  if (rotary.width != 0) writer.U64(kRotaryWidth, rotary.width);
+  if (!rotary.sections.empty()) {
+    writer.Bytes(kRotarySections, std::as_bytes(std::span(rotary.sections)));
+  }
+  if (rotary.interleaved) writer.U64(kRotaryInterleaved, 1);
+  if (plane.state_parts != 0) writer.U64(kStateParts, plane.state_parts);
+  return writer;
+}
+
+FieldWriter EncodeLogical(const LogicalGroup& group) {
+  FieldWriter writer;
+  writer.Text(kLogicalName, group.name);
+  writer.U64(kLogicalLayers, group.layers);
+  writer.U64(kLogicalHeads, group.heads);
+  writer.U64(kHeldLayerBegin, group.layer_begin);
+  writer.U64(kHeldLayerEnd, group.layer_end);
+  writer.U64(kHeldHeadBegin, group.head_begin);
+  writer.U64(kHeldHeadEnd, group.head_end);
+  writer.U64(kHeldReplicated, group.replicated ? 1 : 0);
   return writer;
 }
 
@@ -131,9 +205,30 @@ Result<Plane> DecodePlane(std::span<const std::byte> bytes) {
   plane.heads = U32Or(reader, kHeads, 0);
   plane.row_bytes = U32Or(reader, kRowBytes, 0);
   plane.dtype = static_cast<Dtype>(reader.U64Or(kDtype, 0));
-  plane.rotary = reader.U64Or(kRotary, 0) != 0;
+  RotarySpec& rotary = plane.rotary;
+  rotary.state = reader.U64Or(kRotary, 0) != 0
+                     ? RotaryState::kApplied
+                     : static_cast<RotaryState>(reader.U64Or(kRotaryState, 0));
+  rotary.pairing = static_cast<RotaryPairing>(reader.U64Or(kRotaryPairing, 0));
+  rotary.first = U32Or(reader, kRotaryFirst, 0);
+  rotary.width = U32Or(reader, kRotaryWidth, 0);
+  rotary.sections = Numbers<uint32_t>(reader.BytesOr(kRotarySections, {}));
+  rotary.interleaved = reader.U64Or(kRotaryInterleaved, 0) != 0;
   plane.sealed_as = static_cast<SealedAs>(reader.U64Or(kSealedAs, 0));
+  plane.state_parts = U32Or(reader, kStateParts, 0);
   return plane;
+}
+
+Result<LogicalGroup> DecodeLogical(std::span<const std::byte> bytes) {
+  CAIRN_ASSIGN_OR_RETURN(const FieldReader reader, Parse(bytes, kLogicalFieldLast));
+  return LogicalGroup{.name = std::string(reader.TextOr(kLogicalName, "")),
+                      .layers = U32Or(reader, kLogicalLayers, 0),
+                      .heads = U32Or(reader, kLogicalHeads, 0),
+                      .layer_begin = U32Or(reader, kHeldLayerBegin, 0),
+                      .layer_end = U32Or(reader, kHeldLayerEnd, 0),
+                      .head_begin = U32Or(reader, kHeldHeadBegin, 0),
+                      .head_end = U32Or(reader, kHeldHeadEnd, 0),
+                      .replicated = reader.U64Or(kHeldReplicated, 0) != 0};
 }
 
 Result<LayerGroup> DecodeGroup(std::span<const std::byte> bytes) {
@@ -146,7 +241,7 @@ Result<LayerGroup> DecodeGroup(std::span<const std::byte> bytes) {
                      .sinks = U32Or(reader, kSinks, 0),
                      .chunk = U32Or(reader, kChunk, 0)};
   group.optional = reader.U64Or(kOptional, 0) != 0;
-  group.inv_freq = Floats(reader.BytesOr(kInvFreq, {}));
+  group.inv_freq = Numbers<float>(reader.BytesOr(kInvFreq, {}));
   group.mscale = static_cast<float>(F64Or(reader, kMscale, 1.0));
   for (const Field& field : reader.fields()) {
     if (field.id != kPlane) continue;
@@ -178,6 +273,7 @@ std::vector<std::byte> EncodeModel(const ModelSpec& spec) {
   writer.U64(kReplicated, spec.shard.replicated ? 1 : 0);
   writer.U64(kExtentTokens, spec.extent_tokens);
   for (const LayerGroup& group : spec.groups) writer.Table(kGroup, EncodeGroup(group));
+  for (const LogicalGroup& group : spec.logical) writer.Table(kLogical, EncodeLogical(group));
   return std::move(writer).Take();
 }
 
@@ -202,11 +298,15 @@ Result<ModelSpec> DecodeModel(std::span<const std::byte> bytes) {
                 .replicated = reader.U64Or(kReplicated, 0) != 0};
   spec.extent_tokens = U32Or(reader, kExtentTokens, 0);
   for (const Field& field : reader.fields()) {
-    if (field.id != kGroup) continue;
-    CAIRN_ASSIGN_OR_RETURN(LayerGroup group, DecodeGroup(field.value));
-    spec.groups.push_back(std::move(group));
+    if (field.id == kGroup) {
+      CAIRN_ASSIGN_OR_RETURN(LayerGroup group, DecodeGroup(field.value));
+      spec.groups.push_back(std::move(group));
+    } else if (field.id == kLogical) {
+      CAIRN_ASSIGN_OR_RETURN(LogicalGroup group, DecodeLogical(field.value));
+      spec.logical.push_back(std::move(group));
+    }
   }
-  if (Status status = spec.Validate(); !status.ok()) {
+  if (Status status = CheckStoredModel(spec); !status.ok()) {
     return Status(StatusCode::kCorruption, "stored model: " + std::string(status.message()));
   }
   return spec;
@@ -251,7 +351,7 @@ Result<SamplerState> DecodeSampler(std::span<const std::byte> bytes) {
   state.min_p = F64Or(reader, kMinP, 0.0);
   state.repetition_penalty = F64Or(reader, kRepetitionPenalty, 1.0);
   state.top_k = U32Or(reader, kTopK, 0);
-  state.last_logits = Floats(reader.BytesOr(kLastLogits, {}));
+  state.last_logits = Numbers<float>(reader.BytesOr(kLastLogits, {}));
   return state;
 }
 

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "base/codec/model_check.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/text.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/retention.h"
 
@@ -11,12 +14,26 @@ namespace cairn::engine {
 
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
-
 Status Bad(std::string what) { return Status(StatusCode::kInvalidArgument, std::move(what)); }
 
+bool HasState(std::span<const LaneRange> lanes) {
+  return std::any_of(lanes.begin(), lanes.end(), [](const LaneRange& range) {
+    return range.lane == kSamplerLane || range.lane == kMetadataLane;
+  });
+}
+
+// Whether something but this branch reaches the position or goes beyond. Where memory does not
+// know, it does.
+bool IsSharedAt(const Node& node, uint64_t position, uint64_t branch) {
+  if (!CAIRN_KEPT(kLiveStateShared)) return false;
+  if (!node.knows_all_refs() && node.refs_from.position >= position) return true;
+  return std::any_of(
+      node.refs.lower_bound({.position = position}), node.refs.end(),
+      [branch](const Ref& ref) { return ref.kind != Ref::kHead || ref.id != branch; });
+}
+
 std::string Describe(const Head& head) {
-  return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch \"" + head.name + "\"";
+  return head.name.empty() ? "branch #" + std::to_string(head.id) : "branch " + Quoted(head.name);
 }
 
 }  // namespace
@@ -165,10 +182,16 @@ uint64_t Tree::PositionBytes(const Node& node, size_t lane) const {
                             : models_.at(node.model)->groups[lane - 1].token_bytes();
 }
 
+// A node that begins at the position is only gone to for a state that it has there: one that was
+// set without a token.
 const Node* Tree::NodeAt(const Node* node, uint64_t position,
                          std::vector<uint64_t>* lengths) const {
   for (uint64_t& length : *lengths) length = std::min(length, position);
+  const auto has_state = [position](const std::vector<Mark>& marks) {
+    return !marks.empty() && marks.front().position == position;
+  };
   while (node != nullptr && position <= node->lanes[kTokenLane].start) {
+    if (CAIRN_KEPT(kLiveState) && (has_state(node->samplers) || has_state(node->metadata))) break;
     for (size_t lane = 0; lane < lengths->size(); ++lane) {
       (*lengths)[lane] = std::min((*lengths)[lane], node->lanes[lane].start);
     }
@@ -183,7 +206,7 @@ Status Tree::CheckName(const std::string& name, const std::string& ns) const {
   if (FindHead(ns, name) != nullptr) {
     return Status(
         StatusCode::kAlreadyExists,
-        "branch \"" + name + "\" exists" + (ns.empty() ? "" : " in namespace \"" + ns + "\""));
+        "branch " + Quoted(name) + " exists" + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
   }
   return Status::Ok();
 }
@@ -209,6 +232,22 @@ Result<Op> Tree::ResolveModel(const ModelSpec& spec) const {
   op.kind = OpKind::kModel;
   op.other = next_id_;
   op.spec = EncodeModel(spec);
+  return op;
+}
+
+Result<Op> Tree::ResolveKnownModel(uint64_t model, const ModelSpec& spec) const {
+  CAIRN_RETURN_IF_ERROR(CheckStoredModel(spec));
+  ModelSpec known = *FindModel(model);
+  known.TakeUnset(spec);
+  if (const Status fits = CheckStoredModel(known); !fits.ok()) {
+    return Status(StatusCode::kModelMismatch,
+                  "with what the registered model says: " + std::string(fits.message()));
+  }
+  Op op;
+  op.kind = OpKind::kModel;
+  op.flags = kOpKnown;
+  op.other = model;
+  op.spec = EncodeModel(known);
   return op;
 }
 
@@ -254,6 +293,43 @@ Result<Op> Tree::ResolveFork(uint64_t branch, uint64_t position, const std::stri
   return op;
 }
 
+Result<Op> Tree::ResolveForkOfNode(uint64_t source, uint64_t position, const std::string& name,
+                                   const std::string& ns, Keep keep) const {
+  const Node* const from = FindNode(source);
+  if (from == nullptr) {
+    return Status(StatusCode::kNotFound, "node " + std::to_string(source) + " does not exist");
+  }
+  CAIRN_RETURN_IF_ERROR(CheckName(name, ns));
+  const Lane& tokens = from->lanes[kTokenLane];
+  if (position < tokens.start || position > tokens.end) {
+    return Bad("fork at position " + std::to_string(position) + " of node " +
+               std::to_string(source) + ", which has [" + std::to_string(tokens.start) + ", " +
+               std::to_string(tokens.end) + ")");
+  }
+  std::vector<uint64_t> lengths = EndsOf(*from);
+  Head whole;  // As a branch that ends with all of the node.
+  whole.node = source;
+  whole.lengths = lengths;
+  CAIRN_RETURN_IF_ERROR(CheckCut(whole, position, "fork"));
+  Op op;
+  op.kind = OpKind::kFork;
+  op.branch = next_id_;
+  op.source_node = source;
+  op.position = position;
+  const Node* node = NodeAt(from, position, &lengths);
+  op.node = node == nullptr ? 0 : node->id;
+  op.name = name;
+  op.ns = ns;
+  SetKeep(keep, &op);
+  return op;
+}
+
+std::vector<uint64_t> Tree::EndsOf(const Node& node) {
+  std::vector<uint64_t> ends;
+  for (const Lane& lane : node.lanes) ends.push_back(lane.end);
+  return ends;
+}
+
 Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
                                std::vector<ContentSpan> spans) const {
   const Head* head = FindHead(branch);
@@ -272,6 +348,11 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
         (range.begin > head->lengths[range.lane] && !MayHaveGaps(kept))) {
       return Bad(group + " begins at position " + std::to_string(range.begin) + "; " +
                  Describe(*head) + " has KV up to " + std::to_string(head->lengths[range.lane]));
+    }
+    if (range.begin - head->lengths[range.lane] > UINT32_MAX) {
+      return Bad(group + " begins at position " + std::to_string(range.begin) +
+                 "; what is left out, from " + std::to_string(head->lengths[range.lane]) +
+                 " on, is more than a gap may be");
     }
     if (range.begin + range.count > length_after) {
       return Bad(group + " reaches to position " + std::to_string(range.begin + range.count) +
@@ -296,6 +377,9 @@ Result<Op> Tree::ResolveAppend(uint64_t branch, std::vector<LaneRange> lanes,
   op.spans = std::move(spans);
   const Node* node = OnPath(head->node);
   bool extend = node != nullptr && node->owner == branch;
+  // A state without a token stands where others may end or leave: they keep what they have there.
+  extend = extend && (length_after != op.position || !HasState(op.lanes) ||
+                      !IsSharedAt(*node, op.position, branch));
   for (size_t lane = 0; extend && lane < head->lengths.size(); ++lane) {
     extend = head->lengths[lane] == node->lanes[lane].end;
   }
@@ -321,7 +405,7 @@ Result<Op> Tree::ResolveRewind(uint64_t branch, uint64_t length) const {
   if (node != nullptr && node->owner == branch && length >= node->lanes[kTokenLane].start &&
       head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
     // Where memory does not know it is taken for granted that something reaches beyond.
-    bool beyond = node->refs_from.position > length;
+    bool beyond = node->refs_from.position > length || leases_.LeasedTo(node->id) > length;
     for (auto ref = node->refs.rbegin();
          !beyond && ref != node->refs.rend() && ref->position > length; ++ref) {
       beyond = ref->kind != Ref::kHead || ref->id != branch;
@@ -441,7 +525,9 @@ void Tree::Collect(uint64_t id, const std::function<bool(const Place&)>& wanted,
       // Channels have a scale a page. Joined with others they might get a larger one, and what was
       // quantised once would change: sealed apart stays apart.
       const bool quantised = layout.lossy() && extent.place.table != 0;
-      if (full || quantised) flush();
+      // A fragment is exact or not as a whole.
+      const bool other = source.count > 0 && source.extents.front().exact != extent.exact;
+      if (full || quantised || other) flush();
       if (source.count == 0) source.begin = extent.begin;
       source.count += extent.count;
       source.extents.push_back(extent);

@@ -72,9 +72,9 @@ class RecordCheck {
                             std::to_string(held.branches) + " and " + std::to_string(held.nodes));
       }
     }
-    for (const auto& [table, node] : used_tables_) {
+    for (const auto& [table, used] : used_tables_) {
       if (tables_.contains(table)) continue;
-      Bad(Key('N', node), "table " + std::to_string(table) + " is missing");
+      Bad(Key('N', used.node), "table " + std::to_string(table) + " is missing");
     }
   }
 
@@ -96,6 +96,11 @@ class RecordCheck {
   struct Held {
     uint64_t branches = 0, nodes = 0;
     uint64_t branches_said = 0, nodes_said = 0;
+  };
+
+  struct UsedTable {
+    uint64_t node = 0;   // The first that has content there...
+    uint64_t bytes = 0;  // ...and what all of them need of it.
   };
 
   void Bad(std::string_view key, const std::string& what) { damaged_(Damaged(key, what)); }
@@ -127,8 +132,10 @@ class RecordCheck {
       case 'H': return CheckNumber(key, value);
       case 'L': return key.size() == kLoggedKeyBytes ? Status::Ok() : wrong_size();
       case 'M': {
-        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, DecodeModel(Bytes(value)));
-        lanes_of_model_[GetBig(key.substr(1))] = 1 + spec.groups.size();
+        CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(key));
+        if (!id.has_value()) return Status::Ok();
+        CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, GetModel(index_, *id));
+        lanes_of_model_[*id] = 1 + spec.groups.size();
         return Status::Ok();
       }
       case 'N': return NodeOrChunk(key, value);
@@ -142,15 +149,27 @@ class RecordCheck {
         return Status::Ok();
       }
       case 'R': return key.size() == kRefKeyBytes ? CheckRef(key) : wrong_size();
-      case 'T':
-        if (key.size() != kIdKeyBytes || value.size() != sizeof(TableBytes)) return wrong_size();
-        tables_.insert(GetBig(key.substr(1)));
-        return Status::Ok();
+      case 'T': return CheckTable(key, value);
       case 'U':
         return key.size() > kEvictableSuffixBytes ? Tick(key, &SeenHead::order) : wrong_size();
       case 'X': return key.size() == kExpiryKeyBytes ? Tick(key, &SeenHead::expiry) : wrong_size();
       default: return wrong_size();
     }
+  }
+
+  Status CheckTable(std::string_view key, std::string_view value) {
+    TableBytes bytes;
+    if (key.size() != kIdKeyBytes || value.size() != sizeof(bytes)) {
+      return Damaged(key, "no such kind");
+    }
+    std::memcpy(&bytes, value.data(), sizeof(bytes));
+    const uint64_t number = GetBig(key.substr(1));
+    tables_.insert(number);
+    const auto used = used_tables_.find(number);
+    if (used == used_tables_.end() || used->second.bytes <= bytes.live_bytes) return Status::Ok();
+    return Damaged(key, "it says that " + std::to_string(bytes.live_bytes) +
+                            " bytes of it are needed, and " + std::to_string(used->second.bytes) +
+                            " are");
   }
 
   // What a branch should have there; the key ends with its id.
@@ -188,7 +207,9 @@ class RecordCheck {
     const std::string key = Key('N', node->id);
     const Node::Dumped said = node->dumped;
     NoteDumped(node.get());
-    if (whole_ && !node->dumped.SameChunks(said)) Bad(key, "chunks are missing");
+    const bool misses_chunks = !node->dumped.SameChunks(said);
+    if (whole_ && misses_chunks) Bad(key, "chunks are missing");
+    if (whole_ && !misses_chunks) Take(CheckNode(key, *node));
     ++namespaces_[node->ns].nodes;
     nodes_[node->id] = {node->model,
                         node->parent,
@@ -204,7 +225,7 @@ class RecordCheck {
         position += extent.count;
         Use(*node, static_cast<uint32_t>(i), extent.place, extent.begin, extent.count);
       }
-      if (whole_ && position != node->lanes[i].end) {
+      if (whole_ && misses_chunks && position != node->lanes[i].end) {
         Bad(key,
             "lane " + std::to_string(i) + " has a gap at position " + std::to_string(position));
       }
@@ -218,14 +239,15 @@ class RecordCheck {
 
   void Use(const Node& node, uint32_t lane, const Place& place, uint64_t begin, uint32_t count) {
     if (!place.in_table()) return;
-    used_tables_.emplace(place.table, node.id);
+    used_tables_.try_emplace(place.table, UsedTable{.node = node.id}).first->second.bytes +=
+        place.Share(count);
     sealed_(place.table,
             {.node = place.FragmentNode(node.id), .begin = begin, .lane = lane, .count = count});
   }
 
   Status CheckRef(std::string_view key) {
     const uint64_t at = GetBig(key.substr(1, 8));
-    const Ref ref = GetRef(key);
+    CAIRN_ASSIGN_OR_RETURN(const Ref ref, GetRef(key));
     const auto node = nodes_.find(at);
     if (node == nodes_.end()) return Damaged(key, "its node is missing");
     if (!node->second.farthest.has_value()) node->second.farthest = ref.position;
@@ -263,7 +285,7 @@ class RecordCheck {
   std::map<uint64_t, size_t> lanes_of_model_;
   std::set<uint64_t> loose_;
   std::set<uint64_t> tables_;
-  std::map<uint64_t, uint64_t> used_tables_;  // And by which node first.
+  std::map<uint64_t, UsedTable> used_tables_;
 };
 
 }  // namespace

@@ -106,10 +106,13 @@ inline Status Damaged(std::string_view key, const std::string& what) {
   return Status(StatusCode::kCorruption, "index record " + text + ": " + what);
 }
 
-inline Ref GetRef(std::string_view key) {
-  return {~GetBig(key.substr(9, 8)),
-          static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
-          ~GetBig(key.substr(18, 8))};
+// Of an R record, whose size is right.
+inline Result<Ref> GetRef(std::string_view key) {
+  const Ref ref{~GetBig(key.substr(9, 8)),
+                static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
+                ~GetBig(key.substr(18, 8))};
+  if (ref.kind > Ref::kEdge || !IsNumber(ref.id)) return Damaged(key, "no such kind, or id");
+  return ref;
 }
 
 // The value of a T record.
@@ -125,11 +128,22 @@ struct NamespaceBytes {
 };
 static_assert(sizeof(NamespaceBytes) == 48);
 
+// --- In model_records.cc. The M records of a model.
+Status PutModel(uint64_t id, const ModelSpec& spec, sstable::WriteBatch* batch);
+Result<ModelSpec> GetModel(sstable::LsmIndex& index, uint64_t id);
+// Of an M record: the model that it begins; nothing: it goes on with one.
+Result<std::optional<uint64_t>> GetModelId(std::string_view key);
+
 // --- In tree_records.cc; what cannot be read is kCorruption naming the record.
 Result<Head> GetHead(std::string_view key, std::string_view value);
 // Without its chunks, which follow it; `dumped` says how many.
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
 Status AddChunk(std::string_view key, std::string_view value, Node* node);
+// --- In record_fit.cc; kCorruption naming the record. Of a node with its chunks.
+bool IsNamespace(std::string_view ns);
+Status CheckHead(std::string_view key, const Head& head);
+Status CheckNode(std::string_view key, const Node& node);
+
 // The index has it as it is.
 void NoteDumped(Head* head);
 void NoteDumped(Node* node);

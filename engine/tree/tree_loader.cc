@@ -164,7 +164,13 @@ Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds
 TreeNeeds NeedsOf(const Op& op) {
   TreeNeeds needs;
   switch (op.kind) {
-    case OpKind::kFork: needs.branches = {op.other}; break;
+    case OpKind::kFork:
+      if (op.source_node != 0) {
+        needs.nodes = {op.source_node};
+      } else {
+        needs.branches = {op.other};
+      }
+      break;
     case OpKind::kAppend:
     case OpKind::kRewind:
     case OpKind::kRename:

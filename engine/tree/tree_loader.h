@@ -31,7 +31,7 @@ struct TreeNeeds {
 // in memory does not exist, nor does a branch of such a name. kCorruption, kIoError, kOutOfMemory.
 Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds& needs);
 
-// What Transaction::Apply needs.
+// What TreeChanges::Apply needs.
 TreeNeeds NeedsOf(const Op& op);
 
 // Then memory knows the farthest ref of the node, or that it has none; or the node is not in memory

@@ -19,6 +19,25 @@ Status Unfit(uint64_t node, const std::string& what) {
   return Status(StatusCode::kCorruption, "the index: node " + std::to_string(node) + ": " + what);
 }
 
+// The lanes of a node begin on its parent, as far as that has them.
+bool BeginsOn(const Node& parent, const Node& node) {
+  if (parent.model != node.model) return false;
+  for (size_t lane = 0; lane < node.lanes.size(); ++lane) {
+    const uint64_t start = node.lanes[lane].start;
+    if (start < parent.lanes[lane].start || start > parent.lanes[lane].end) return false;
+  }
+  return true;
+}
+
+bool EndsOn(const Node& node, const Head& head) {
+  if (node.model != head.model) return false;
+  for (size_t lane = 0; lane < node.lanes.size(); ++lane) {
+    const uint64_t length = head.lengths[lane];
+    if (length < node.lanes[lane].start || length > node.lanes[lane].end) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Node::Dumped::SameChunks(const Dumped& other) const {
@@ -96,13 +115,9 @@ Status Tree::CheckFits(const Node& node) const {
     return !place.in_table() || tables_.contains(place.table);
   };
   for (const Lane& lane : node.lanes) {
-    uint64_t position = lane.start;
     for (const Extent& extent : lane.extents) {
-      if (extent.begin != position) return Unfit(node.id, "a lane has a gap");
       if (!has_place(extent.place)) return Unfit(node.id, "its table is missing");
-      position += extent.count;
     }
-    if (position != lane.end) return Unfit(node.id, "a lane ends early");
   }
   for (const std::vector<Mark>* marks : {&node.samplers, &node.metadata}) {
     for (const Mark& mark : *marks) {
@@ -117,6 +132,9 @@ Status Tree::Insert(std::unique_ptr<Node> node) {
   CAIRN_RETURN_IF_ERROR(CheckFits(*node));
   Node* const parent = MutableNode(node->parent);
   if (node->parent != 0 && parent == nullptr) return Unfit(node->id, "its parent is missing");
+  if (parent != nullptr && !BeginsOn(*parent, *node)) {
+    return Unfit(node->id, "it does not begin on its parent");
+  }
   const auto use = namespaces_.find(node->ns);
   if (use == namespaces_.end()) return Unfit(node->id, "its namespace is missing");
   node->use = &use->second;
@@ -146,6 +164,10 @@ Status Tree::Insert(Head head) {
     return Status(StatusCode::kCorruption,
                   "the index: branch #" + std::to_string(head.id) +
                       ": its model or its node is missing, or it has other groups");
+  }
+  if (node != nullptr && !EndsOn(*node, head)) {
+    return Status(StatusCode::kCorruption, "the index: branch #" + std::to_string(head.id) +
+                                               ": it does not end on its node");
   }
   head.use = FindNamespace(head.ns);
   if (head.use == nullptr) {
@@ -184,10 +206,16 @@ void Tree::InsertRefs(uint64_t id, std::span<const Ref> refs, const Ref& from) {
 void Tree::UseTable(const Place& place, uint64_t count, int sign) {
   if (!place.in_table()) return;
   if (!CAIRN_KEPT(kLiveBytes) && sign < 0) return;
-  TableUse& use = tables_.at(place.table);
+  const auto found = tables_.find(place.table);
+  if (found == tables_.end()) return;  // Forgotten, as the index said that nothing needs it.
+  TableUse& use = found->second;
   const uint64_t bytes = place.Share(count);
-  CAIRN_CHECK(sign > 0 || use.live_bytes >= bytes);
-  use.live_bytes += sign > 0 ? bytes : -bytes;
+  if (sign < 0 && use.live_bytes < bytes) {  // Nor can this be known when the index is read.
+    use.lied = true;
+    use.live_bytes = std::min<uint64_t>(use.live_bytes, 1);  // A dead one remains dead.
+  } else {
+    use.live_bytes += sign > 0 ? bytes : -bytes;
+  }
   if (sign < 0) table_bytes_died_ += bytes;
   use.dirty = true;
 }
@@ -215,7 +243,11 @@ bool Tree::IsNeeded(const Node& node, uint64_t from, uint64_t but) const {
     for (auto ref = next.refs.lower_bound(first); ref != next.refs.end(); ++ref) {
       if (ref->id == but) continue;
       const Node* const child = ref->kind == Ref::kEdge ? FindNode(ref->id) : nullptr;
-      if (child == nullptr || child->parent != next.id) return true;
+      // Each child is come to once, by the one edge that is its own.
+      if (child == nullptr || child->parent != next.id ||
+          child->lanes[kTokenLane].start != ref->position) {
+        return true;
+      }
       below.push_back(child);
     }
   }
@@ -225,7 +257,10 @@ bool Tree::IsNeeded(const Node& node, uint64_t from, uint64_t but) const {
 // Idempotent: a node still needed is left alone. Fails never: whoever made it needless kept room.
 void Tree::CollectDead(uint64_t id) {
   while (Node* const node = MutableNode(id)) {
-    if (!node->unneeded()) return NoteLoose(node);
+    if (!node->unneeded()) {
+      NoteJoinable(*node);
+      return NoteLoose(node);
+    }
     if (!node->knows_all_refs()) {
       if (std::find(undecided_.begin(), undecided_.end(), id) != undecided_.end()) return;
       undecided_.push_back(id);

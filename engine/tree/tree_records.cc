@@ -39,8 +39,10 @@ enum NodeField : uint16_t {
   kNodeNamespace = 6,
   kNodeKvGone = 7,  // 1, or absent.
   kNodeLoose = 8,   // 1: it has a D record; or absent.
+  // 1: some of its extents are approximate; or absent. So that who does not know of that is told.
+  kNodeApproximate = 9,
 };
-constexpr std::array<uint16_t, 8> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8};
+constexpr std::array<uint16_t, 9> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
 struct KeepBytes {
   uint64_t ttl_ns;
@@ -68,10 +70,12 @@ struct PlaceBytes {
 static_assert(sizeof(PlaceBytes) == 48);
 struct ExtentBytes {
   uint64_t begin;
-  uint32_t count, op_index, prefix_bytes, zero;
+  uint32_t count, op_index, prefix_bytes;
+  uint32_t flags;  // 1: approximate.
   PlaceBytes place;
 };
 static_assert(sizeof(ExtentBytes) == 72);
+constexpr uint32_t kExtentApproximate = 1;
 struct MarkBytes {
   uint64_t position;
   uint32_t strip, zero;
@@ -98,14 +102,20 @@ Place Unpack(const PlaceBytes& bytes) {
           .fragment_node = in_log ? 0 : bytes.epoch};
 }
 ExtentBytes Pack(const Extent& extent) {
-  return {extent.begin, extent.count, extent.op_index, extent.prefix_bytes, 0, Pack(extent.place)};
+  return {extent.begin,
+          extent.count,
+          extent.op_index,
+          extent.prefix_bytes,
+          extent.exact ? 0 : kExtentApproximate,
+          Pack(extent.place)};
 }
 Extent Unpack(const ExtentBytes& bytes) {
   return {.begin = bytes.begin,
           .count = bytes.count,
           .op_index = bytes.op_index,
           .place = Unpack(bytes.place),
-          .prefix_bytes = bytes.prefix_bytes};
+          .prefix_bytes = bytes.prefix_bytes,
+          .exact = (bytes.flags & kExtentApproximate) == 0};
 }
 MarkBytes Pack(const Mark& mark) { return {mark.position, mark.strip, 0, Pack(mark.place)}; }
 Mark Unpack(const MarkBytes& bytes) {
@@ -260,6 +270,13 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
   if (node.kv_gone) fields.U64(kNodeKvGone, 1);
   if (node.loose) fields.U64(kNodeLoose, 1);
+  const auto approximate = [](const Lane& lane) {
+    return std::any_of(lane.extents.begin(), lane.extents.end(),
+                       [](const Extent& extent) { return !extent.exact; });
+  };
+  if (std::any_of(node.lanes.begin(), node.lanes.end(), approximate)) {
+    fields.U64(kNodeApproximate, 1);
+  }
   if (node.loose && !dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
   if (!node.loose && dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   const uint64_t start = node.lanes[kTokenLane].start;
@@ -325,6 +342,7 @@ Result<Head> GetHead(std::string_view key, std::string_view value) {
   head.keep = {.pinned = keep.pinned != 0, .priority = keep.priority, .ttl_ns = keep.ttl_ns};
   head.kv_evicted = keep.kv_evicted != 0;
   head.reused = keep.reused != 0;
+  CAIRN_RETURN_IF_ERROR(CheckHead(key, head));
   NoteDumped(&head);
   return head;
 }
@@ -401,8 +419,7 @@ Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : dirty.models) {
     const auto model = tree->FindModel(id);
     if (model == nullptr) continue;  // Its registration was undone.
-    const std::vector<std::byte> spec = EncodeModel(*model);
-    CAIRN_RETURN_IF_ERROR(batch->Put(Key('M', id), Text(spec)));
+    CAIRN_RETURN_IF_ERROR(PutModel(id, *model, batch));
   }
   // First what goes: another branch may have the name now.
   for (const uint64_t id : dirty.heads) {
@@ -483,7 +500,8 @@ void TreeRecords::NoteAllDumped(Tree* tree) {
   }
   for (auto it = tree->namespaces_.begin(); it != tree->namespaces_.end();) {
     it->second.dirty = false;
-    it = it->second.empty() ? tree->namespaces_.erase(it) : std::next(it);
+    const bool unused = it->second.empty() && !it->second.was_read;
+    it = unused ? tree->namespaces_.erase(it) : std::next(it);
   }
   for (const uint64_t id : dirty.heads) {
     const auto found = tree->heads_.find(id);
@@ -520,22 +538,26 @@ Status TreeRecords::LoadRoots(Tree* tree) {
     CountBytes bytes;
     if (counts->size() != sizeof(bytes)) return Damaged(kCountsKey, "bad sums");
     std::memcpy(&bytes, counts->data(), sizeof(bytes));
+    if (!IsNumber(bytes.next_id)) return Damaged(kCountsKey, "an impossible next id");
     tree->counts_ = {bytes.branches, bytes.nodes,     bytes.kv_lanes,     bytes.kv_extents,
                      bytes.tokens,   bytes.raw_bytes, bytes.evicted_bytes};
     tree->next_id_ = bytes.next_id;
   }
   const auto loose = index.NewScan({.end = "E", .read = {}});
   for (loose->Seek("D"); loose->valid(); loose->Next()) {
-    if (loose->key().size() != kIdKeyBytes) return Damaged(loose->key(), "no such kind");
-    tree->loose_.push_back(GetBig(loose->key().substr(1)));
+    const std::string_view key = loose->key();
+    if (key.size() != kIdKeyBytes || !IsNumber(GetBig(key.substr(1)))) {
+      return Damaged(key, "no such kind, or node");
+    }
+    tree->loose_.push_back(GetBig(key.substr(1)));
   }
   CAIRN_RETURN_IF_ERROR(loose->status());
   const auto models = index.NewScan({.end = "N", .read = {}});
   for (models->Seek("M"); models->valid(); models->Next()) {
-    const std::string_view key = models->key();
-    if (key.size() != kIdKeyBytes) return Damaged(key, "no such kind");
-    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(Bytes(*models->value())));
-    tree->models_[GetBig(key.substr(1))] = std::make_shared<const ModelSpec>(std::move(spec));
+    CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(models->key()));
+    if (!id.has_value()) continue;
+    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, GetModel(index, *id));
+    tree->models_[*id] = std::make_shared<const ModelSpec>(std::move(spec));
   }
   CAIRN_RETURN_IF_ERROR(models->status());
   const auto namespaces = index.NewScan({.end = "Q", .read = {}});
@@ -545,8 +567,17 @@ Status TreeRecords::LoadRoots(Tree* tree) {
       return Damaged(namespaces->key(), "bad namespace");
     }
     std::memcpy(&bytes, namespaces->value()->data(), sizeof(bytes));
-    tree->namespaces_[std::string(namespaces->key().substr(1))] = {
-        bytes.policy.ns_policy(), bytes.branches, bytes.nodes, bytes.bytes, false};
+    const std::string_view name = namespaces->key().substr(1);
+    const NamespacePolicy policy = bytes.policy.ns_policy();
+    if (!IsNamespace(name) || policy.persist > Persist::kTokensOnly ||
+        policy.evict.value_or(Evict::kNever) > Evict::kBranches) {
+      return Damaged(namespaces->key(), "an impossible name or policy");
+    }
+    tree->namespaces_[std::string(name)] = {.policy = policy,
+                                            .branches = bytes.branches,
+                                            .nodes = bytes.nodes,
+                                            .bytes = bytes.bytes,
+                                            .was_read = true};
   }
   CAIRN_RETURN_IF_ERROR(namespaces->status());
   const auto expiring = index.NewScan({.end = "Y", .read = {}});
@@ -562,8 +593,13 @@ Status TreeRecords::LoadRoots(Tree* tree) {
       return Damaged(tables->key(), "bad table");
     }
     std::memcpy(&bytes, tables->value()->data(), sizeof(bytes));
-    tree->tables_[GetBig(tables->key().substr(1))] = {bytes.bytes, bytes.sealed_bytes,
-                                                      bytes.live_bytes, false};
+    const uint64_t number = GetBig(tables->key().substr(1));
+    if (!IsNumber(number) || !IsNumber(bytes.bytes) || bytes.sealed_bytes >= kNumberMax ||
+        bytes.live_bytes >= kNumberMax) {
+      return Damaged(tables->key(), "an impossible table");
+    }
+    tree->tables_[number] = {
+        .bytes = bytes.bytes, .sealed_bytes = bytes.sealed_bytes, .live_bytes = bytes.live_bytes};
   }
   return tables->status();
 }
@@ -619,6 +655,7 @@ Result<std::unique_ptr<Node>> TreeRecords::ReadNode(sstable::LsmIndex& index, ui
   const Node::Dumped said = node->dumped;
   NoteDumped(node.get());
   if (!node->dumped.SameChunks(said)) return Damaged(Key('N', id), "chunks are missing");
+  CAIRN_RETURN_IF_ERROR(CheckNode(Key('N', id), *node));
   std::vector<Ref> refs;
   constexpr Ref kLast{UINT64_MAX, Ref::kEdge, UINT64_MAX};
   CAIRN_ASSIGN_OR_RETURN(node->refs_from, ReadRefs(index, id, kLast, &refs));
@@ -631,94 +668,13 @@ Result<Ref> TreeRecords::ReadRefs(sstable::LsmIndex& index, uint64_t node, const
   const auto scan = index.NewScan({.end = Key('R', node + 1), .read = {}});
   for (scan->Seek(RefKey(node, below)); scan->valid(); scan->Next()) {
     if (scan->key().size() != kRefKeyBytes) return Damaged(scan->key(), "no such kind");
-    const Ref ref = GetRef(scan->key());
+    CAIRN_ASSIGN_OR_RETURN(const Ref ref, GetRef(scan->key()));
     if (ref >= below) continue;
     if (refs->size() == kRefsKept) return refs->back();
     refs->push_back(ref);
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
   return Ref();
-}
-
-Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadEvictable(sstable::LsmIndex& index,
-                                                                       std::string_view ns,
-                                                                       const Evictable& from,
-                                                                       size_t limit) {
-  std::vector<Evictable> found;
-  const std::string prefix = "U" + std::string(ns) + '\0';
-  const auto scan = index.NewScan({.end = "V", .read = {}});
-  for (scan->Seek(EvictableKey(ns, from));
-       scan->valid() && scan->key().starts_with(prefix) && found.size() < limit; scan->Next()) {
-    const std::string_view key = scan->key();
-    if (key.size() != prefix.size() + kEvictableSuffixBytes) return Damaged(key, "no such kind");
-    const std::string_view order = key.substr(prefix.size());
-    found.push_back({.stage = static_cast<uint8_t>(order[0]),
-                     .priority = static_cast<uint8_t>(order[1]),
-                     .used_at_ns = GetBig(order.substr(2, 8)),
-                     .branch = GetBig(order.substr(10, 8))});
-  }
-  CAIRN_RETURN_IF_ERROR(scan->status());
-  return found;
-}
-
-Result<std::vector<uint64_t>> TreeRecords::ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
-                                                       size_t limit, uint64_t* next_ns) {
-  std::vector<uint64_t> expired;
-  *next_ns = 0;
-  const auto scan = index.NewScan({.end = "Y", .read = {}});
-  for (scan->Seek("X"); scan->valid(); scan->Next()) {
-    if (scan->key().size() != kExpiryKeyBytes) return Damaged(scan->key(), "no such kind");
-    const uint64_t at_ns = GetBig(scan->key().substr(1, 8));
-    if (at_ns > now_ns || expired.size() == limit) {
-      *next_ns = at_ns;
-      break;
-    }
-    expired.push_back(GetBig(scan->key().substr(9, 8)));
-  }
-  CAIRN_RETURN_IF_ERROR(scan->status());
-  return expired;
-}
-
-Status TreeRecords::ReadLogged(sstable::LsmIndex& index, uint64_t segment,
-                               std::vector<uint64_t>* nodes) {
-  const auto scan = index.NewScan({.end = "M", .read = {}});
-  for (scan->Seek("L"); scan->valid(); scan->Next()) {
-    if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
-    if (GetBig(scan->key().substr(1, 8)) > segment) break;
-    nodes->push_back(GetBig(scan->key().substr(9, 8)));
-  }
-  return scan->status();
-}
-
-Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
-                                 sstable::WriteBatch* batch) {
-  const auto scan = index.NewScan({.end = "M", .read = {}});
-  for (scan->Seek("L"); scan->valid(); scan->Next()) {
-    if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
-    if (GetBig(scan->key().substr(1, 8)) > segment) break;
-    CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
-  }
-  return scan->status();
-}
-
-Status TreeRecords::ReadJoined(sstable::LsmIndex& index, uint64_t table,
-                               std::vector<uint64_t>* nodes) {
-  const auto scan = index.NewScan({.end = Key('F', table + 1), .read = {}});
-  for (scan->Seek(Key('F', table)); scan->valid(); scan->Next()) {
-    if (scan->key().size() != kJoinedKeyBytes) return Damaged(scan->key(), "no such kind");
-    nodes->push_back(GetBig(scan->key().substr(9, 8)));
-  }
-  return scan->status();
-}
-
-Status TreeRecords::DeleteJoined(sstable::LsmIndex& index, uint64_t table,
-                                 sstable::WriteBatch* batch) {
-  std::vector<uint64_t> nodes;
-  CAIRN_RETURN_IF_ERROR(ReadJoined(index, table, &nodes));
-  for (const uint64_t node : nodes) {
-    CAIRN_RETURN_IF_ERROR(batch->Delete(JoinedKey(table, node)));
-  }
-  return Status::Ok();
 }
 
 }  // namespace cairn::engine

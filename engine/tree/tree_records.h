@@ -12,6 +12,7 @@
 //   H <branch>                            the key of its B record, without the letter
 //   L <segment> <node>                    content of the node may lie in this segment of the log
 //   M <model>                             a registered model
+//   M <model> <piece>                     more of its description, if that is longer than a record
 //   N <node>                              a node: parent, owner, lanes; how many chunks it has
 //   N <node> <lane> <chunk>               up to kChunkEntries extents, states or spans, in order
 //   P <namespace>                         a namespace: its policy, and what it holds
@@ -23,9 +24,9 @@
 //                                         happens; stage 0: its KV is still to go, 1: it is gone
 //   X <expires at> <branch>               a branch with a time to live
 //
-// Keys are the letter and big-endian numbers (u64; lane u16, chunk u32, kind, stage and priority
-// u8), so that a node's records lie together. Nothing is counted: whether a node is needed is
-// whether it has a first R record, and up to where, what that one says.
+// Keys are the letter and big-endian numbers (u64; lane u16, chunk, piece u32; kind, stage,
+// priority u8), so that a node's records lie together. Nothing is counted: whether a node is needed
+// is whether it has a first R record, and up to where, what that one says.
 //
 // What changed since the last dump is known to the tree (Tree::Dirty); a dump writes that and
 // nothing else, and of a long lane only the chunks from the first change on. All of it are blind
@@ -84,6 +85,10 @@ class TreeRecords {
   };
   static Result<std::vector<Evictable>> ReadEvictable(sstable::LsmIndex& index, std::string_view ns,
                                                       const Evictable& from, size_t limit);
+  // The same, of those whose use is recorded as later than that.
+  static Result<std::vector<Evictable>> ReadUsedAfter(sstable::LsmIndex& index, std::string_view ns,
+                                                      uint64_t at_ns, const Evictable& from,
+                                                      size_t limit);
   // Branches that expire by then, at most `limit`; `next_ns`: when the next one after them does, 0:
   // none. As they were at the last dump.
   static Result<std::vector<uint64_t>> ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,

@@ -71,10 +71,11 @@ struct Small {
 };
 // Every kind of line: full and partial, carried and not, of one and of several stripes.
 const Small kSmall[] = {
-    {{40, 64, Dtype::kBf16}, Content::kKeys, 0},   {{24, 64, Dtype::kBf16}, Content::kKeys, 3},
-    {{133, 8, Dtype::kBf16}, Content::kKeys, 2},   {{20, 70, Dtype::kBf16}, Content::kKeys, 3},
-    {{51, 64, Dtype::kF16}, Content::kKeys, 0},    {{41, 80, Dtype::kF16}, Content::kKeys, 3},
-    {{12, 130, Dtype::kBf16}, Content::kSparse, 1}};
+    {{40, 64, Dtype::kBf16}, Content::kKeys, 0},    {{24, 64, Dtype::kBf16}, Content::kKeys, 3},
+    {{133, 8, Dtype::kBf16}, Content::kKeys, 2},    {{20, 70, Dtype::kBf16}, Content::kKeys, 3},
+    {{51, 64, Dtype::kF16}, Content::kKeys, 0},     {{41, 80, Dtype::kF16}, Content::kKeys, 3},
+    {{12, 130, Dtype::kBf16}, Content::kSparse, 1}, {{30, 64, Dtype::kBf16}, Content::kKeys, 4},
+    {{20, 70, Dtype::kBf16}, Content::kKeys, 7}};
 
 TEST(KvFrameDamage, AnyFlippedByteIsSafe) {
   bool found_by_states = false;
@@ -154,7 +155,7 @@ TEST(KvFrameDamage, NamesWhatIsWrongWithAHeader) {
   ExpectComplaint(Decode(shape, {}), kCorruption, "0 bytes, a header takes 16");
   ExpectComplaint(with(0, 9), StatusCode::kUnsupportedFormat, "codec 9 is not known");
   ExpectComplaint(with(3, 1), StatusCode::kUnsupportedFormat, "version 1 is not known");
-  ExpectComplaint(with(1, 4), kCorruption, "flags 4 of codec 2");
+  ExpectComplaint(with(1, 8), kCorruption, "flags 8 of codec 2");
   ExpectComplaint(with(2, 99), kCorruption, "element type 99");
   ExpectComplaint(with(2, static_cast<int>(Dtype::kF32)), kCorruption, "kv64 of ");
   ExpectComplaint(with(4, 0), kCorruption, "shape 0 x 64");
@@ -232,6 +233,10 @@ TEST(KvFrameDamage, NamesWhatIsWrongWithinKv64) {
   damaged.insert(at(damaged, parts.escapes), 2, std::byte{9});
   SetU32(&damaged, kFrameHeaderBytes, escapes + 2);
   complains(damaged, "2 escapes are left");
+
+  damaged = Encode(shape, raw, kFramePadded);
+  damaged[parts.raw_plane + 1] = std::byte{1};
+  complains(damaged, "the padding is not zero");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_P(KvFrameTest, GivesBackEveryShapeWithEveryFlag) {
     for (const auto& [rows, channels] : shapes) {
       const FrameShape shape{rows, channels, dtype};
       const std::vector<std::byte> raw = MakeElements(shape, GetParam(), rows + channels);
-      for (const int flags : {-1, 0, 1, 2, 3}) {
+      for (const int flags : {-1, 0, 1, 2, 3, 4, 5, 6, 7}) {
         SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(channels) + " " +
                      DtypeName(dtype) + ", flags " + std::to_string(flags));
         ExpectRoundTrip(shape, raw,
@@ -138,8 +138,8 @@ TEST(KvFrame, TheEstimateFindsTheFlagsThatPay) {
   const auto flags_of = [&](Content content) {
     return ReadFrameHeader(Encode(shape, MakeElements(shape, content, 1), {}))->flags;
   };
-  EXPECT_EQ(flags_of(Content::kKeys), kFrameChannelBase | kFrameFoldedSigns);
-  EXPECT_EQ(flags_of(Content::kValues), 0);
+  EXPECT_EQ(flags_of(Content::kKeys), kFrameChannelBase | kFrameFoldedSigns | kFramePadded);
+  EXPECT_EQ(flags_of(Content::kValues), kFramePadded);
 }
 
 FrameHeader HeaderOf(const FrameShape& shape, const std::vector<std::byte>& raw) {
@@ -199,6 +199,28 @@ TEST(KvFrame, ExampleOfTheFormatDocument) {
     std::vector<std::byte> back(raw.size());
     ASSERT_TRUE(DecodeFrame(shape, frame, back, path).ok());
     EXPECT_EQ(back, raw);
+  }
+}
+
+// Frames of before have no padding and are read as ever; with it, all else is the same.
+TEST(KvFrame, PaddingBringsTheRawLinesToFourBytes) {
+  // References and frequencies of all stripes take 17, 3 x 17, 70 + 2 x 32, 8 + 32 bytes.
+  const std::pair<FrameShape, uint8_t> frames[] = {{{40, 64, Dtype::kBf16}, 0},
+                                                   {{40, 192, Dtype::kF16}, 0},
+                                                   {{40, 70, Dtype::kBf16}, 3},
+                                                   {{60, 8, Dtype::kBf16}, 3}};
+  const size_t models[] = {17, 51, 134, 40};
+  for (size_t i = 0; i < std::size(frames); ++i) {
+    const auto& [shape, flags] = frames[i];
+    const std::vector<std::byte> raw = MakeElements(shape, Content::kKeys, 8);
+    std::vector<std::byte> plain = Encode(shape, raw, {.flags = flags});
+    const size_t end = kFrameHeaderBytes + 4 + models[i];
+    const size_t padding = (4 - end % 4) % 4;
+    plain.insert(plain.begin() + static_cast<ptrdiff_t>(end), padding, std::byte{0});
+    plain[1] |= std::byte{kFramePadded};
+    const auto payload = static_cast<uint32_t>(plain.size() - kFrameHeaderBytes);
+    std::memcpy(plain.data() + 12, &payload, sizeof(payload));
+    EXPECT_EQ(Encode(shape, raw, {.flags = static_cast<uint8_t>(flags | kFramePadded)}), plain);
   }
 }
 

@@ -293,6 +293,53 @@ TEST_P(IoContract, WhoAsksWhetherALockIsHeldNeitherTakesNorMakesIt) {
   EXPECT_TRUE(files_->Lock(At("LOCK")).ok());
 }
 
+TEST_P(IoContract, ALockIsLostWithTheNameOfItsFile) {
+  auto lock = files_->Lock(At("LOCK"));
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE((*lock)->Check().ok());
+  ASSERT_TRUE(files_->Rename(At("LOCK"), At("moved")).ok());
+  const Status gone = (*lock)->Check();
+  EXPECT_EQ(gone.code(), StatusCode::kLocked);
+  EXPECT_NE(gone.message().find("LOCK"), std::string_view::npos);
+  auto second = files_->Lock(At("LOCK"));
+  ASSERT_TRUE(second.ok()) << "another file";
+  EXPECT_EQ((*lock)->Check().code(), StatusCode::kLocked);
+  EXPECT_TRUE((*second)->Check().ok());
+  ASSERT_TRUE(files_->Rename(At("moved"), At("LOCK")).ok());
+  EXPECT_TRUE((*lock)->Check().ok());
+  EXPECT_EQ((*second)->Check().code(), StatusCode::kLocked);
+}
+
+// Where paths cannot be led elsewhere, the file system serves as it is.
+TEST_P(IoContract, ADirectoryThatIsHeldIsThere) {
+  ASSERT_TRUE(files_->CreateDirectory(At("held")).ok());
+  auto held = files_->Hold(At("held"));
+  ASSERT_TRUE(held.ok()) << held.status().ToString();
+  FileSystem& files = *held == nullptr ? *files_ : **held;
+  ASSERT_TRUE(files.CreateDirectory(At("held/inner")).ok());
+  const OpenOptions make{.write = true, .create = true};
+  ASSERT_TRUE(files.Open(At("held/f"), make).ok());
+  ASSERT_TRUE(files.Rename(At("held/f"), At("held/inner/g")).ok());
+  ASSERT_TRUE(files.SyncDirectory(At("held")).ok());
+  ASSERT_TRUE(files.SyncDirectory(At("held/inner")).ok());
+  EXPECT_EQ(*files.List(At("held/")), std::vector<std::string>{"inner"});
+  EXPECT_EQ(*files.List(At("held/inner")), std::vector<std::string>{"g"});
+  EXPECT_TRUE(files.Info(At("held"))->is_directory);
+  EXPECT_TRUE(files.Volume(At("held")).ok());
+  EXPECT_TRUE(files.Volume(At("held/inner")).ok());
+  EXPECT_TRUE(files.Space(At("held")).ok());
+  EXPECT_FALSE(*files.IsReplaced(At("held")));
+  // What lies beside it, and it itself as a name of its parent.
+  ASSERT_TRUE(files.Open(At("held2"), make).ok());
+  EXPECT_EQ(files_->Info(At("held2")).status().code(), StatusCode::kOk);
+  ASSERT_TRUE(files.SyncDirectory(ParentPath(At("held"))).ok());
+  EXPECT_FALSE(files.Remove(At("held")).ok()) << "it is not empty";
+  ASSERT_TRUE(files.Remove(At("held/inner/g")).ok());
+  ASSERT_TRUE(files.Remove(At("held/inner")).ok());
+  EXPECT_TRUE(files.Remove(At("held")).ok());
+  EXPECT_EQ(files_->Info(At("held")).status().code(), StatusCode::kNotFound);
+}
+
 TEST_P(IoContract, ALockHasOneHolderInThisProcessToo) {
   auto first = files_->Lock(At("LOCK"));
   ASSERT_TRUE(first.ok()) << first.status().ToString();

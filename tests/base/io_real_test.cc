@@ -201,7 +201,6 @@ TEST(IoReal, TheKernelsAnswersAreContinuedOrEnded) {
   Request request = fresh(Request::Kind::kWrite);
   EXPECT_FALSE(file->Advance(request, 30));
   EXPECT_FALSE(file->Advance(request, -EINTR));
-  EXPECT_FALSE(file->Advance(request, -ECANCELED));
   EXPECT_EQ(request.transferred, 30u);
   EXPECT_TRUE(file->Advance(request, 70));
   EXPECT_TRUE(request.status.ok());
@@ -292,6 +291,34 @@ TEST(IoReal, AVolumeIsNoPlaceForALinkToAnother) {
   EXPECT_FALSE(*linked);
   EXPECT_EQ(*world->files->List(mounted), std::vector<std::string>());
   EXPECT_EQ(umount(mounted.c_str()), 0);
+}
+
+TEST(IoReal, ADirectoryIsHeldWhateverTakesItsName) {
+  TemporaryDirectory directory;
+  const std::string path = JoinPath(directory.path(), "a");
+  auto world = MakeRealWorld(IoBackend::kThreads);
+  ASSERT_TRUE(world->files->CreateDirectory(path).ok());
+  ASSERT_TRUE(world->files->CreateDirectory(path + "/inner").ok());
+  World held = *world;
+  ASSERT_TRUE(HoldDirectory(&held, path).ok());
+  ASSERT_TRUE(HoldDirectory(&held, path + "/inner").ok()) << "one in another";
+  auto lock = held.files->Lock(JoinPath(path, "LOCK"));
+  ASSERT_TRUE(lock.ok());
+
+  ASSERT_TRUE(world->files->Rename(path, path + ".moved").ok());
+  EXPECT_FALSE(*held.files->IsReplaced(path));
+  ASSERT_TRUE(world->files->CreateDirectory(path).ok());
+  EXPECT_TRUE(*held.files->IsReplaced(path));
+  EXPECT_TRUE((*lock)->Check().ok()) << "it moved along";
+
+  const OpenOptions make{.write = true, .create = true};
+  ASSERT_TRUE(held.files->Open(JoinPath(path, "f"), make).ok());
+  ASSERT_TRUE(held.files->Rename(JoinPath(path, "f"), JoinPath(path, "inner/g")).ok());
+  ASSERT_TRUE(held.files->Link(JoinPath(path, "inner/g"), JoinPath(directory.path(), "h")).value());
+  EXPECT_EQ(*world->files->List(path), std::vector<std::string>());
+  EXPECT_EQ(*world->files->List(path + ".moved/inner"), std::vector<std::string>{"g"});
+  EXPECT_TRUE(world->files->Info(JoinPath(directory.path(), "h")).ok());
+  EXPECT_EQ(held.files->Hold(JoinPath(path, "none")).status().code(), StatusCode::kNotFound);
 }
 
 TEST(IoReal, ALockIsHeldAgainstOtherProcessesAndDiesWithItsHolder) {

@@ -102,11 +102,13 @@ Status History::Append(Store& store, StoreState* next) {
   Start(*next);
   const Durability level = Level();
   CAIRN_ASSIGN_OR_RETURN(Branch branch, store.FindBranch(name.second, name.first));
-  const Status appended =
-      branch
-          .AppendSync({.tokens = tokens, .kv = kv.view(), .sampler = samples ? &sampler : nullptr},
-                      {.durability = level})
-          .status();
+  const Status appended = branch
+                              .AppendSync({.tokens = tokens,
+                                           .kv = kv.view(),
+                                           .sampler = samples ? &sampler : nullptr,
+                                           .exact = state.exact()},
+                                          {.durability = level})
+                              .status();
   if (appended.code() == StatusCode::kNoSpace) {  // Its branch alone fills the namespace.
     states_.pop_back();
     return Status::Ok();
@@ -126,8 +128,9 @@ Status History::AppendJoined(Store& store, StoreState* next) {
   for (uint64_t count = 2 + Below(5); count > 0; --count) {
     const KvMemory kv = Grow(&state, 1, false);
     Start(*next);
-    auto ticket = branch.Append({.tokens = std::span(state.tokens).last(1), .kv = kv.view()},
-                                {.durability = level});
+    auto ticket = branch.Append(
+        {.tokens = std::span(state.tokens).last(1), .kv = kv.view(), .exact = state.exact()},
+        {.durability = level});
     const StatusCode code = ticket.status().code();
     if (code == StatusCode::kNoSpace || code == StatusCode::kBusy) {
       states_.pop_back();

@@ -104,7 +104,7 @@ void ScriptRun::Append(const std::string& name, uint64_t count, Durability durab
   const bool writable = IsWritable();
   auto branch = store_.FindBranch(key.second, key.first);
   if (!Told(branch.status())) return;
-  const Delta delta{.tokens = tokens, .kv = kv.view()};
+  const Delta delta{.tokens = tokens, .kv = kv.view(), .exact = state.exact()};
   if (!asynchronous) {
     Settle(std::move(next), durability, writable,
            branch->AppendSync(delta, {.durability = durability}).status());
@@ -126,8 +126,9 @@ void ScriptRun::AppendJoined(const std::string& name, uint64_t count, Durability
     StoreState grown = next;
     BranchState& state = grown[key];
     const KvMemory kv = Grow(&state, 1, 0);
-    auto ticket = branch->Append({.tokens = std::span(state.tokens).last(1), .kv = kv.view()},
-                                 {.durability = durability});
+    auto ticket = branch->Append(
+        {.tokens = std::span(state.tokens).last(1), .kv = kv.view(), .exact = state.exact()},
+        {.durability = durability});
     if (!Told(ticket.status())) break;
     next = std::move(grown);
     tickets.emplace_back(next, std::move(*ticket));

@@ -209,7 +209,7 @@ TEST_P(BatchTest, EmptyAndTooLarge) {
   EXPECT_FAILS(store_.Write(batch), StatusCode::kInvalidArgument, "large deltas by themselves");
   EXPECT_EQ(8u, *chat_.length());
   WriteBatch many;
-  for (size_t i = 0; i < WriteBatch::kOpsMax; ++i) many.Rewind(chat_, 8 - i % 2);
+  for (size_t i = 0; i < kMaxBatchOps; ++i) many.Rewind(chat_, 8 - i % 2);
   many.Rewind(chat_, 1);
   EXPECT_FAILS(store_.Write(many), StatusCode::kInvalidArgument, "4097 ops, at most 4096");
   EXPECT_EQ(8u, *chat_.length());

@@ -320,7 +320,7 @@ TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   TakeAll(machine, "/others");
   EXPECT_FAILS(store.Compact(), StatusCode::kNoSpace);
   EXPECT_TRUE(HasKv(chat, model, 0, length));
-  EXPECT_FAILS(store.Close(), StatusCode::kNoSpace, "MANIFEST");
+  EXPECT_OK(store.Close()) << "what it gives back of the log is room for a MANIFEST";
   ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
   ASSERT_OK_ASSIGN(chat, store.FindBranch("chat"));
   ASSERT_OK_ASSIGN(first, store.FindBranch("first"));

@@ -353,8 +353,9 @@ TEST_F(CutOpTest, ReplayFindsTheSameNodeLooseAndUndoIsWhole) {
   ASSERT_OK_ASSIGN(const engine::Op cut, tree_.ResolveCut(node));
   EXPECT_EQ(7U, cut.position);
   {
-    engine::Transaction transaction(&tree_);
-    ASSERT_OK(transaction.Apply(cut));
+    engine::Transaction transaction;
+    engine::TreeChanges changes(&tree_, &transaction);
+    ASSERT_OK(changes.Apply(cut));
     EXPECT_EQ(7U, tree_.counts().tokens);
     transaction.Rollback();
     EXPECT_EQ(before, tree_.counts());
@@ -399,7 +400,8 @@ TEST_F(CutOpTest, WhatDoesNotFitIsRefused) {
     op.kind = engine::OpKind::kCut;
     op.node = node;
     op.position = position;
-    return engine::Transaction(&tree_).Apply(op);
+    engine::Transaction transaction;
+    return engine::TreeChanges(&tree_, &transaction).Apply(op);
   };
   const uint64_t fork = Fork(base_, 10);
   Append(fork, 5);

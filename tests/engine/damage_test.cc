@@ -8,7 +8,7 @@
 
 #include "base/codec/fields.h"
 #include "base/io/file_util.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/op.h"
 #include "tests/engine/engine_test.h"
 #include "wal/format.h"

@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 
 namespace cairn::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <random>
 
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "engine/follow/hint.h"
 #include "tests/engine/engine_test.h"
 

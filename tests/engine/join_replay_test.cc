@@ -60,11 +60,15 @@ class JoinReplayTest : public TreeOpTest {
   }
   void Commit(const Result<engine::Op>& op) {
     ASSERT_OK(op);
-    engine::Transaction transaction(&tree_);
-    ASSERT_OK(transaction.Apply(*op));
+    engine::Transaction transaction;
+    engine::TreeChanges changes(&tree_, &transaction);
+    ASSERT_OK(changes.Apply(*op));
     transaction.Commit({1, 1, 8192, 100}, 50);
   }
-  Status Apply(const engine::Op& op) { return engine::Transaction(&tree_).Apply(op); }
+  Status Apply(const engine::Op& op) {
+    engine::Transaction transaction;
+    return engine::TreeChanges(&tree_, &transaction).Apply(op);
+  }
   static engine::Op Join(uint64_t node, uint64_t parent) {
     engine::Op op;
     op.kind = engine::OpKind::kJoin;
@@ -155,9 +159,12 @@ TEST_F(JoinReplayTest, NorOneThatANodeNeedsThatWasNotRead) {
 
 TEST_F(JoinReplayTest, ALaneThatDoesNotBeginOnTheParentIsRefused) {
   Insert(kParent, 0, 0, 10, kParentsBranch, {{10, engine::Ref::kEdge, kChild}}, true);
-  Insert(kChild, kParent, 12, 2, kChildsBranch, {}, /*all_refs=*/true);
-  Commit(tree_.ResolveDrop(kParentsBranch));
-  EXPECT_FAILS(Apply(Join(kChild, kParent)), StatusCode::kCorruption, "does not begin");
+  auto child = std::make_unique<engine::Node>();
+  child->id = kChild;
+  child->parent = kParent;
+  child->model = tree_.FindHead(base_)->model;
+  for (int lane = 0; lane < 2; ++lane) child->lanes.push_back({12, 12, {}});
+  EXPECT_FAILS(tree_.Insert(std::move(child)), StatusCode::kCorruption, "does not begin");
 }
 
 TEST_F(JoinReplayTest, WhatOthersNeedIsNotCutOff) {

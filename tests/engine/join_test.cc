@@ -134,10 +134,33 @@ TEST_P(JoinTest, AChainInTheLogBecomesOneNode) {
   EXPECT_EQ(0U, store_.Metrics().table_bytes);
 }
 
+// Nothing of it will ever be sealed again.
+TEST_P(JoinTest, ALongChainInTablesIsJoinedInIdleTime) {
+  constexpr uint64_t kTurns = 20;
+  std::vector<Branch> losers;
+  Branch chat = Talk("chat", kTurns, &losers);
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(kTurns, PathOf(chat));
+  for (Branch& loser : losers) ASSERT_OK(loser.Drop());
+  for (int i = 0; i < 1000 && PathOf(chat) > 1; ++i) {
+    world_->world().scheduler->Sleep(10'000'000);
+  }
+  EXPECT_EQ(1U, PathOf(chat));
+  EXPECT_EQ(kTurns - 1, Joined());
+  for (int opened = 0; opened < 2; ++opened) {
+    Check(chat, kTurns);
+    CheckVerified();
+    Reopen();
+    chat = Find("chat");
+  }
+}
+
 // What is in tables stays there, under the numbers of nodes that are no more.
 TEST_P(JoinTest, AChainInTablesIsJoinedWhenItIsSealedAgain) {
   std::vector<Branch> losers;
   Branch chat = Talk("chat", 5, &losers);
+  Branch other = Create(id_, "other");  // So that most of the table is needed.
+  ASSERT_OK(AppendSome(other, model_, 0, 600));
   ASSERT_OK(store_.Compact());
   EXPECT_EQ(0U, Joined()) << "others need every node";
   EXPECT_EQ(5U, PathOf(chat));
@@ -430,10 +453,11 @@ TEST_F(JoinOpTest, IsUndoneWhole) {
   const engine::TreeCounts before = tree_.counts();
   const uint64_t leaf = NodeOf(twice), middle = At(tree_, twice).parent;
   for (int times = 0; times < 2; ++times) {
-    engine::Transaction transaction(&tree_);
+    engine::Transaction transaction;
+    engine::TreeChanges changes(&tree_, &transaction);
     for (int joins = 0; joins < 2; ++joins) {
       ASSERT_OK_ASSIGN(const engine::Op op, tree_.ResolveJoin(leaf));
-      ASSERT_OK(transaction.Apply(op));
+      ASSERT_OK(changes.Apply(op));
     }
     EXPECT_EQ(14U, tree_.counts().tokens);
     EXPECT_FAILS(tree_.ResolveJoin(leaf), StatusCode::kNotFound, "no parent");
@@ -487,7 +511,8 @@ TEST_F(JoinOpTest, WhatDoesNotFitIsRefused) {
     op.kind = engine::OpKind::kJoin;
     op.node = node;
     op.other = other;
-    return engine::Transaction(&tree_).Apply(op);
+    engine::Transaction transaction;
+    return engine::TreeChanges(&tree_, &transaction).Apply(op);
   };
   EXPECT_FAILS(apply(child, parent), StatusCode::kCorruption, "namespace");
   EXPECT_FAILS(apply(child, 999), StatusCode::kCorruption, "parent");

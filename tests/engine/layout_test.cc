@@ -99,7 +99,7 @@ TEST_P(RestoreTest, AnyRangeOfTokensAndLayers) {
             ASSERT_EQ(want.memory(), got.memory())
                 << "group " << group << " layers " << layer << "+" << layers << " [" << begin
                 << ", " << end << ")";
-            for (const auto& flag : flags) EXPECT_EQ(1u, flag.load());
+            for (const auto& flag : flags) EXPECT_EQ(kLayerComplete, flag.load());
           }
         }
       }

@@ -3,11 +3,12 @@
 // Property: a MANIFEST comes back as it was written; one that cannot be right is refused by its
 // name and by what is wrong, whether its checksum fits or not.
 // Method: the bytes of a small one, changed and given their checksum again.
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "base/codec/fields.h"
 #include "base/io/sim_disk.h"
@@ -140,9 +141,107 @@ TEST(Manifest, WithFieldsThatCannotBe) {
   Manifest nowhere = Some();
   nowhere.log_start_segment = 0;
   EXPECT_FAILS(Decode(EncodeManifest(nowhere)), StatusCode::kCorruption, kPath + ": no log start");
-  nowhere = Some();
-  nowhere.segment_bytes = 0;
-  EXPECT_FAILS(Decode(EncodeManifest(nowhere)), StatusCode::kCorruption, kPath + ": no log start");
+  // Each number at values that no store comes to: counters, sizes, tables.
+  const auto refused = [](const std::string& what, const std::function<void(Manifest*)>& change) {
+    Manifest manifest = Some();
+    change(&manifest);
+    EXPECT_FAILS(Decode(EncodeManifest(manifest)), StatusCode::kCorruption, kPath + ": " + what);
+  };
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4096}, (uint64_t{1} << 20) + 1, UINT64_MAX}) {
+    refused("segments of " + std::to_string(bytes) + " bytes",
+            [&](Manifest* m) { m->segment_bytes = bytes; });
+  }
+  for (const uint64_t number : {uint64_t{1} << 62, UINT64_MAX}) {
+    refused("impossible log start", [&](Manifest* m) { m->log_start_segment = number; });
+    refused("impossible next file", [&](Manifest* m) { m->next_file_number = number; });
+    refused("impossible next id", [&](Manifest* m) { m->next_id = number; });
+    refused("impossible last sequence", [&](Manifest* m) { m->last_sequence = number; });
+    refused("impossible index sequence", [&](Manifest* m) { m->index_sequence = number; });
+    refused("impossible epoch", [&](Manifest* m) { m->epoch = number; });
+    refused("impossible segment", [&](Manifest* m) { m->replay_from.segment = number; });
+    refused("impossible epoch to", [&](Manifest* m) { m->replay_from.epoch = number; });
+    refused("impossible sequence", [&](Manifest* m) { m->replay_from.last_sequence = number; });
+    refused("impossible table", [&](Manifest* m) { m->index[0].number = number; });
+  }
+  refused("no next number", [](Manifest* m) { m->next_file_number = 0; });
+  refused("no next number", [](Manifest* m) { m->next_id = 0; });
+  refused("impossible table", [](Manifest* m) { m->index[0].number = 0; });
+  refused("impossible table", [](Manifest* m) { m->index[0].level = 7; });
+  refused("table 12 of the index is named twice",
+          [](Manifest* m) { m->index.push_back({.number = 12, .level = 2, .bytes = 4096}); });
+  refused("the index has sequence 100", [](Manifest* m) { m->index_sequence = 100; });
+}
+
+// Beside the tree's. What can be made again may be left out; the rest must be known.
+TEST(Manifest, NamesIndexes) {
+  const NamedIndex hints{
+      .name = "hints", .derived = true, .tables = {{.number = 13, .level = 0, .bytes = 4096}}};
+  const NamedIndex objects{
+      .name = "objects", .derived = false, .tables = {{.number = 14, .level = 2, .bytes = 8192}}};
+  constexpr std::string_view kHints[] = {"hints"}, kBoth[] = {"objects", "hints"};
+  Manifest manifest = Some();
+  EXPECT_TRUE(DecodeManifest(kPath, EncodeManifest(manifest))->named.empty());
+  manifest.named = {hints};
+  const std::vector<std::byte> derived = EncodeManifest(manifest);
+  ASSERT_OK_ASSIGN(Manifest read, DecodeManifest(kPath, derived));
+  EXPECT_TRUE(read.named.empty());
+  EXPECT_EQ(manifest.index, read.index);
+  ASSERT_OK_ASSIGN(read, DecodeManifest(kPath, derived, kHints));
+  EXPECT_EQ(manifest.named, read.named);
+  manifest.named = {hints, objects};
+  const std::vector<std::byte> both = EncodeManifest(manifest);
+  ASSERT_OK_ASSIGN(read, DecodeManifest(kPath, both, kBoth));
+  EXPECT_EQ(manifest.named, read.named);
+  EXPECT_FAILS(Decode(both), StatusCode::kUnsupportedFormat, kPath + ": the store has an index");
+  EXPECT_FAILS(DecodeManifest(kPath, both, kHints), StatusCode::kUnsupportedFormat, "\"objects\"");
+  // A library from before there was the field skips the one, and refuses the other.
+  const auto critical = [](std::span<const std::byte> bytes) {
+    const auto fields =
+        FieldReader::Parse(bytes.subspan(kHeadBytes, bytes.size() - kHeadBytes - kHashBytes));
+    EXPECT_OK(fields);
+    bool any = false;
+    for (const Field& field : fields->fields()) any |= field.id == 15 && field.critical;
+    return any;
+  };
+  EXPECT_FALSE(critical(derived));
+  EXPECT_TRUE(critical(both));
+}
+
+TEST(Manifest, WithIndexesThatCannotBe) {
+  constexpr std::string_view kKnown[] = {"hints", ""};
+  const auto refused = [&](const std::string& what, const std::vector<NamedIndex>& named) {
+    Manifest manifest = Some();
+    manifest.named = named;
+    EXPECT_FAILS(DecodeManifest(kPath, EncodeManifest(manifest), kKnown), StatusCode::kCorruption,
+                 kPath + ": " + what);
+  };
+  const NamedIndex hints{.name = "hints", .derived = true, .tables = {{.number = 13}}};
+  refused("an index with a name of 0 bytes", {{.name = "", .derived = true, .tables = {}}});
+  refused("an index with a name of 65 bytes",
+          {{.name = std::string(65, 'x'), .derived = true, .tables = {}}});
+  refused("the index \"hints\" is named twice",
+          {hints, {.name = "hints", .derived = true, .tables = {}}});
+  refused("table 12 of the index is named twice",
+          {{.name = "hints", .derived = true, .tables = {{.number = 12}}}});
+  refused("impossible table of the index \"hints\"",
+          {{.name = "hints", .derived = true, .tables = {{.number = 0}}}});
+  FieldWriter table, fields = SmallestFields();
+  const std::byte few[5] = {};
+  table.Text(1, "hints");
+  table.Bytes(3, few);
+  fields.Table(15, table);
+  EXPECT_FAILS(DecodeManifest(kPath, With(fields), kKnown), StatusCode::kCorruption,
+               kPath + ": bad table of the index");
+}
+
+TEST(Manifest, OfAnImpossibleNumber) {
+  io::SimDisk disk;
+  ASSERT_OK(disk.CreateDirectory("store"));
+  Manifest manifest = Some();
+  manifest.number = UINT64_MAX;
+  ASSERT_OK(WriteManifest(disk, "store", manifest));
+  EXPECT_FAILS(ReadManifest(disk, "store"), StatusCode::kCorruption,
+               "MANIFEST-18446744073709551615: an impossible number");
 }
 
 }  // namespace

@@ -100,8 +100,7 @@ TEST_P(ModelTest, AnotherShapeIsRefusedByTheNameOfTheField) {
            "groups[0].planes[0].row_bytes: 8 against 16");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].dtype = Dtype::kF16; },
            "groups[0].planes[0].dtype: \"bf16\" against \"f16\"");
-  mismatch([](ModelSpec& m) { m.groups[0].planes[0].rotary = false; },
-           "groups[0].planes[0].rotary");
+  mismatch([](ModelSpec& m) { m.groups[0].planes[0].rotary = {}; }, "groups[0].planes[0].rotary");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].sealed_as = SealedAs::kInt8; },
            "groups[0].planes[0].sealed_as: \"lossless\" against \"int8\"");
   mismatch([](ModelSpec& m) { m.groups[1].retention.window = 17; }, "groups[1].retention");
@@ -133,7 +132,8 @@ TEST(ModelSpecTest, EachBadFieldIsNamed) {
   bad([](ModelSpec& m) { m.groups[0].planes[0].row_bytes = 7; }, "multiple");
   bad([](ModelSpec& m) { m.groups[0].planes[0].dtype = Dtype{99}; }, "dtype");
   bad([](ModelSpec& m) { m.groups[0].planes[0].role = PlaneRole{0}; }, "role");
-  bad([](ModelSpec& m) { m.groups[3].planes.back().rotary = true; }, "rotary");
+  bad([](ModelSpec& m) { m.groups[3].planes.back().rotary.state = RotaryState::kApplied; },
+      "rotary");
   bad([](ModelSpec& m) { m.groups[0].planes[0].sealed_as = SealedAs{2}; }, "sealed_as is unknown");
   bad([](ModelSpec& m) { m.groups[2].planes[0].sealed_as = SealedAs::kInt8; },
       "groups[2].planes[0].sealed_as: int8 is for keys and values");

@@ -121,6 +121,21 @@ TEST_F(PageCacheTest, GivesWhatOthersTake) {
   EXPECT_LE(live_, 8u << 20);
 }
 
+// Two of equal shares: neither has more than the other leaves, and each has its half for sure.
+TEST_F(PageCacheTest, TwoCachesShareWhatIsLeft) {
+  PageCache one(&budget_, allocator(), 0), other(&budget_, allocator(), 0);
+  HitsOf(one, 4000, 1);
+  EXPECT_GT(one.bytes(), 7u << 20) << "the other one uses nothing";
+  for (int round = 0; round < 3; ++round) HitsOf(other, 4000, 2);
+  EXPECT_GT(other.bytes(), 3u << 20);
+  EXPECT_GT(one.bytes(), 3u << 20);
+  EXPECT_LE(one.bytes() + other.bytes(), 8u << 20);
+  budget_.Take(4 << 20);
+  EXPECT_LE(one.bytes() + other.bytes(), 4u << 20) << "at once";
+  EXPECT_GT(other.bytes(), 1u << 20);
+  budget_.Return(4 << 20);
+}
+
 // What is being copied from lives on when it leaves.
 TEST_F(PageCacheTest, AFoundPageOutlivesTheCache) {
   auto cache = std::make_unique<PageCache>(&budget_, allocator(), 0);

@@ -325,11 +325,12 @@ TEST_F(RestoreTablesTest, APrefetchIsAHint) {
   ASSERT_OK(chat.Prefetch());  // All of it is in the log.
   AwaitPrefetches(1);
   ASSERT_OK(store_.Compact());
-  ASSERT_OK(chat.Prefetch(100, 200));  // There is nothing.
+  ASSERT_OK(chat.Prefetch(100));  // There is nothing.
   AwaitPrefetches(2);
   EXPECT_EQ(0u, store_.Metrics().prefetches_failed);
   EXPECT_EQ(0u, store_.Metrics().page_cache_bytes);
   EXPECT_FAILS(chat.Prefetch(2, 1), StatusCode::kInvalidArgument, "prefetch");
+  EXPECT_FAILS(chat.Prefetch(0, 101), StatusCode::kInvalidArgument, "a branch of 100 tokens");
 
   const std::string path = TablePath();
   ASSERT_OK(sim_.disk->FlipBit(path, 1, 1));

@@ -13,17 +13,17 @@
 
 #include "base/io/file_util.h"
 #include "base/io/sim_disk.h"
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {
 namespace {
 
-using engine::Crew;
 using engine::SealReader;
 using engine::TableSet;
 using engine::Tree;
+using io::ParallelFor;
 
 class Host final : public sstable::TableHost {
  public:
@@ -113,9 +113,10 @@ struct Sealed {
     context.counters = &counters;
     tables.SetContext(context);
   }
-  Status Write(Crew* crew) {
+  Status Write(ParallelFor* parallel_for) {
     auto sources = Sources();
-    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, crew).status();
+    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, parallel_for)
+        .status();
   }
   std::vector<std::byte> Bytes() {
     auto file = files->Open(sstable::SnapshotTablePath("t", 7), {});
@@ -129,7 +130,7 @@ struct Sealed {
   Host host;
   sstable::TableCounters counters;
   MadeUp reader;
-  TableSet tables{4, UINT64_MAX};
+  TableSet tables{UINT64_MAX};
 };
 
 TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
@@ -137,9 +138,9 @@ TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
   for (const size_t helpers : {0, 1, 7}) {
     const io::World world = io::MakeMemoryWorld();
     io::Executor executor(*world.scheduler, "seal", std::max<size_t>(1, helpers));
-    Crew crew(*world.scheduler, &executor, helpers);
+    ParallelFor parallel_for(*world.scheduler, &executor, helpers);
     Sealed sealed(world.files);
-    ASSERT_OK(sealed.Write(&crew));
+    ASSERT_OK(sealed.Write(&parallel_for));
     if (helpers == 0) {
       alone = sealed.Bytes();
       EXPECT_GT(alone.size(), 2 * engine::kFrameBatchBytes);
@@ -156,7 +157,7 @@ TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
 
 TEST(SealTableTest, WhatDoesNotReadBackAsItWasPackedIsNotLeftBehind) {
   const io::World world = io::MakeMemoryWorld();
-  Crew crew(*world.scheduler, nullptr, 0);
+  ParallelFor parallel_for(*world.scheduler, nullptr, 0);
   const std::string path = sstable::SnapshotTablePath("t", 7);
   for (const uint64_t at_mib : {0, 1, 3, 17}) {  // The last among small fragments.
     const auto disk = std::make_shared<io::SimDisk>();
@@ -167,7 +168,7 @@ TEST(SealTableTest, WhatDoesNotReadBackAsItWasPackedIsNotLeftBehind) {
                  ? disk->FlipBit(path, (at_mib << 20) + 100, 3)
                  : Status::Ok();
     };
-    EXPECT_FAILS(sealed.Write(&crew), StatusCode::kCorruption, path);
+    EXPECT_FAILS(sealed.Write(&parallel_for), StatusCode::kCorruption, path);
     EXPECT_EQ(0U, sealed.host.taken);
     EXPECT_FAILS(disk->Info(path), StatusCode::kNotFound);
   }
@@ -176,14 +177,14 @@ TEST(SealTableTest, WhatDoesNotReadBackAsItWasPackedIsNotLeftBehind) {
 TEST(SealTableTest, AnEndInTheMiddleLeavesNothing) {
   const io::World world = io::MakeMemoryWorld();
   io::Executor executor(*world.scheduler, "seal", 2);
-  Crew crew(*world.scheduler, &executor, 2);
+  ParallelFor parallel_for(*world.scheduler, &executor, 2);
   for (const bool reading : {false, true}) {
     Sealed sealed(world.files);
     sealed.reader.on_take = [&](const MadeUp& reader) {
       const bool now = reading ? reader.read > (1 << 20) : reader.written > (1 << 20);
       return now ? Status(StatusCode::kCancelled, "the store is closing") : Status::Ok();
     };
-    EXPECT_FAILS(sealed.Write(&crew), StatusCode::kCancelled);
+    EXPECT_FAILS(sealed.Write(&parallel_for), StatusCode::kCancelled);
     EXPECT_EQ(0U, sealed.host.taken);
     ASSERT_OK_ASSIGN(const auto names, sealed.files->List("t"));
     EXPECT_EQ(std::vector<std::string>(), names);

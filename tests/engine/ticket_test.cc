@@ -131,8 +131,8 @@ TEST_P(TicketTest, RestoresAreAsynchronousToo) {
   EXPECT_EQ(std::vector<uint64_t>{30}, ticket.restored()->kv_ends);
   EXPECT_EQ(30 * model_.token_bytes(), ticket.restored()->bytes);
   EXPECT_EQ(Tokens(30, kSeed), ids);
-  EXPECT_EQ(1u, flags[0].load());
-  EXPECT_EQ(1u, flags[1].load());
+  EXPECT_EQ(kLayerComplete, flags[0].load());
+  EXPECT_EQ(kLayerComplete, flags[1].load());
   request.end = 31;
   ASSERT_OK_ASSIGN(Ticket failed, chat_.RestoreAsync(request));
   EXPECT_FAILS(failed.Wait(), StatusCode::kInvalidArgument, "30 tokens");

@@ -8,7 +8,7 @@
 
 #include <random>
 
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 
@@ -46,8 +46,9 @@ class TreeCountsTest : public ::testing::Test {
   void Register(const ModelSpec& spec) {
     auto op = tree_.ResolveModel(spec);
     ASSERT_OK(op);
-    Transaction transaction(&tree_);
-    ASSERT_OK(transaction.Apply(*op));
+    Transaction transaction;
+    TreeChanges changes(&tree_, &transaction);
+    ASSERT_OK(changes.Apply(*op));
     Commit(&transaction);
     models_.push_back(op->other);
   }
@@ -119,12 +120,13 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
   uint64_t rolled_back = 0, most_extents = 0, joined = 0;
   for (int round = 0; round < 4000; ++round) {
     const TreeCounts before = tree_.counts();
-    Transaction transaction(&tree_);
+    Transaction transaction;
+    TreeChanges changes(&tree_, &transaction);
     const uint64_t ops = 1 + Draw(4);
     for (uint64_t i = 0; i < ops; ++i) {
       const auto op = i == 0 && Draw(4) == 0 ? ChooseJoin() : Choose();
       ASSERT_OK(op);
-      ASSERT_OK(transaction.Apply(*op));
+      ASSERT_OK(changes.Apply(*op));
       ASSERT_EQ(Walk(tree_), tree_.counts()) << "round " << round << ", op " << i;
       if (op->kind != OpKind::kJoin) continue;
       ++joined;
@@ -145,8 +147,9 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
   EXPECT_GT(joined, 50u);
   for (const uint64_t branch : Branches()) {
     const auto op = tree_.ResolveDrop(branch);
-    Transaction transaction(&tree_);
-    ASSERT_OK(transaction.Apply(*op));
+    Transaction transaction;
+    TreeChanges changes(&tree_, &transaction);
+    ASSERT_OK(changes.Apply(*op));
     Commit(&transaction);
   }
   EXPECT_EQ(TreeCounts(), tree_.counts()) << "nothing is left";
@@ -154,10 +157,11 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
 
 TEST_F(TreeCountsTest, PartsCountAndWhatDoesNotFitLeavesNoTrace) {
   Register(testing::TinyModel());
-  Transaction create(&tree_);
+  Transaction create;
+  TreeChanges create_changes(&tree_, &create);
   const auto made = tree_.ResolveCreate(models_[0], "", "");
   ASSERT_OK(made);
-  ASSERT_OK(create.Apply(*made));
+  ASSERT_OK(create_changes.Apply(*made));
   Commit(&create);
 
   // A large append: eight positions of KV in two parts, the rest with its tokens.
@@ -168,8 +172,9 @@ TEST_F(TreeCountsTest, PartsCountAndWhatDoesNotFitLeavesNoTrace) {
       {.location = at, .lanes = {{.lane = 1, .begin = 0, .count = 4}}, .prefix_bytes = {500}},
       {.location = at, .lanes = {{.lane = 1, .begin = 4, .count = 4}}, .prefix_bytes = {500}}};
   {
-    Transaction transaction(&tree_);
-    ASSERT_OK(transaction.Apply(*op, parts));
+    Transaction transaction;
+    TreeChanges changes(&tree_, &transaction);
+    ASSERT_OK(changes.Apply(*op, parts));
     EXPECT_EQ((TreeCounts{.branches = 1,
                           .nodes = 1,
                           .kv_lanes = 1,
@@ -184,8 +189,9 @@ TEST_F(TreeCountsTest, PartsCountAndWhatDoesNotFitLeavesNoTrace) {
   op->lanes.push_back({.lane = 1, .begin = 0, .count = 3});
   op->lanes.push_back({.lane = 1, .begin = 5, .count = 3});
   {
-    Transaction transaction(&tree_);
-    EXPECT_FAILS(transaction.Apply(*op), StatusCode::kCorruption, "does not go on");
+    Transaction transaction;
+    TreeChanges changes(&tree_, &transaction);
+    EXPECT_FAILS(changes.Apply(*op), StatusCode::kCorruption, "does not go on");
     EXPECT_EQ(Walk(tree_), tree_.counts());
   }
   EXPECT_EQ(TreeCounts{.branches = 1}, tree_.counts());

@@ -3,7 +3,7 @@
 // Ops without a store: two trees get the same ones, one of them as a replay does.
 #pragma once
 
-#include "engine/tree/tree.h"
+#include "engine/tree/tree_changes.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -28,8 +28,9 @@ class TreeOpTest : public ::testing::Test {
       engine::EncodeOp(*op, &fields);
       auto decoded = engine::DecodeOp(fields.bytes());
       ASSERT_OK(decoded);
-      engine::Transaction transaction(tree);
-      ASSERT_OK(transaction.Apply(*decoded));
+      engine::Transaction transaction;
+      engine::TreeChanges changes(tree, &transaction);
+      ASSERT_OK(changes.Apply(*decoded));
       transaction.Commit({.segment = ++records_, .epoch = 1, .offset = 4096, .bytes = 100}, 50);
     }
   }

@@ -3,7 +3,7 @@
 // Property: a record of the log that is intact, and whose operation does not fit what was before
 // it, is refused by file and offset when the store is opened, and changes nothing. Method: records
 // that no store wrote, put behind a store's own by its own log.
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/op.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/log_fixture.h"

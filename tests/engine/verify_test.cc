@@ -4,7 +4,7 @@
 // file and offset, and goes on to the next; a whole store has none at any level.
 // Method: on the simulated disk bits are flipped under an open store, whose caches must not hide
 // them; records are taken out of an index to see that the others miss them.
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/tree_records.h"
 #include "sstable/snapshot_format.h"
 #include "tests/engine/engine_test.h"

@@ -45,7 +45,7 @@ LayerGroup MakeGroup(const std::string& name, uint32_t layers, std::vector<Plane
 
 std::vector<Plane> KeyAndValue(uint32_t heads, uint32_t row_bytes) {
   Plane key = MakePlane("k", PlaneRole::kKey, heads, row_bytes, Dtype::kBf16);
-  key.rotary = true;
+  key.rotary.state = RotaryState::kApplied;
   return {key, MakePlane("v", PlaneRole::kValue, heads, row_bytes, Dtype::kBf16)};
 }
 

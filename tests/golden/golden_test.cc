@@ -121,6 +121,76 @@ TEST_F(GoldenTest, AWriterFindsEveryByteAgainAfterAllWasWrittenAnew) {
   ASSERT_OK(store.Close());
 }
 
+// As a program of today describes the models that the store has: what they could not say is written
+// down once, and whatever is appended goes on from what is there.
+TEST_F(GoldenTest, ItsModelsAreRegisteredAgainWithWhatCanBeSaidToday) {
+  const auto describe = [](ModelSpec spec) {
+    for (LayerGroup& group : spec.groups) {
+      const bool pair = group.planes.size() >= 2 && group.planes[0].role == PlaneRole::kKey;
+      if (pair) {
+        const Plane& key = group.planes[0];
+        const LayerGroup preset =
+            LayerGroup::FullAttention(group.layers, key.heads, key.row_bytes / 2, key.dtype);
+        for (size_t i = 0; i < 2; ++i) group.planes[i].rotary = preset.planes[i].rotary;
+      }
+      if (group.name == "state") group.planes[0].state_parts = 4;
+      spec.logical.push_back({.name = group.name,
+                              .layers = 2 * group.layers,
+                              .heads = pair ? 2 * group.planes[0].heads : 4,
+                              .layer_end = group.layers,
+                              .head_end = pair ? group.planes[0].heads : 4});
+    }
+    return spec;
+  };
+  Store store = Open(GoldenOptions());
+  std::map<std::string, ModelId> ids;  // By identity and variant.
+  const auto key = [](const ModelSpec& spec) { return spec.identity.name + spec.variant.name; };
+  for (const ModelInfo& info : store.Models()) ids[key(info.spec)] = info.id;
+  for (const ModelSpec& spec : book_.models) {
+    const ModelSpec today = describe(spec);
+    for (const ModelSpec& again : {today, today, spec}) {
+      ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(again));
+      EXPECT_EQ(ids.at(key(spec)), id);
+    }
+    ASSERT_OK_ASSIGN(const ModelInfo info, store.GetModel(ids.at(key(spec))));
+    EXPECT_TRUE(info.spec == today);
+    if (spec.groups.empty() || spec.groups[0].planes[0].role != PlaneRole::kKey) continue;
+    ModelSpec other = today;
+    other.groups[0].planes[0].rotary.pairing = RotaryPairing::kAdjacent;
+    EXPECT_FAILS(store.RegisterModel(other), StatusCode::kModelMismatch,
+                 "groups[0].planes[0].rotary.pairing");
+  }
+  EXPECT_EQ(book_.models.size(), store.Models().size());
+  for (size_t i = 0; i < book_.models.size(); ++i) book_.models[i] = describe(book_.models[i]);
+  // Branches whose KV does not lag.
+  for (const char* name : {"chat", "int8"}) {
+    testing::ModelBranch& branch = book_.branches.at(name);
+    const uint64_t begin = branch.length();
+    ASSERT_EQ(begin, branch.kv_lengths[0]);
+    Rows rows(book_.models[branch.model], {{begin, 2}});
+    const std::vector<TokenId> ids_of_two = {5, 6};
+    for (uint64_t at = begin; at < begin + 2; ++at) {
+      rows.Write(0, at, at);
+      branch.positions.push_back({.token = ids_of_two[at - begin], .kv = {}});
+      branch.positions.back().kv[0] = at;
+    }
+    branch.kv_lengths[0] += 2;
+    ASSERT_OK_ASSIGN(Branch found, store.FindBranch(name));
+    ASSERT_OK(found.AppendSync({.tokens = ids_of_two, .kv = rows.view()},
+                               {.expected_length = begin, .ends_turn = true}));
+  }
+  VerifyReport report;
+  for (int opened = 0; opened < 2; ++opened) {
+    ASSERT_NO_FATAL_FAILURE(ExpectAll(store, book_, &lossy_bytes_));
+    ASSERT_OK(store.Compact());
+    ASSERT_NO_FATAL_FAILURE(ExpectAll(store, book_, &lossy_bytes_));
+    ASSERT_NO_FATAL_FAILURE(ExpectNoDamage(store, &report));
+    ASSERT_OK(store.Close());
+    store = Open(GoldenOptions());
+  }
+  ASSERT_OK(store.Close());
+}
+
 TEST_F(GoldenTest, OneOtherRowIsNoticed) {
   Store store = Open(GoldenOptions());
   ++*book_.branches.at("int8").positions[77].kv[0];

@@ -65,6 +65,35 @@ class CheckFloors(unittest.TestCase):
             self.write(folder + "/good.cc", CPP + f'#include "{target}"\n')
         self.assertEqual(self.found(), [])
 
+    def test_floors_of_the_engine(self):
+        rooms = ["engine/tree", "engine/manifest", "engine/commit", "engine/restore", "engine/space", "engine/follow",
+                 "engine/metrics"]
+        for folder in rooms:
+            self.write(folder + "/z.h", CPP + "#pragma once\n")
+        self.write("engine/constants.h", CPP + "#pragma once\n")
+        self.write("engine/store_core.h", CPP + "#pragma once\n")
+        forbidden = [
+            ("engine/options.cc", "engine/tree/z.h"), ("engine/constants.h", "engine/tree/z.h"),
+            ("engine/options.cc", "engine/y.h"), ("engine/tree/bad.cc", "engine/manifest/z.h"),
+            ("engine/manifest/bad.cc", "engine/commit/z.h"), ("engine/commit/bad.cc", "engine/restore/z.h"),
+            ("engine/commit/bad.cc", "engine/y.h"), ("engine/restore/bad.cc", "engine/space/z.h"),
+            ("engine/space/bad.cc", "engine/follow/z.h"), ("engine/follow/bad.cc", "engine/metrics/z.h"),
+            ("engine/metrics/bad.cc", "engine/space/z.h"), ("engine/metrics/bad.cc", "engine/y.h"),
+        ]
+        for path, target in forbidden:
+            with self.subTest(path=path, target=target):
+                self.assert_rule(path, CPP + f'#pragma once\n#include "{target}"\n', (3, "floor"))
+                self.write(path, CPP + "#pragma once\n")
+        for lower, upper in zip(["engine/constants.h"] + [room + "/z.h" for room in rooms[:5]], rooms[:5]):
+            self.write(upper + "/good.cc", CPP + f'#include "{lower}"\n')
+        self.write("engine/good.cc", CPP + "".join(f'#include "{room}/z.h"\n' for room in rooms))
+        for room in rooms:
+            self.write(room + "/part.cc", CPP + '#include "engine/store_core.h"\n')
+        self.assertEqual(self.found(), [])
+        self.assert_rule("wal/bad.cc", CPP + '#include "engine/store_core.h"\n', (2, "floor"))
+        os.remove(os.path.join(self.root, "wal/bad.cc"))
+        self.assert_rule("engine/elsewhere/bad.cc", CPP, (1, "floor"))
+
     def test_paths_and_places(self):
         self.assert_rule("wal/bad.cc", CPP + '#include "y.h"\n', (2, "floor"))
         os.remove(os.path.join(self.root, "wal/bad.cc"))

@@ -222,6 +222,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     wal::SegmentPool pool(world, options,
                           {.on_ready = [] {},
                            .on_fatal = [&](const Status& why) { fatal = why; },
+                           .check_lock = [] { return Status::Ok(); },
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
@@ -257,6 +258,7 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
     wal::SegmentPool pool(world, options,
                           {.on_ready = [] {},
                            .on_fatal = [&](const Status& why) { fatal = why; },
+                           .check_lock = [] { return Status::Ok(); },
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));

@@ -108,6 +108,10 @@ class WholeLock final : public io::FileLock {
     const WholeScope scope;
     inner_.reset();
   }
+  Status Check() override {
+    const WholeScope scope;
+    return inner_->Check();
+  }
 
  private:
   std::unique_ptr<io::FileLock> inner_;
@@ -166,6 +170,7 @@ class WholeFiles final : public io::FileSystem {
     const WholeScope scope;
     return disk_->Volume(path);
   }
+  uint64_t OpenFilesMax() override { return disk_->OpenFilesMax(); }
   Result<io::DiskSpace> Space(const std::string& path) override {
     const WholeScope scope;
     return disk_->Space(path);

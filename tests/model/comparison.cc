@@ -95,6 +95,15 @@ void Comparison::Kv(const Branch& branch, const ModelBranch& want, uint64_t begi
   MustBeOk(restored, "Restore");
   for (const uint64_t reached : restored->kv_ends) Same(kv_end, reached, "KV restored up to");
   Holds(got == RowsOf(want, ranges), "KV bytes differ");
+  uint64_t approximate = 0;
+  for (size_t group = 0; group < spec.groups.size(); ++group) {
+    for (uint64_t at = begin; at < kv_end; ++at) {
+      const bool exact = IsExact(*want.positions[at].kv[group]);
+      approximate += exact ? 0 : spec.groups[group].token_bytes();
+    }
+  }
+  Same(approximate, restored->approximate_bytes, "bytes that are approximate");
+  approximate_bytes_ += approximate;
   if (!may_be_gone) Digest(got.Hash());
 }
 

@@ -81,6 +81,7 @@ class Comparison {
     for (const char c : text) Digest(static_cast<uint64_t>(c));
   }
   uint64_t digest() const { return digest_; }
+  uint64_t approximate_bytes() const { return approximate_bytes_; }  // That were read.
 
  private:
   void State(const std::map<uint64_t, uint64_t>& states, uint64_t position,
@@ -91,6 +92,7 @@ class Comparison {
   const std::vector<ModelSpec>& specs_;
   const ReferenceModel& model_;
   uint64_t digest_ = 0;
+  uint64_t approximate_bytes_ = 0;
 };
 
 }  // namespace cairn::testing

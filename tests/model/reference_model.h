@@ -30,6 +30,9 @@ bool NeedsRow(const LayerGroup& group, uint64_t length, uint64_t row);
 
 inline constexpr size_t kModelGroupsMax = 6;
 
+// The seed of KV tells whether it was given as exact (Delta::exact): one in eight is not.
+inline bool IsExact(uint64_t seed) { return seed % 8 != 7; }
+
 struct ModelPosition {
   TokenId token = 0;
   uint64_t id = 0;  // Of the one time that it was appended: forks share it.

@@ -67,6 +67,7 @@ class Runner {
                                               : " (at the end)");
     }
     result_.digest = compare_.digest();
+    result_.approximate_bytes = compare_.approximate_bytes();
     return result_;
   }
 
@@ -277,7 +278,13 @@ class Runner {
       if (sampler) delta.sampler = &*sampler;
       if (metadata) delta.metadata = &*metadata;
       delta.spans = spans;
+      delta.exact = exact();
       return delta;
+    }
+    bool exact() const { return seeds.empty() || IsExact(seeds[0]); }
+    // Those of one delta are all exact, or none of them is.
+    void AddSeed(uint64_t seed) {
+      seeds.push_back(seeds.empty() ? seed : exact() ? seed & ~uint64_t{7} : seed | 7);
     }
   };
 
@@ -313,7 +320,7 @@ class Runner {
       const uint64_t begin = branch.kv_length(group);
       const uint64_t kv_end = std::max(begin, end - std::min(end, Lag(lag, group)));
       added.rows.push_back({begin, kv_end - begin});
-      added.seeds.push_back(Number());
+      added.AddSeed(Number());
     }
     if (!spec.groups.empty() && lag % 5 != 1) {
       added.kv = RowsOf(spec, added);
@@ -439,7 +446,8 @@ class Runner {
     Result<Ticket> ticket = Status(StatusCode::kBusy, "");
     Status status;
     do {  // Commit never waits.
-      ticket = draft->Commit({.tokens = added.tokens}, {.durability = Level()});
+      ticket =
+          draft->Commit({.tokens = added.tokens, .exact = added.exact()}, {.durability = Level()});
       status = ticket.ok() ? ticket->Wait() : ticket.status();
       if (status.code() == StatusCode::kBusy) Pause();
     } while (!ticket.ok() && status.code() == StatusCode::kBusy);
@@ -571,15 +579,7 @@ class Runner {
         seeds[group].push_back(*branch.positions[at].kv[group]);
       }
     }
-    if (lacks) {
-      KvRows rows(spec, lacking);
-      for (size_t group = 0; group < spec.groups.size(); ++group) {
-        for (uint64_t at = lacking[group].begin; at < most[group]; ++at) {
-          rows.Write(group, at, *branch.positions[at].kv[group]);
-        }
-      }
-      MustBeOk(Handle(slot).Fill(*rows.view(), {.durability = Level()}), "Fill after a cut");
-    }
+    if (lacks) FillAgain(slot, branch, lacking, "Fill after a cut");
     for (size_t group = 0; group < spec.groups.size(); ++group) {
       branch.CutKv(group, floors[group]);
     }
@@ -645,6 +645,28 @@ class Runner {
     if (!taken) branch->name = name;
   }
 
+  // With what the model has: a Fill for each group and each run that is all exact or not at all.
+  void FillAgain(const Slot& slot, const ModelBranch& branch, const std::vector<RowRange>& ranges,
+                 const char* what) {
+    const auto exact = [&](size_t group, uint64_t at) {
+      return IsExact(*branch.positions[at].kv[group]);
+    };
+    for (size_t group = 0; group < ranges.size(); ++group) {
+      const uint64_t end = ranges[group].begin + ranges[group].count;
+      for (uint64_t at = ranges[group].begin; at < end;) {
+        std::vector<RowRange> run(ranges.size());
+        run[group].begin = at;
+        while (++at < end && exact(group, at) == exact(group, run[group].begin)) {
+        }
+        run[group].count = at - run[group].begin;
+        const KvRows rows = compare_.RowsOf(branch, run);
+        MustBeOk(Handle(slot).Fill(*rows.view(), {.durability = Level(),
+                                                  .exact = exact(group, run[group].begin)}),
+                 what);
+      }
+    }
+  }
+
   // KV that lags, up to `op.b` positions before the end.
   void Fill(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {
     const ModelSpec& spec = specs_[branch->model];
@@ -654,12 +676,12 @@ class Runner {
     for (size_t group = 0; group < spec.groups.size(); ++group) {
       const uint64_t begin = branch->kv_length(group);
       added.rows.push_back({begin, std::max(begin, end) - begin});
-      added.seeds.push_back(Number());
+      added.AddSeed(Number());
       any |= begin < end;
     }
     added.kv = RowsOf(spec, added);
-    const Status status =
-        Handle(slot).Fill(any ? *added.kv->view() : KvView(), {.durability = Level()});
+    const Status status = Handle(slot).Fill(any ? *added.kv->view() : KvView(),
+                                            {.durability = Level(), .exact = added.exact()});
     Expect(any ? StatusCode::kOk : StatusCode::kInvalidArgument, status, "Fill");
     if (any) AddKvToModel(slot.id, added);
   }
@@ -673,8 +695,7 @@ class Runner {
       any |= ranges[group].count != 0;
     }
     if (!any) return static_cast<void>(--result_.operations);
-    const KvRows rows = compare_.RowsOf(*branch, ranges);
-    MustBeOk(Handle(slot).Fill(*rows.view(), {.durability = Level()}), "Fill of all");
+    FillAgain(slot, *branch, ranges, "Fill of all");
   }
 
   void SetKeep(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {

@@ -37,6 +37,7 @@ struct RunResult {
   // Of the stores, so that a test can tell that its scripts reach them.
   uint64_t joined = 0, ingests = 0, evicted_bytes = 0, seals = 0, refused = 0;
   uint64_t tables_rewritten = 0, segments_retired = 0, loads = 0;
+  uint64_t approximate_bytes = 0;  // That were read.
 };
 RunResult RunScript(const Script& script, const OptionSet& options, uint64_t seed = 1);
 

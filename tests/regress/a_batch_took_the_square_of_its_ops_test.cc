@@ -15,7 +15,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr size_t kFew = WriteBatch::kOpsMax / 8;
+constexpr size_t kFew = kMaxBatchOps / 8;
 constexpr int kTries = 3;  // The fastest counts.
 
 double ThreadSeconds() {
@@ -51,7 +51,7 @@ class ABatchTookTheSquareOfItsOps : public ::testing::Test {
 
   void ExpectLinear(const Add& add) {
     const double few = WriteSeconds(kFew, add);
-    const double many = WriteSeconds(WriteBatch::kOpsMax, add);
+    const double many = WriteSeconds(kMaxBatchOps, add);
     EXPECT_LT(many, 3 * 8 * few) << few << " s, then " << many << " s";  // The square: 8 * 8.
   }
 
@@ -102,7 +102,7 @@ TEST_F(ABatchTookTheSquareOfItsOps, OfItsReplay) {
   const double none = replay_seconds();
   WriteSeconds(kFew, create);
   const double few = replay_seconds() - none;
-  WriteSeconds(WriteBatch::kOpsMax, create);
+  WriteSeconds(kMaxBatchOps, create);
   const double many = replay_seconds() - none;
   EXPECT_LT(many, 2 * 9 * few) << few << " s, then " << many << " s";
 }

@@ -5,7 +5,7 @@
 // new table was renamed over the one that the branch lay in. Method: on the simulated machine an
 // append with a table of its own, the first of an opening, comes at every moment of a copy. And a
 // store whose MANIFEST gives numbers of tables that are there must not give them either.
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

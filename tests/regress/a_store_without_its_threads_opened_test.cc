@@ -5,38 +5,26 @@
 // says so; other threads are done without. Method: a scheduler that refuses the n-th thread, or
 // every one from the n-th on, for every n.
 #include "tests/engine/engine_test.h"
+#include "tests/support/wrapped_scheduler.h"
 
 namespace cairn::testing {
 namespace {
 
-class FewThreads final : public io::Scheduler {
+class FewThreads final : public WrappedScheduler {
  public:
   FewThreads(std::shared_ptr<io::Scheduler> inner, int refused, bool all_behind)
-      : inner_(std::move(inner)), refused_(refused), all_behind_(all_behind) {}
+      : WrappedScheduler(std::move(inner)), refused_(refused), all_behind_(all_behind) {}
 
   std::unique_ptr<io::Thread> StartThread(std::string name, std::function<void()> body,
                                           io::ThreadPriority priority) override {
     const int number = asked_++;
     if (number == refused_ || (all_behind_ && number > refused_)) return nullptr;
-    return inner_->StartThread(std::move(name), std::move(body), priority);
+    return WrappedScheduler::StartThread(std::move(name), std::move(body), priority);
   }
-  bool Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) override {
-    return inner_->Wait(word, expected, deadline_ns);
-  }
-  void WakeAll(std::atomic<uint32_t>& word) override { inner_->WakeAll(word); }
-  void Sleep(uint64_t duration_ns) override { inner_->Sleep(duration_ns); }
-  void Yield() override { inner_->Yield(); }
-  uint64_t MonotonicNs() override { return inner_->MonotonicNs(); }
-  uint64_t WallNs() override { return inner_->WallNs(); }
-  uint64_t Random64() override { return inner_->Random64(); }
-  uint64_t ProcessId() override { return inner_->ProcessId(); }
-  uint32_t Cores() override { return inner_->Cores(); }
-  std::unique_ptr<io::Notifier> NewNotifier() override { return inner_->NewNotifier(); }
 
   int asked() const { return asked_; }
 
  private:
-  const std::shared_ptr<io::Scheduler> inner_;
   const int refused_;
   const bool all_behind_;
   std::atomic<int> asked_{0};

@@ -4,7 +4,7 @@
 // there, not for appends with a table of their own that the index does not know yet. Method: the
 // table of such an append is replaced by a whole one, of the same number, that holds something
 // else.
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/tree/op.h"
 #include "sstable/snapshot_writer.h"
 #include "tests/engine/engine_test.h"

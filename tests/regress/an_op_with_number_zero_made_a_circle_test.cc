@@ -16,8 +16,9 @@ class ImpossibleIdTest : public TreeOpTest {
     const engine::TreeCounts before = tree_.counts();
     const uint64_t next_id = tree_.next_id();
     {
-      engine::Transaction transaction(&tree_);
-      EXPECT_EQ(transaction.Apply(*op).code(), StatusCode::kCorruption);
+      engine::Transaction transaction;
+      engine::TreeChanges changes(&tree_, &transaction);
+      EXPECT_EQ(changes.Apply(*op).code(), StatusCode::kCorruption);
     }
     EXPECT_EQ(tree_.counts(), before);
     EXPECT_EQ(tree_.next_id(), next_id);

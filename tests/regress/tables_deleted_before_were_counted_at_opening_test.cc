@@ -6,7 +6,7 @@
 // deleted these tables once more.
 // Method: a store is filled with tables twice, the first ones dropped and gone, and opened again.
 // What is counted is compared with the disk.
-#include "engine/commit/constants.h"
+#include "engine/constants.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -170,8 +170,8 @@ Status ReadBesideHoles(const Branch& branch, const BranchInfo& info, const Branc
       KvMemory kv(TinyModel(), begin, hole.begin - begin);
       RestoreRequest request{.begin = begin, .end = hole.begin};
       request.into = kv.view();
-      CAIRN_RETURN_IF_ERROR(branch.Restore(request).status());
-      if (!kv.Matches(state.tokens))
+      CAIRN_ASSIGN_OR_RETURN(const RestoreResult restored, branch.Restore(request));
+      if (!kv.Matches(state.tokens) || restored.approximate_bytes != 0)
         return WrongContent("wrong KV bytes beside what was evicted", info);
     }
     begin = hole.end;
@@ -190,11 +190,14 @@ Status ReadKv(const Branch& branch, const BranchInfo& info, const BranchState& s
   KvMemory kv(state.model(), 0, length);
   request.into = kv.view();
   if (request.into == nullptr) return Status::Ok();
-  const Status restored = branch.Restore(request).status();
-  if (restored.code() == StatusCode::kEvicted && !state.mixed) {
+  const auto restored = branch.Restore(request);
+  if (restored.status().code() == StatusCode::kEvicted && !state.mixed) {
     return ReadBesideHoles(branch, info, state);
   }
-  CAIRN_RETURN_IF_ERROR(restored);
+  CAIRN_RETURN_IF_ERROR(restored.status());
+  if (restored->approximate_bytes != (state.exact() ? 0 : restored->bytes)) {
+    return WrongContent("wrong provenance of the KV", info);
+  }
   const bool right = state.mixed ? kv.Matches(state.tokens, length) : kv.Matches(state.tokens);
   return right ? Status::Ok() : WrongContent("wrong KV bytes", info);
 }

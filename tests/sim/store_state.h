@@ -65,6 +65,7 @@ struct BranchState {
   std::map<uint64_t, uint64_t> samplers;  // Philox seeds by the number of tokens.
 
   ModelSpec model() const { return mixed ? MixedModel() : TinyModel(); }
+  bool exact() const { return !mixed; }  // As its KV is given (Delta::exact).
   // As a fork or rewind leaves it: of KV no more than `kept` tells.
   void Cut(uint64_t length);
   void CutKv(const std::vector<uint64_t>& kept);

@@ -340,8 +340,11 @@ void SwarmClients::Append(Client& client, size_t index) {
   const std::vector<TokenId> tokens(next.tokens.end() - static_cast<ptrdiff_t>(count),
                                     next.tokens.end());
   const SamplerState sampler = MakeSampler(samples ? next.samplers.rbegin()->second : 0);
-  const Delta delta{
-      .tokens = tokens, .kv = kv.view(), .sampler = samples ? &sampler : nullptr, .spans = {}};
+  const Delta delta{.tokens = tokens,
+                    .kv = kv.view(),
+                    .sampler = samples ? &sampler : nullptr,
+                    .spans = {},
+                    .exact = next.exact()};
   const Durability level = Level(client);
   const AppendOptions options = DrawOptions(client, level, length);
   const BranchId id = branch.id;
@@ -390,7 +393,9 @@ void SwarmClients::AppendMany(Client& client, size_t index) {
     Push(&change, index, Share(std::move(next)), known_[index].last().name);
     const auto handle = store_->GetBranch(id);
     Branch open = handle.ok() ? *handle : Branch();
-    auto ticket = handle.ok() ? open.Append({.tokens = std::span(&token, 1), .kv = kv.view()},
+    auto ticket = handle.ok() ? open.Append({.tokens = std::span(&token, 1),
+                                             .kv = kv.view(),
+                                             .exact = known_[index].last().state->exact()},
                                             {.durability = level})
                               : Result<Ticket>(handle.status());
     if (ticket.status().code() == StatusCode::kInvalidArgument && !client.pending.empty() &&

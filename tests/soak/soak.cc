@@ -28,6 +28,7 @@
 #include "tests/crash/power_loss.h"
 #include "tests/crash/script_cuts.h"
 #include "tests/crash/scripts.h"
+#include "tests/gpu/kernel_rounds.h"
 #include "tests/model/histories.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/last_words.h"
@@ -125,11 +126,25 @@ std::string Simulation(uint64_t seed, Counts* counts) {
   return one.violation;
 }
 
+// The GPU's kernels on the host's grid, against base/codec.
+std::string Kernels(uint64_t seed, Counts* counts) {
+  const auto machine = testing::MakeGridMachine(seed);
+  (*counts)["kernel_cases"] += 5;
+  for (const auto round :
+       {testing::DecodeScatterRound, testing::DamagedFramesRound, testing::LostTableRound,
+        testing::GatherSaveRound, testing::CheckTableRound}) {
+    std::string differs = round(*machine, seed);
+    if (!differs.empty()) return differs;
+  }
+  return "";
+}
+
 const std::map<std::string, Run> kParts = {{"crashes", Crashes},
                                            {"script-crashes", ScriptCrashes},
                                            {"log-crashes", LogCrashes},
                                            {"simulation", Simulation},
                                            {"model", Model},
+                                           {"kernels", Kernels},
                                            {"kills", Kills}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {

@@ -88,7 +88,14 @@ std::vector<Fragment> SomeFragments() {
                    40),
       MakeFragment(2, {.node = 3, .lane = 1, .begin = 0, .count = 10, .page_rows = 4, .slices = 6},
                    700),
-      MakeFragment(3, {.node = 3, .lane = 1, .begin = 20, .count = 4, .page_rows = 4, .slices = 6},
+      MakeFragment(3,
+                   {.node = 3,
+                    .lane = 1,
+                    .begin = 20,
+                    .count = 4,
+                    .page_rows = 4,
+                    .slices = 6,
+                    .flags = kApproximateFragment},
                    100),
       MakeFragment(4, {.node = 9, .lane = 1, .begin = 5, .count = 1, .page_rows = 256, .slices = 2},
                    4000),
@@ -122,7 +129,8 @@ Status Compare(const TableContext& context, uint64_t number,
     CAIRN_ASSIGN_OR_RETURN(const auto found,
                            table->Find(spec.node, spec.lane, spec.begin + spec.count - 1));
     if (!found || found->begin != spec.begin || found->count != spec.count ||
-        found->page_rows != spec.page_rows || found->slices != spec.slices) {
+        found->page_rows != spec.page_rows || found->slices != spec.slices ||
+        found->flags != spec.flags) {
       return wrong("a fragment");
     }
     CAIRN_ASSIGN_OR_RETURN(const auto frames, table->Frames(*found));
@@ -390,6 +398,7 @@ TEST_F(SnapshotTableTest, WhatNoWriterCanHaveWrittenIsRefused) {
       {[](auto& entries) { entries[2].begin = 0; }, 2},
       {[](auto& entries) { entries[3].offset += kFrameAlignment; }, 3},
       {[](auto& entries) { entries[3].slices = UINT32_MAX; }, 3},
+      {[](auto& entries) { entries[2].flags = 2; }, 2},
   };
   const auto open_with = [&](std::vector<FragmentEntry> entries, uint64_t frames) {
     const auto bytes = std::as_bytes(std::span(entries));

@@ -38,14 +38,12 @@ ModelSpec HybridModel(const std::string& name) {
                               .role = PlaneRole::kScale,
                               .heads = 3,
                               .row_bytes = 4,
-                              .dtype = Dtype::kF32,
-                              .rotary = false});
+                              .dtype = Dtype::kF32});
   quantised.planes.push_back({.name = "noise",
                               .role = PlaneRole::kOpaque,
                               .heads = 1,
                               .row_bytes = 77,
-                              .dtype = Dtype::kOpaque,
-                              .rotary = false});
+                              .dtype = Dtype::kOpaque});
   model.groups.push_back(std::move(quantised));
   return model;
 }

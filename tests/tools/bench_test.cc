@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_store.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -213,10 +215,12 @@ TEST(BenchListTest, NamesEveryBenchmark) {
 
 TEST(BenchArgumentsTest, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(RunBench("append-everything 2>/dev/null").exit_status, 0);
-  EXPECT_NE(RunBench("append-token --kv-bytes 77 2>/dev/null").exit_status, 0);
-  EXPECT_NE(RunBench("submit --durability power 2>/dev/null").exit_status, 0);
-  EXPECT_NE(RunBench("append-token --layout diagonal 2>/dev/null").exit_status, 0);
-  EXPECT_FALSE(fs::exists("cairn-bench.tmp")) << "a refused run left its scratch directory";
+  const cairn::testing::TempDirectory directory;  // Others run beside it, in cairn-bench.tmp.
+  const std::string scratch = directory.path() + "/scratch", into = " --dir " + scratch;
+  EXPECT_NE(RunBench("append-token --kv-bytes 77 2>/dev/null" + into).exit_status, 0);
+  EXPECT_NE(RunBench("submit --durability power 2>/dev/null" + into).exit_status, 0);
+  EXPECT_NE(RunBench("append-token --layout diagonal 2>/dev/null" + into).exit_status, 0);
+  EXPECT_FALSE(fs::exists(scratch)) << "a refused run left its scratch directory";
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ TEST_F(CliLookTest, EvictedKvIsNotShownAsIfItWereThere) {
   EXPECT_EQ(branches[0]["restorable"], 0);
   EXPECT_EQ(branches[1]["restorable"], kEach);
   const std::string ls = Output({"ls", store_});
-  EXPECT_NE(ls.find("\nt/first    2       8  0 of 8  wide "), std::string::npos) << ls;
-  EXPECT_NE(ls.find("\nt/second   4       8       8  wide "), std::string::npos) << ls;
+  EXPECT_NE(ls.find("\nt/first   #2       8  0 of 8  wide "), std::string::npos) << ls;
+  EXPECT_NE(ls.find("\nt/second  #4       8       8  wide "), std::string::npos) << ls;
   EXPECT_EQ(ls.find("unnamed"), std::string::npos) << ls;
 
   const json show = JsonOutput({"show", store_, "first", "--ns", "t"});

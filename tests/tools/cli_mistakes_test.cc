@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_store.h"
 #include "tests/tools/cli_fixture.h"
 
 namespace cairn::testing {
@@ -228,13 +229,16 @@ TEST(OtherToolsMistakesTest, UsageErrorsAreExitCodeTwo) {
   expect("cairn-bench", {"nope"}, "no benchmark \"nope\"");
   expect("cairn-bench", {"fork", "--colour"}, "--colour");
   expect("cairn-bench", {"rewind", "--steps", "-1"}, "--steps");
-  expect("cairn-bench", {"append-token", "--no-rt", "--kv-bytes", "77"}, "not 77");
+  const TempDirectory directory;  // Others run beside it, in cairn-bench.tmp.
+  const std::string scratch = directory.path() + "/scratch";
+  expect("cairn-bench", {"append-token", "--no-rt", "--kv-bytes", "77", "--dir", scratch},
+         "not 77");
   expect("cairn-demo", {"--nope"}, "--nope");
   expect("cairn-demo", {"--tokens", "3"}, "--tokens");
   expect("cairn-demo", {"--seed", "-1"}, "--seed");
   expect("cairn-demo", {"--backend", "floppy"}, "{auto,threads,uring}");
   expect("cairn-demo", {"--tokens", "1000000"}, "positions");
-  EXPECT_FALSE(fs::exists("cairn-bench.tmp")) << "a refused run left its scratch directory";
+  EXPECT_FALSE(fs::exists(scratch)) << "a refused run left its scratch directory";
 }
 
 TEST(OtherToolsMistakesTest, HelpIsNoError) {

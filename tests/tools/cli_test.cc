@@ -141,7 +141,7 @@ TEST_F(CliTest, StatCountsWhatIsThere) {
   EXPECT_EQ(stat["store_id"].get<std::string>().size(), 32u);
   EXPECT_EQ(stat["format_version"], kFormatVersion);
   EXPECT_GE(stat["files"]["segments"]["count"].get<int>(), 2);
-  EXPECT_EQ(stat["files"]["segments"]["bytes"].get<uint64_t>() % (256 << 10), 0u);
+  EXPECT_EQ(stat["files"]["segments"]["bytes"].get<uint64_t>() % 4096, 0u) << "closed";
   EXPECT_TRUE(stat["metrics"]["save"].contains("p99_ns"));
   const std::string text = Output({"stat", store_});
   EXPECT_NE(text.find("branches         2\n"), std::string::npos) << text;
@@ -417,6 +417,50 @@ TEST_F(CliTest, LossIsShown) {
        {std::vector<std::string>{"models", store_}, {"show", store_, "chat"}}) {
     EXPECT_NE(Output(command).find("k sealed as int8"), std::string::npos);
   }
+}
+
+TEST_F(CliTest, ModelsAreDescribed) {
+  Create();
+  {
+    Store store = OpenStore();
+    ModelSpec spec;
+    spec.identity.name = "small";
+    spec.groups = {LayerGroup::FullAttention(2, 2, 8, Dtype::kBf16), LayerGroup::Recurrent(1, 64)};
+    spec.groups[0].planes[0].rotary.width = 8;
+    spec.groups[0].planes[0].rotary.sections = {2, 1, 1};
+    spec.groups[1].planes[0].state_parts = 4;
+    spec.logical = {{.name = "attention",
+                     .layers = 2,
+                     .heads = 8,
+                     .layer_end = 2,
+                     .head_begin = 4,
+                     .head_end = 6},
+                    {.name = "recurrent",
+                     .layers = 1,
+                     .heads = 4,
+                     .layer_end = 1,
+                     .head_end = 4,
+                     .replicated = true}};
+    ASSERT_TRUE(store.RegisterModel(spec).ok());
+    ASSERT_TRUE(store.Close().ok());
+  }
+  const json model = JsonOutput({"models", store_})["models"][0];
+  const json planes = model["groups"][0]["planes"];
+  EXPECT_EQ(planes[0]["rotary"], (json{{"state", "applied"},
+                                       {"pairing", "halves"},
+                                       {"first", 0},
+                                       {"width", 8},
+                                       {"sections", {2, 1, 1}},
+                                       {"interleaved", false}}));
+  EXPECT_EQ(planes[1]["rotary"], (json{{"state", "none"}}));
+  EXPECT_FALSE(planes[0].contains("state_parts"));
+  EXPECT_EQ(model["groups"][1]["planes"][0]["state_parts"], 4);
+  EXPECT_EQ(model["logical"].size(), 2u);
+  EXPECT_EQ(model["logical"][0]["head_begin"], 4);
+  EXPECT_EQ(model["logical"][1]["replicated"], true);
+  const std::string text = Output({"models", store_});
+  EXPECT_NE(text.find("heads 4..6 of 8, k rotated in halves"), std::string::npos) << text;
+  EXPECT_NE(text.find("replicated"), std::string::npos) << text;
 }
 
 // --- The tree

@@ -287,6 +287,40 @@ TEST_F(LogTest, HotTailServesPublishedRecordsUntilItIsRecycled) {
   EXPECT_EQ(log().OpenSegment(999).status().code(), StatusCode::kNotFound);
 }
 
+// Readers sleep, and the thread that publishes wakes all of them.
+TEST_F(LogTest, AReaderWaitsForARecordThatIsBeingFilled) {
+  fixture_.OpenLog();
+  const Strip strip{0, 100};
+  auto slot = log().Reserve({1, false, 0, {}, {&strip, 1}}, Log::Purpose::kData);
+  ASSERT_TRUE(slot.ok());
+  TestRecord mine;
+  mine.kind = 1;
+  mine.sequence = slot->sequence;
+  mine.strips.push_back(BytesOf(1, 100));
+  fixture_.appended.push_back(mine);
+  const Pinned found = log().FindHot(slot->location, slot->location.bytes);
+  ASSERT_NE(found.owner, nullptr);
+  const uint64_t begun_ns = machine_.scheduler->MonotonicNs();
+  int sealed = 0;
+  std::vector<std::unique_ptr<io::Thread>> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.push_back(machine_.scheduler->StartThread("reader", [&] {
+      log().AwaitSealed(found);
+      EXPECT_TRUE(IsSealed(found.bytes));
+      EXPECT_LT(machine_.scheduler->MonotonicNs(), begun_ns + kMs + 1000);  // Switches of threads.
+      ++sealed;
+    }));
+  }
+  RunFor(kMs);
+  EXPECT_EQ(sealed, 0);
+  Fill(log(), *slot, mine);
+  readers.clear();
+  EXPECT_EQ(sealed, 3);
+  log().AwaitSealed(found);  // At once.
+  ASSERT_TRUE(log().Flush(io::kNoDeadline).ok());
+  ExpectRecovered(log().last_reserved_sequence());
+}
+
 TEST_F(LogTest, PinnedMemoryOutlivesTheLog) {
   fixture_.OpenLog();
   ASSERT_TRUE(Durable(Append(5000)).ok());

@@ -111,7 +111,7 @@ SweepBed::SweepBed(const WorkCounter& counter, uint64_t size, ModelSpec spec)
     : counter_(counter), size_(size), spec_(std::move(spec)) {
   options_.create_if_missing = true;
   options_.world = std::make_shared<io::World>(io::MakeMemoryWorld());
-  options_.segment_bytes = 4 << 20;  // Little memory, and batches of WriteBatch::kOpsMax fit.
+  options_.segment_bytes = 4 << 20;  // Little memory, and batches of kMaxBatchOps fit.
   options_.spare_segments_min = 1;
   options_.spare_segments_max = 2;
   options_.hot_tail_bytes = 16 << 20;

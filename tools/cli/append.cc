@@ -8,6 +8,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {
@@ -15,7 +16,8 @@ namespace cairn::cli {
 namespace {
 
 struct AppendArguments {
-  std::string store, branch, ns, model = "tokens", metadata;
+  std::string store, branch, model = "tokens", metadata;
+  std::optional<std::string> ns;
   std::vector<std::string> tokens;
   std::optional<uint64_t> expected_length;
   Durability durability = Durability::kProcess;
@@ -27,7 +29,9 @@ Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument
 
 // One append, wherever it came from.
 struct Item {
-  std::string branch, ns, model;
+  std::string branch;
+  std::optional<std::string> ns;
+  std::string model;
   std::vector<TokenId> tokens;
   std::optional<Json> metadata;
   std::optional<uint64_t> expected_length;
@@ -79,7 +83,11 @@ Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments
     };
     if (key == "branch" || key == "ns" || key == "model") {
       if (!value.is_string()) return wrong("a string");
-      (key == "branch" ? item.branch : key == "ns" ? item.ns : item.model) = value;
+      if (key == "ns") {
+        item.ns = value;
+      } else {
+        (key == "branch" ? item.branch : item.model) = value;
+      }
     } else if (key == "tokens") {
       if (!value.is_array()) return wrong("an array of token ids");
       for (const Json& token : value) {
@@ -124,7 +132,7 @@ class Appender {
     options.durability = arguments_.durability;
     options.expected_length = item.expected_length;
     CAIRN_ASSIGN_OR_RETURN(const uint64_t length, branch.AppendSync(delta, options));
-    return Report(item, branch.id(), length);
+    return Report(branch, length);
   }
 
  private:
@@ -145,7 +153,8 @@ class Appender {
     }
     CAIRN_ASSIGN_OR_RETURN(const ModelId model, ModelOf(item.model));
     return store_->CreateBranch(
-        model, {.name = item.branch, .ns = item.ns, .durability = arguments_.durability});
+        model,
+        {.name = item.branch, .ns = item.ns.value_or(""), .durability = arguments_.durability});
   }
 
   // A model of that name if one is registered, else a new one without KV.
@@ -154,7 +163,7 @@ class Appender {
     std::optional<ModelId> found;
     for (const ModelInfo& model : store_->Models()) {
       if (model.spec.identity.name != name) continue;
-      if (found.has_value()) return Bad("several models are called \"" + name + "\"");
+      if (found.has_value()) return Bad("several models are called " + Quoted(name));
       found = model.id;
     }
     if (!found.has_value()) {
@@ -167,14 +176,15 @@ class Appender {
   }
 
   // At once, so that a program at the other end of a pipe knows what has happened.
-  Status Report(const Item& item, BranchId id, uint64_t length) {
+  Status Report(const Branch& branch, uint64_t length) {
+    CAIRN_ASSIGN_OR_RETURN(const BranchInfo info, branch.Info());
     if (json_) {
-      PrintJsonLine({{"branch", item.branch},
-                     {"ns", item.ns},
-                     {"id", static_cast<uint64_t>(id)},
+      PrintJsonLine({{"branch", info.name.empty() ? IdText(info.id) : info.name},
+                     {"ns", info.ns},
+                     {"id", static_cast<uint64_t>(info.id)},
                      {"length", length}});
     } else {
-      std::printf("%s: %s\n", Printable(item.branch).c_str(), Plural(length, "token").c_str());
+      std::printf("%s: %s\n", BranchLabel(info).c_str(), Plural(length, "token").c_str());
     }
     if (std::fflush(stdout) == 0) return Status::Ok();
     return Status(StatusCode::kIoError, "standard output cannot be written");
@@ -264,9 +274,9 @@ void AddAppendCommand(CLI::App& app, Session& session) {
       "  cairn append notes --create --json-lines --json < conversations.jsonl",
       append, RunAppend);
   AddStoreArgument(command, &append->store);
-  command->add_option("BRANCH", append->branch, "Name of the branch, or '#ID'");
+  command->add_option("BRANCH", append->branch, kBranchHelp);
   command->add_option("TOKEN", append->tokens, "Token ids");
-  command->add_option("--ns", append->ns, "Namespace of the name");
+  command->add_option("--ns", append->ns, kNsHelp);
   command->add_flag("--create", append->create, "Make a branch that does not exist");
   command
       ->add_option("--model", append->model,

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {
@@ -28,8 +29,7 @@ Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change cha
     if (json) {
       PrintJson(ToJson(info));
     } else {
-      std::printf("%s (#%llu): %s%s\n", BranchLabel(info).c_str(),
-                  static_cast<unsigned long long>(info.id), done,
+      std::printf("%s: %s%s\n", LabelWithId(info).c_str(), done,
                   Plural(info.length, "token").c_str());
     }
     return kExitOk;

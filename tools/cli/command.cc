@@ -8,7 +8,7 @@
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {
@@ -53,8 +53,8 @@ void AddStoreArgument(CLI::App* command, std::string* path) {
 
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments) {
   AddStoreArgument(command, &arguments->store);
-  command->add_option("BRANCH", arguments->branch, "Name of the branch, or '#ID'")->required();
-  command->add_option("--ns", arguments->ns, "Namespace of the name");
+  command->add_option("BRANCH", arguments->branch, kBranchHelp)->required();
+  command->add_option("--ns", arguments->ns, kNsHelp);
 }
 
 void AddDurabilityOption(CLI::App* command, Durability* durability) {
@@ -134,25 +134,6 @@ Status NameOption(const Status& status, std::string_view word, std::string_view 
   const size_t at = message.find(word);
   if (at == std::string::npos) return status;
   return Status(status.code(), message.replace(at, word.size(), option));
-}
-
-Status CheckNewName(const std::string& name) {
-  if (!name.starts_with('#')) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument,
-                "\"" + Excerpt(name) + "\" cannot be a name: # and a number stand for the branch " +
-                    "of that id");
-}
-
-Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns) {
-  if (!branch.starts_with('#')) return store.FindBranch(branch, ns);
-  uint64_t id = 0;
-  const char* end = branch.data() + branch.size();
-  const auto [stop, error] = std::from_chars(branch.data() + 1, end, id);
-  if (error != std::errc() || stop != end) {
-    return Status(StatusCode::kInvalidArgument,
-                  "branch \"" + branch + "\": a number must follow the #");
-  }
-  return store.GetBranch(BranchId{id});
 }
 
 Result<int> CloseAfter(Store* store, Result<int> result) {

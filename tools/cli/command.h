@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,9 +87,11 @@ void AddStoreArgument(CLI::App* command, std::string* path);
 
 struct BranchArguments {
   std::string store;
-  std::string branch;  // A name, or "#" and an id.
-  std::string ns;
+  std::string branch;             // See FindBranch.
+  std::optional<std::string> ns;  // As given.
 };
+inline constexpr const char* kBranchHelp = "Name of the branch, NS/NAME, or '#ID'";
+inline constexpr const char* kNsHelp = "Namespace of the name; '' is the default one";
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments);
 void AddDurabilityOption(CLI::App* command, Durability* durability);
 
@@ -119,14 +122,6 @@ Options WritingOptions();
 Status ExplainOpen(const std::string& path, const Status& status);
 // The library's `word` for something in the message is an option of the command: `option`.
 Status NameOption(const Status& status, std::string_view word, std::string_view option);
-
-// kInvalidArgument if FindBranch would not find a branch of that name.
-Status CheckNewName(const std::string& name);
-// kInvalidArgument for "#" without a number behind it.
-Result<Branch> FindBranch(const Store& store, const std::string& branch, const std::string& ns);
-// How to type an id in a shell, which takes an unquoted # for the beginning of a comment: what
-// follows it never reaches the command.
-inline constexpr const char* kQuoteIds = "an id is quoted in a shell, as '#17'";
 
 // Closes the store; the failure of the command itself comes first.
 Result<int> CloseAfter(Store* store, Result<int> result);

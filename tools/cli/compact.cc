@@ -45,10 +45,13 @@ Result<int> RunCompact(const CompactArguments& arguments, bool json) {
   }
   CAIRN_RETURN_IF_ERROR(compacted);
   CAIRN_RETURN_IF_ERROR(closed);
+  // As it lies there now: while it was open it had a segment to write into.
+  CAIRN_ASSIGN_OR_RETURN(const Store left, OpenForReading(arguments.store));
+  const uint64_t stored_bytes = left.Metrics().stored_bytes;
   if (json) {
     PrintJson({{"store", arguments.store},
                {"stored_bytes_before", before.stored_bytes},
-               {"stored_bytes", after.stored_bytes},
+               {"stored_bytes", stored_bytes},
                {"table_bytes", after.table_bytes},
                {"tables", after.tables},
                {"retired_segments", after.retired_segments},
@@ -56,7 +59,7 @@ Result<int> RunCompact(const CompactArguments& arguments, bool json) {
     return kExitOk;
   }
   std::printf("%s: %s before, %s now, %s of it in %s\n", arguments.store.c_str(),
-              BytesText(before.stored_bytes).c_str(), BytesText(after.stored_bytes).c_str(),
+              BytesText(before.stored_bytes).c_str(), BytesText(stored_bytes).c_str(),
               BytesText(after.table_bytes).c_str(), Plural(after.tables, "snapshot table").c_str());
   std::printf("  %s given back, %s rewritten\n",
               Plural(after.retired_segments, "log segment").c_str(),

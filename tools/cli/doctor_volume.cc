@@ -14,7 +14,7 @@
 #include "base/core/check.h"
 #include "base/io/path.h"
 #include "cairn/store.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "tools/cli/command.h"
 #include "tools/cli/doctor.h"
 #include "tools/cli/output.h"

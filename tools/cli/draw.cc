@@ -16,6 +16,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/forest.h"
+#include "tools/cli/names.h"
 
 namespace cairn::cli {
 

@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/seen_branch.h"
 
@@ -50,8 +51,7 @@ Result<int> RunKeep(const KeepArguments& arguments, bool json) {
     if (json) {
       PrintJson(ToJson(info));
     } else {
-      std::printf("%s (#%llu): %s\n", BranchLabel(info).c_str(),
-                  static_cast<unsigned long long>(info.id), KeepText(info.keep).c_str());
+      std::printf("%s: %s\n", LabelWithId(info).c_str(), KeepText(info.keep).c_str());
     }
     return kExitOk;
   };
@@ -87,7 +87,7 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
   const auto add = [&](const NamespaceInfo& one, bool listed) {
     list.push_back(ToJson(one, listed));
     const NamespacePolicy& policy = one.policy;
-    table.Add({one.name.empty() ? "(default)" : Printable(one.name), std::to_string(one.branches),
+    table.Add({one.name.empty() ? "(default)" : NameText(one.name), std::to_string(one.branches),
                listed ? BytesText(one.bytes) : "-",
                policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
                policy.evict ? NameIn(kEvicts, *policy.evict) : "-",
@@ -109,17 +109,22 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
 Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
   if (!arguments.changes()) {
     CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
-    return Print(store, arguments.ns, json);
+    std::optional<std::string> ns;
+    if (arguments.ns) {
+      CAIRN_ASSIGN_OR_RETURN(ns, FindNamespace(store, *arguments.ns));
+    }
+    return Print(store, ns, json);
   }
   if (!arguments.ns) {
     return Status(StatusCode::kInvalidArgument, "--set names the namespace that is to change");
   }
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   const auto run = [&]() -> Result<int> {
+    CAIRN_ASSIGN_OR_RETURN(const std::string ns, FindNamespace(store, *arguments.ns));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
     NamespacePolicy policy;
     for (const NamespaceInfo& one : all) {
-      if (one.name == *arguments.ns) policy = one.policy;
+      if (one.name == ns) policy = one.policy;
     }
     if (arguments.max_bytes) {
       policy.max_bytes = *arguments.max_bytes == 0 ? UINT64_MAX : *arguments.max_bytes;
@@ -131,8 +136,8 @@ Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
     } else if (!arguments.evict.empty()) {
       policy.evict = kEvicts.at(arguments.evict);
     }
-    CAIRN_RETURN_IF_ERROR(store.SetNamespace(*arguments.ns, policy));
-    return Print(store, arguments.ns, json);
+    CAIRN_RETURN_IF_ERROR(store.SetNamespace(ns, policy));
+    return Print(store, ns, json);
   };
   return CloseAfter(&store, run());
 }

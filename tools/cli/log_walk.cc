@@ -7,7 +7,7 @@
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
 #include "base/io/path.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "wal/segment_files.h"
 
 namespace cairn::cli {

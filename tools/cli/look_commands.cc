@@ -6,6 +6,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/seen_branch.h"
 
@@ -53,7 +54,7 @@ std::string UnescapeCursor(std::string_view text) {
 
 Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   BranchPage page;
-  std::string ns = arguments.ns;
+  CAIRN_ASSIGN_OR_RETURN(std::string ns, FindNamespace(store, arguments.ns));
   std::string within;
   if (!arguments.cursor.empty()) {
     const size_t slash = arguments.cursor.find('/');
@@ -100,9 +101,8 @@ Result<int> RunLs(const LsArguments& arguments, bool json) {
     CAIRN_ASSIGN_OR_RETURN(const SeenBranch seen, SeeBranch(branch, info));
     CAIRN_ASSIGN_OR_RETURN(const ModelInfo model, store.GetModel(info.model));
     branches.push_back(ToJson(seen));
-    table.Add({BranchLabel(info), std::to_string(static_cast<uint64_t>(info.id)),
-               std::to_string(info.length), KvText(seen), Printable(model.spec.identity.name),
-               TimeText(info.updated_at_ns)});
+    table.Add({BranchLabel(info), IdText(info.id), std::to_string(info.length), KvText(seen),
+               Printable(model.spec.identity.name), TimeText(info.updated_at_ns)});
     if (info.name.empty() && unnamed.empty()) unnamed = BranchLabel(info);
   }
   if (json) {
@@ -166,7 +166,8 @@ Result<int> RunModels(const ModelsArguments& arguments, bool json) {
     for (const LayerGroup& group : model.spec.groups) {
       if (!groups.empty()) groups += ", ";
       groups += Printable(group.name) + " (" + Plural(group.layers, "layer") + ", " +
-                std::string(RetentionName(group.retention.kind)) + Printable(LossText(group)) + ")";
+                std::string(RetentionName(group.retention.kind)) +
+                Printable(HeldText(model.spec, group) + RotaryText(group) + LossText(group)) + ")";
     }
     table.Add({std::to_string(static_cast<uint64_t>(model.id)), Printable(model.spec.identity.name),
                Printable(model.spec.identity.revision), Printable(model.spec.variant.name),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {
@@ -32,8 +33,9 @@ std::string About(Session& session) {
 }
 
 constexpr const char* kFooter =
-    "BRANCH is a name (with --ns in a namespace) or '#ID'. The quotes are for the shell, which\n"
-    "takes # for the beginning of a comment.\n"
+    "BRANCH is as any command prints it: NAME (with --ns in a namespace), NS/NAME or '#ID'. The\n"
+    "quotes are for the shell, which takes # for the beginning of a comment. What cannot be shown\n"
+    "as it is stands as \\xNN.\n"
     "\n"
     "Exit codes:\n"
     "  0  done\n"

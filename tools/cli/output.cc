@@ -14,14 +14,39 @@ std::string Dump(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+// What is unset is left out.
+Json RotaryToJson(const RotarySpec& rotary) {
+  Json json = Json::object();
+  if (rotary.state != RotaryState::kUnset) json["state"] = RotaryStateName(rotary.state);
+  if (rotary.pairing != RotaryPairing::kUnset) json["pairing"] = RotaryPairingName(rotary.pairing);
+  if (rotary.width != 0) {
+    json["first"] = rotary.first;
+    json["width"] = rotary.width;
+  }
+  if (!rotary.sections.empty()) {
+    json["sections"] = rotary.sections;
+    json["interleaved"] = rotary.interleaved;
+  }
+  return json;
+}
+
 Json PlaneToJson(const Plane& plane) {
-  return {{"name", plane.name},
-          {"role", RoleName(plane.role)},
-          {"heads", plane.heads},
-          {"row_bytes", plane.row_bytes},
-          {"dtype", DtypeName(plane.dtype)},
-          {"rotary", plane.rotary},
-          {"sealed_as", SealedAsName(plane.sealed_as)}};
+  Json json = {{"name", plane.name},
+               {"role", RoleName(plane.role)},
+               {"heads", plane.heads},
+               {"row_bytes", plane.row_bytes},
+               {"dtype", DtypeName(plane.dtype)},
+               {"rotary", RotaryToJson(plane.rotary)},
+               {"sealed_as", SealedAsName(plane.sealed_as)}};
+  if (plane.state_parts != 0) json["state_parts"] = plane.state_parts;
+  return json;
+}
+
+Json ToJson(const LogicalGroup& group) {
+  return {{"name", group.name},           {"layers", group.layers},
+          {"heads", group.heads},         {"layer_begin", group.layer_begin},
+          {"layer_end", group.layer_end}, {"head_begin", group.head_begin},
+          {"head_end", group.head_end},   {"replicated", group.replicated}};
 }
 
 Json GroupToJson(const LayerGroup& group) {
@@ -81,6 +106,7 @@ Json ToJson(const ModelSpec& spec) {
                      {"context_rank", shard.context_rank},   {"context_size", shard.context_size},
                      {"replicated", shard.replicated}};
   }
+  for (const LogicalGroup& group : spec.logical) json["logical"].push_back(ToJson(group));
   return json;
 }
 
@@ -144,21 +170,6 @@ Json ToJson(const AppMetadata& metadata) {
   return json;
 }
 
-std::string Printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      result += c;
-    } else {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
-      result += escape;
-    }
-  }
-  return result;
-}
-
 std::string Excerpt(std::string_view text) {
   constexpr size_t kCharacters = 80;
   size_t characters = 0;
@@ -220,11 +231,6 @@ std::string Plural(uint64_t count, std::string_view noun) {
   return text;
 }
 
-std::string BranchLabel(const BranchInfo& info) {
-  if (info.name.empty()) return "#" + std::to_string(static_cast<uint64_t>(info.id));
-  return Printable(info.ns.empty() ? info.name : info.ns + "/" + info.name);
-}
-
 std::string_view GeneratorName(GeneratorKind kind) {
   switch (kind) {
     case GeneratorKind::kNone: return "none";
@@ -265,6 +271,35 @@ std::string LossText(const LayerGroup& group) {
     text += ", " + plane.name + " sealed as " + SealedAsName(plane.sealed_as);
   }
   return text;
+}
+
+std::string RotaryText(const LayerGroup& group) {
+  for (const Plane& plane : group.planes) {
+    const RotarySpec& rotary = plane.rotary;
+    const bool before = rotary.state == RotaryState::kBefore;
+    if (!before && rotary.state != RotaryState::kApplied) continue;
+    if (!before && rotary.pairing == RotaryPairing::kUnset) continue;
+    std::string text = ", " + plane.name + (before ? " before rotation" : " rotated");
+    if (rotary.pairing == RotaryPairing::kHalves) text += " in halves";
+    if (rotary.pairing == RotaryPairing::kAdjacent) text += " in adjacent pairs";
+    return text;
+  }
+  return "";
+}
+
+std::string HeldText(const ModelSpec& spec, const LayerGroup& group) {
+  const auto held = [](const char* what, uint32_t begin, uint32_t end, uint32_t all) {
+    if (begin == 0 && end == all) return std::string();
+    return std::string(", ") + what + " " + std::to_string(begin) + ".." + std::to_string(end) +
+           " of " + std::to_string(all);
+  };
+  for (const LogicalGroup& logical : spec.logical) {
+    if (logical.name != group.name) continue;
+    return held("layers", logical.layer_begin, logical.layer_end, logical.layers) +
+           held("heads", logical.head_begin, logical.head_end, logical.heads) +
+           (logical.replicated ? ", replicated" : "");
+  }
+  return "";
 }
 
 std::string ShellWord(std::string_view text) {

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/core/text.h"
 #include "cairn/store.h"
 
 namespace cairn::cli {
@@ -31,8 +32,6 @@ Json ToJson(const Status& error);  // {"error": {"code", "message"}}
 // The value when the content type is JSON, MessagePack or CBOR, else the bytes in hexadecimal.
 Json ToJson(const AppMetadata& metadata);
 
-// Control characters as \xNN.
-std::string Printable(std::string_view text);
 // At most 80 characters of it, then "..." if it is longer: what is wrong with a text that may be of
 // any length is shown by how it begins.
 std::string Excerpt(std::string_view text);
@@ -41,8 +40,6 @@ std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
 std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
 std::string SpanText(uint64_t ns);      // "7 d", "12 h", "90 s"; "-" for 0
 std::string Plural(uint64_t count, std::string_view noun);  // "1 branch", "2 branches"
-// "name", "ns/name" or "#id".
-std::string BranchLabel(const BranchInfo& info);
 std::string_view GeneratorName(GeneratorKind kind);
 std::string_view RoleName(PlaneRole role);
 std::string_view RetentionName(Retention retention);
@@ -62,6 +59,11 @@ std::string NameIn(const std::map<std::string, Value>& names, Value value) {
 }
 // Which planes do not come back from tables as they were appended: ", k sealed as int8".
 std::string LossText(const LayerGroup& group);
+// The same of how its keys are rotated, where that is said: ", k rotated in halves".
+std::string RotaryText(const LayerGroup& group);
+// And of what part of the logical model's group it is: ", heads 4..8 of 32, replicated"; empty:
+// all.
+std::string HeldText(const ModelSpec& spec, const LayerGroup& group);
 // A word that a shell reads as `text`: quoted, if it has to be.
 std::string ShellWord(std::string_view text);
 

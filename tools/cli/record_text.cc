@@ -5,6 +5,7 @@
 
 #include "base/codec/fields.h"
 #include "engine/commit/kv_layout.h"
+#include "tools/cli/names.h"
 #include "wal/format.h"
 
 namespace cairn::cli {
@@ -66,6 +67,8 @@ Json OpToJson(const engine::Op& op) {
   if (op.table.number != 0) {
     json["table"] = {{"number", op.table.number}, {"bytes", op.table.bytes}};
   }
+  if (!op.exact) json["exact"] = false;
+  if (op.source_node != 0) json["source_node"] = op.source_node;
   return json;
 }
 
@@ -122,42 +125,44 @@ std::string PolicyText(const engine::Op& op) {
 }  // namespace
 
 std::string OpText(const engine::Op& op) {
-  const std::string name = "\"" + Printable(op.ns.empty() ? op.name : op.ns + "/" + op.name) + "\"";
+  const std::string name = op.name.empty() ? "(unnamed)" : "\"" + NameLabel(op.ns, op.name) + "\"";
   std::string text = engine::OpKindName(static_cast<uint16_t>(op.kind));
   switch (op.kind) {
     case engine::OpKind::kModel: {
       const auto spec = engine::DecodeModel(op.spec);
       return text + Id(" ", op.other) + " " +
-             (spec.ok() ? "\"" + Printable(spec->identity.name) + "\"" : spec.status().ToString());
+             (spec.ok() ? Quoted(spec->identity.name) : spec.status().ToString());
     }
     case engine::OpKind::kCreate:
-      return text + Id(" branch ", op.branch) + " " + name + Id(" of model ", op.other);
+      return text + Id(" branch #", op.branch) + " " + name + Id(" of model ", op.other);
     case engine::OpKind::kFork:
-      return text + Id(" branch ", op.branch) + " " + name + Id(" from branch ", op.other) +
+      return text + Id(" branch #", op.branch) + " " + name +
+             (op.source_node != 0 ? Id(" from node ", op.source_node)
+                                  : Id(" from branch #", op.other)) +
              Id(" at ", op.position) + Id(" of node ", op.node);
     case engine::OpKind::kRewind:
-      return text + Id(" branch ", op.branch) + Id(" to ", op.position) +
+      return text + Id(" branch #", op.branch) + Id(" to ", op.position) +
              ((op.flags & engine::kOpInPlace) != 0 ? Id(", cuts node ", op.node)
                                                    : Id(", now on node ", op.node));
-    case engine::OpKind::kRename: return text + Id(" branch ", op.branch) + " to " + name;
-    case engine::OpKind::kDrop: return text + Id(" branch ", op.branch);
+    case engine::OpKind::kRename: return text + Id(" branch #", op.branch) + " to " + name;
+    case engine::OpKind::kDrop: return text + Id(" branch #", op.branch);
     case engine::OpKind::kSeal:
       return text + Id(" into table ", op.other) + ": " + Plural(op.sealed.size(), "fragment");
     case engine::OpKind::kEvict: {
       const auto lanes = std::count_if(op.sealed.begin(), op.sealed.end(), [](const auto& range) {
         return range.lane != engine::kWholeNodeLane;
       });
-      return text + Id(" branch ", op.branch) + ": KV of " +
+      return text + Id(" branch #", op.branch) + ": KV of " +
              Plural(static_cast<uint64_t>(lanes), "node lane");
     }
-    case engine::OpKind::kFill: text += Id(" branch ", op.branch); break;
-    case engine::OpKind::kKeep: return text + Id(" branch ", op.branch) + PolicyText(op);
-    case engine::OpKind::kNamespace: return text + " \"" + Printable(op.ns) + "\"" + PolicyText(op);
+    case engine::OpKind::kFill: text += Id(" branch #", op.branch); break;
+    case engine::OpKind::kKeep: return text + Id(" branch #", op.branch) + PolicyText(op);
+    case engine::OpKind::kNamespace: return text + " " + Quoted(op.ns) + PolicyText(op);
     case engine::OpKind::kJoin: return text + Id(" node ", op.other) + Id(" into node ", op.node);
     case engine::OpKind::kCut:
       return text + Id(" node ", op.node) + " to position " + std::to_string(op.position);
     case engine::OpKind::kAppend:
-      text += Id(" branch ", op.branch) + Id(" node ", op.node);
+      text += Id(" branch #", op.branch) + Id(" node ", op.node);
       if ((op.flags & engine::kOpNewNode) != 0) {
         text += op.other == 0 ? " (new root)" : Id(" (new, on node ", op.other) + ")";
       }
@@ -176,6 +181,7 @@ std::string OpText(const engine::Op& op) {
     text += between + Plural(op.sealed.size(), "fragment") + Id(" in table ", op.table.number);
   }
   if (!op.spans.empty()) text += ", " + Plural(op.spans.size(), "span");
+  if (!op.exact) text += ", approximate";
   return text;
 }
 

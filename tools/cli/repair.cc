@@ -13,6 +13,7 @@
 #include "base/io/path.h"
 #include "tools/cli/command.h"
 #include "tools/cli/log_walk.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/record_text.h"
 #include "wal/segment_files.h"
@@ -204,8 +205,7 @@ void PrintReport(const std::string& why, const Kept& kept, const CutFinder& find
   std::printf("kept: everything up to sequence %" PRIu64 "; %s\n", kept.last_sequence,
               Plural(kept.branches.size(), "branch").c_str());
   for (const BranchInfo& info : kept.branches) {
-    std::printf("  %s (#%" PRIu64 "): %s\n", BranchLabel(info).c_str(),
-                static_cast<uint64_t>(info.id), Plural(info.length, "token").c_str());
+    std::printf("  %s: %s\n", LabelWithId(info).c_str(), Plural(info.length, "token").c_str());
   }
   std::printf("cut: what is damaged, and %s behind it that can be read\n",
               Plural(finder.cut.size(), "record").c_str());

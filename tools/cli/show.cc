@@ -6,6 +6,7 @@
 
 #include "base/core/check.h"
 #include "tools/cli/command.h"
+#include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/seen_branch.h"
 
@@ -157,7 +158,7 @@ std::string StepText(const PathStep& step) {
     text += ", leaves node " + std::to_string(static_cast<uint64_t>(step.parent));
   }
   if (step.owner != BranchId{}) {
-    text += ", extended by #" + std::to_string(static_cast<uint64_t>(step.owner));
+    text += ", extended by " + IdText(step.owner);
   }
   return text;
 }
@@ -167,9 +168,9 @@ void Print(const Shown& shown) {
     std::printf("%-10s %s\n", name, Printable(Cut(value)).c_str());
   };
   const SeenBranch& branch = shown.branch;
-  line("branch", branch.name.empty() ? "(unnamed)" : branch.name);
-  if (!branch.ns.empty()) line("namespace", branch.ns);
-  line("id", "#" + std::to_string(static_cast<uint64_t>(branch.id)));
+  line("branch", branch.name.empty() ? "(unnamed)" : NameText(branch.name));
+  if (!branch.ns.empty()) line("namespace", NameText(branch.ns));
+  line("id", IdText(branch.id));
   line("model", shown.model.spec.identity.name + " (model " +
                     std::to_string(static_cast<uint64_t>(shown.model.id)) + ")");
   line("tokens", std::to_string(branch.length));

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "base/core/check.h"
-#include "engine/commit/manifest.h"
+#include "engine/manifest/manifest.h"
 #include "engine/metrics/catalog.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"

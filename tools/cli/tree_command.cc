@@ -9,6 +9,7 @@
 #include "base/core/check.h"
 #include "tools/cli/command.h"
 #include "tools/cli/forest.h"
+#include "tools/cli/names.h"
 
 namespace cairn::cli {
 
@@ -29,10 +30,11 @@ size_t TerminalWidth() {
 Result<int> RunTree(const TreeArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   ForestFilter filter;
-  filter.ns = arguments.ns;
+  if (arguments.ns.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(filter.ns, FindNamespace(store, *arguments.ns));
+  }
   if (!arguments.branch.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(const Branch branch,
-                           FindBranch(store, arguments.branch, arguments.ns.value_or("")));
+    CAIRN_ASSIGN_OR_RETURN(const Branch branch, FindBranch(store, arguments.branch, arguments.ns));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<PathStep> path, branch.Path());
     // Its tree may reach into other namespaces.
     filter.ns.reset();
@@ -70,7 +72,7 @@ void AddTreeCommand(CLI::App& app, Session& session) {
       "  cairn tree state --json | jq '.forests[].trees'",
       tree, RunTree);
   AddStoreArgument(command, &tree->store);
-  command->add_option("BRANCH", tree->branch, "Only the tree that this branch (or '#ID') is in");
+  command->add_option("BRANCH", tree->branch, "Only the tree that this branch is in");
   command->add_option("--ns", tree->ns, "Namespace of BRANCH; without one, only branches of it");
   AddNumberOption(command, "--width", &tree->draw.width,
                   "Columns to fit into; the terminal's if absent")

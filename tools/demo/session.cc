@@ -47,6 +47,7 @@ Result<ModelSpec> DescribeModel(const llama::Config& config, const std::string& 
   LayerGroup group = LayerGroup::FullAttention(
       static_cast<uint32_t>(config.layers), static_cast<uint32_t>(config.kv_heads),
       static_cast<uint32_t>(config.head_dim()), Dtype::kBf16);
+  group.planes[0].rotary.pairing = RotaryPairing::kAdjacent;
   group.inv_freq = llama::InverseFrequencies(config.head_dim());
   spec.groups.push_back(std::move(group));
   return spec;

@@ -10,6 +10,14 @@
 // group has a KV length that may lag behind the tokens. KV of a position is written once, with its
 // token or later, in order. Nothing at or above kv_length is ever served.
 //
+// Ranges [begin, end) of positions: `end` UINT64_MAX is the branch's length. Nothing is clipped: a
+// range that ends beyond the length, or begins behind its end, is kInvalidArgument, in every call
+// that takes one. (RestorableLength, SamplerAt and MetadataAt take no range, but the largest
+// position that may be found.)
+//
+// Sizes: cairn/limits.h says how large things may be. What is larger is kInvalidArgument naming the
+// field, and so is a value that an enum does not have; nothing is applied then.
+//
 // Hybrid models: a group whose retention rule is not kAll (cairn/model.h) may have gaps, positions
 // that were never given KV: an append leaves out what the rule does not need. All groups are
 // restored at one position; see Restore and RestorableLength.
@@ -69,15 +77,24 @@ struct AppMetadata {
 };
 
 // What one append adds; atomic. Pointers may be null.
+//
+// Without tokens and KV it sets a state, sampler, metadata or both, at the length that the branch
+// has, 0 included: instead of what stood there. Other branches keep what they have; forks and
+// rewinds to that length have it.
 struct Delta {
   std::span<const TokenId> tokens{};
   // Each group from its kv_length on; may lag behind the tokens. A group whose rule is not kAll may
   // also begin beyond its kv_length: what lies between is left out, a gap, and kv_length is then
   // where this view ends. A kPerRequest group: position 0 alone, once.
   const KvView* kv = nullptr;
-  const SamplerState* sampler = nullptr;  // As it is after the last of these tokens.
+  const SamplerState* sampler = nullptr;  // As it is after these tokens.
   const AppMetadata* metadata = nullptr;
   std::span<const ContentSpan> spans{};  // Within the new tokens.
+  // `kv` is what the model computes for these tokens behind all tokens before them. False: it is an
+  // approximation (taken from another context, or computed on top of KV that is one). The store
+  // keeps the caller's word with the KV for as long as it has it, forks included; a restore tells
+  // how much of what it delivers is approximate, and nothing approximate is ever taken for exact.
+  bool exact = true;
 };
 
 // What an asynchronous append does when buffers are full.
@@ -95,15 +112,18 @@ struct AppendOptions {
   std::optional<uint64_t> expected_length{};
   // The last append of a turn: with Persist::kTurnEnd the one whose KV is kept.
   bool ends_turn = false;
-  uint64_t timeout_ns = UINT64_MAX;     // From the call; then kDeadlineExceeded or kUnknownOutcome.
-  Overload overload = Overload::kFail;  // Append only.
+  // From the call; then kDeadlineExceeded (nothing was applied) or kUnknownOutcome. 0: nothing is
+  // waited for (cairn/completion.h).
+  uint64_t timeout_ns = UINT64_MAX;
+  Overload overload = Overload::kFail;     // Append only.
+  bool exact = true;                       // Fill only: as Delta::exact.
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
 };
 
 struct BranchOptions {
-  std::string name{};  // Unique in its namespace; at most 256 bytes; empty: unnamed.
-  std::string ns{};    // Namespace; at most 256 bytes.
+  std::string name{};  // Unique in its namespace; empty: unnamed. At most kMaxNameBytes, no NUL.
+  std::string ns{};    // Namespace; likewise.
   Keep keep{};
   Durability durability = Durability::kProcess;
 };
@@ -128,7 +148,7 @@ struct KvHole {
   bool operator==(const KvHole&) const = default;
 };
 
-// One stretch of the path from the root to the head.
+// One stretch of the path from the root to the head. Empty: a node that only holds a state.
 struct PathStep {
   NodeId node{};
   NodeId parent{};              // 0: none.
@@ -153,13 +173,22 @@ struct RestoreRequest {
   // that is not below begin (else kInvalidArgument, naming L). RestorableLength tells which `end`
   // to ask for.
   const KvView* into = nullptr;
-  uint64_t timeout_ns = UINT64_MAX;
+  // L must be `end`, and so must the position that optional groups of the view reach: else
+  // kEvicted, before anything was read, names the groups and positions that were never given and up
+  // to which position it would work. A token that was just sampled has no KV yet, so of a branch
+  // that is being generated `end` is to be given. Off: RestoreResult::kv_ends tells how far KV
+  // reaches.
+  bool require_kv = false;
+  uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
 };
 
 // Filled as a restore goes on. Must outlive it. One word a (group, layer) of the view, in view
-// order; set to 1 once all the layer's bytes of the range are verified and in place.
+// order, each a LayerState (cairn/completion.h). The call sets all to kLayerPending; when the
+// restore is over each is kLayerComplete or kLayerFailed, also where the call failed at once or was
+// cancelled. To be polled, or waited for: Ticket::WaitForLayer has a deadline; std::atomic::wait is
+// woken as well.
 struct LayerProgress {
   std::span<std::atomic<uint32_t>> layers{};
 };
@@ -173,6 +202,9 @@ struct RestoreResult {
   // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
   // differ from what was appended (cairn/model.h). 0: every bit is as it was appended.
   uint64_t lossy_bytes = 0;
+  // Of `bytes` those that were given with Delta::exact off. What stores hold from before there was
+  // that field counts as exact.
+  uint64_t approximate_bytes = 0;
 };
 
 // Memory for positions that are filled layer by layer and then committed as one delta: those that
@@ -267,7 +299,7 @@ class Branch {
   // what tables hold of them, ids and KV of all groups, is brought into memory in the background,
   // from `begin` on and up to half of what the page cache may have. Never blocks on the disk.
   // Errors, damage included, are left to the restore; metrics count them. kBusy, and nothing is
-  // done, when many hints are waiting; kInvalidArgument when begin > end.
+  // done, when many hints are waiting.
   Status Prefetch(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
   Result<std::vector<TokenId>> ReadTokens(uint64_t begin, uint64_t end) const;
   // The newest state set at a position <= `position` tokens; kNotFound when none is.

@@ -3,10 +3,18 @@
 // How asynchronous calls end. A Ticket stands for one call; a CompletionQueue collects the ends of
 // many behind one file descriptor.
 //
+// `timeout_ns` everywhere: UINT64_MAX is for ever; 0 waits for nothing, neither for room, nor for
+// another call, nor for the disk to write. A Wait then is a look at what is there. AppendSync, Fill
+// and Write: at Durability::kMemory they succeed as ever; at the others kUnknownOutcome says that
+// it was applied and nobody waited to see it written, kDeadlineExceeded that it was not applied,
+// and tickets end so at once, unless the log was faster. (What a call needs to know of a branch
+// that was not used for long, it reads all the same.)
+//
 // Once a ticket is over, whatever its status, Cairn touches neither the source nor the target
 // memory of its call again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,6 +26,15 @@ namespace [[gnu::visibility("default")]] cairn {
 class TicketState;
 struct RestoreResult;
 class CompletionQueueState;
+
+// How far a layer of a restore is, as a word of LayerProgress (cairn/branch.h) says it. In this
+// order; a later version may put a state between pending and complete, so compare with the names,
+// never with a number.
+enum LayerState : uint32_t {
+  kLayerPending = 0,   // Not to be used.
+  kLayerComplete = 2,  // All its bytes of the range are verified and in place.
+  kLayerFailed = 3,    // The restore ended without it; its status says why.
+};
 
 // Copyable handle; all methods are thread-safe.
 class Ticket {
@@ -36,9 +53,13 @@ class Ticket {
   std::shared_ptr<const RestoreResult> restored() const;
 
   // Waits until done and returns status(). May lead a group commit on the calling thread.
-  // `timeout_ns` UINT64_MAX: for ever. A time-out of the wait is kDeadlineExceeded and leaves the
-  // ticket as it is.
+  // A time-out of the wait is kDeadlineExceeded and leaves the ticket as it is.
   Status Wait(uint64_t timeout_ns = UINT64_MAX);
+  // Of a restore that was given a LayerProgress: waits until the word `layer` of it has reached
+  // `state`, which is kLayerComplete, or the restore is over: then its status is returned. Ok: the
+  // layer is in place. kDeadlineExceeded as in Wait, kInvalidArgument (another state, no such
+  // word). The words must outlive the wait, unless the ticket was over before.
+  Status WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns = UINT64_MAX) const;
   // Ends the ticket now. kCancelled: nothing was or will be applied. kUnknownOutcome: it had been
   // given to the log and may survive. Returns the status it ended with, which is the earlier one
   // when it was over already. When this returns, no memory of the call is touched any more.

@@ -32,9 +32,17 @@ namespace [[gnu::visibility("default")]] cairn {
 
 enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
 
+// Where what a view names lies. A device is refused as long as the library has none.
+enum class MemoryKind : uint8_t {
+  kHost = 0,
+  kCuda = 1,
+};
+const char* MemoryKindName(MemoryKind kind);  // "host", "cuda".
+
 struct BlockTable {
   TableKind kind = TableKind::kNone;
-  const void* entries = nullptr;  // Host memory.
+  const void* entries = nullptr;
+  bool on_device = false;  // `entries` lie in the view's device memory; false: in host memory.
   uint64_t count = 0;
   bool is_64_bit = false;       // int64 entries instead of int32.
   uint64_t table_position = 0;  // Position of the first entry's first token.
@@ -55,20 +63,26 @@ struct GroupView {
   uint64_t position = 0;     // First position that the view describes.
   uint64_t count = 0;        // How many.
   uint32_t tokens_per_block = 0;
+  // Blocks that there are from each layer base on: what a table names lies below it. 0: not said,
+  // and not checked.
+  uint64_t blocks = 0;
   BlockTable table{};
   std::span<const PlaneView> planes{};  // In the order of LayerGroup::planes.
 };
 
 struct KvView {
-  std::span<const GroupView> groups{};  // Those present; a group at most once.
+  std::span<const GroupView> groups{};    // Those present; a group at most once.
+  MemoryKind memory = MemoryKind::kHost;  // Of all layer bases.
+  uint32_t device = 0;                    // Its ordinal; of host memory 0.
 };
 
 enum class KvUse : uint8_t { kAppend, kRestore };
 
 // Checks the description against the model, once: groups and planes exist, every layer has a base,
-// strides do not make rows overlap, tables cover the positions and hold no negative entry; for
-// kRestore, which writes, also that no table names an entry twice and no two layers next to each
-// other have one base. Whether planes or layers overlap otherwise is not looked at.
+// strides do not make rows overlap, tables cover the positions and hold no negative entry, nor one
+// beyond `blocks`; for kRestore, which writes, also that no table names an entry twice and no two
+// layers next to each other have one base. Whether planes or layers overlap otherwise is not looked
+// at. Memory that is not the host's is refused: no device is there.
 // kInvalidArgument naming group, plane and field. Reads no KV memory.
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
 

@@ -57,9 +57,12 @@ struct StoreMetrics {
   uint64_t log_groups = 0, log_records = 0, log_syncs = 0;
   uint64_t log_bytes_written = 0, log_bytes_prewritten = 0;
   // Stalls: a synced group took longer than a second; a record found the next segment still being
-  // made; no further segment could be made.
+  // made; no further segment could be made; the live log passed three quarters of log_bytes_max,
+  // and appends were slowed or held until it was back below (on_event tells of it once each time).
   uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
+  uint64_t stalls_log_limit = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
+  uint64_t segment_bytes = 0;         // Of a full one: what Options::segment_bytes was at creation.
   uint64_t log_groups_in_flight = 0;  // Being written or synced.
   uint64_t log_records_waiting = 0;   // Placed in the log and not yet written.
   uint64_t tickets_waiting = 0;       // Appends, by Append, not yet acknowledged.
@@ -70,7 +73,8 @@ struct StoreMetrics {
   uint64_t seals = 0;             // Snapshot tables written.
   uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
-  uint64_t rewritten_tables = 0;  // Because less than half of them was needed.
+  uint64_t rewritten_tables = 0;  // Because enough of them was dead.
+  uint64_t merged_tables = 0;     // Small ones that were written into one with others.
   uint64_t joined_nodes = 0;      // Of the tree, taken in by the one node that was left of them.
   uint64_t cut_nodes = 0;         // Of the tree, cut to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.
@@ -108,6 +112,8 @@ struct StoreMetrics {
 
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
+  // Each wait of a call for log_bytes_max: how many, and in sum how long.
+  LatencyHistogram append_delay;
 
   uint64_t restored_bytes() const {
     return restored_hot_bytes + restored_cached_bytes + restored_log_bytes + restored_table_bytes;

@@ -8,12 +8,18 @@
 //
 // A plane's row is what one head of one token holds, `row_bytes`. The canonical order of the bytes
 // of K positions is [layer][plane][head][position][row], for each group.
+//
+// Some fields came later than stores that hold models: RotarySpec, state_parts, ModelSpec::logical.
+// Where a registration leaves one of them unset, it agrees with whatever another one of the same
+// model says there; RegisterModel writes that down once, and from then on it is compared.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "cairn/limits.h"
+#include "cairn/rotary.h"
 #include "cairn/status.h"
 
 namespace [[gnu::visibility("default")]] cairn {
@@ -65,9 +71,14 @@ struct Plane {
   uint32_t heads = 1;
   uint32_t row_bytes = 0;  // One head of one token: head_dim x bytes of the dtype.
   Dtype dtype = Dtype::kOpaque;
-  bool rotary = false;  // Rotary position encoding is already applied to what is stored.
+  // Of opaque bytes only kUnset or kNone.
+  RotarySpec rotary{};
   // Other than kLossless only for key and value planes of bf16 or f16.
   SealedAs sealed_as = SealedAs::kLossless;
+  // Of a state or opaque plane: a row is so many equal parts, one behind the other, of which each
+  // belongs to a head, so that a process that holds other heads can take what is theirs. Divides
+  // row_bytes. 0: not said, the row is one whole.
+  uint32_t state_parts = 0;
   bool operator==(const Plane&) const = default;
 };
 
@@ -102,13 +113,18 @@ struct LayerGroup {
   std::vector<Plane> planes{};
   RetentionRule retention{};
   bool optional = false;  // Draft heads: a restore may do without.
-  // Rotary angles as the engine uses them: fp32 inverse frequencies, and its scale on the result.
+  // Rotary angles as the engine uses them (cairn/rotary.h): fp32 inverse frequencies, one a pair of
+  // elements, and its scale on the result. One set for all planes of the group that are rotated.
   std::vector<float> inv_freq{};
   float mscale = 1.0F;
 
   uint64_t token_bytes() const;  // All layers and planes of one position.
   bool operator==(const LayerGroup&) const = default;
 
+  // Presets. They cannot fail: what is too large, or no dtype, RegisterModel refuses by its field.
+  // Keys count as rotated, in halves (Mla: adjacent), in a window that inv_freq tells, which is the
+  // caller's to fill. An engine that pairs otherwise sets planes[0].rotary.pairing: llama.cpp's
+  // Llama keys are adjacent.
   static LayerGroup FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                   Dtype dtype);
   static LayerGroup SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
@@ -136,7 +152,8 @@ struct ModelVariant {
   bool operator==(const ModelVariant&) const = default;
 };
 
-// Which part of the logical model this process holds.
+// Which part of the logical model this process holds, in all. Processes that hold different parts
+// register different models. LogicalGroup says the same group by group.
 struct ShardSpec {
   uint32_t layer_begin = 0, layer_end = 0;      // Of the logical model; 0, 0: all.
   uint32_t kv_head_begin = 0, kv_head_end = 0;  // 0, 0: all.
@@ -145,25 +162,49 @@ struct ShardSpec {
   bool operator==(const ShardSpec&) const = default;
 };
 
+// A layer group of the logical model, and what of it this process holds: its layers and heads as if
+// one process had all of them. With it what was saved by ranks of one tensor- or pipeline-parallel
+// degree can be put together for another.
+//
+//   {.name = "attention", .layers = 32, .heads = 8, .layer_end = 32, .head_begin = 2, .head_end =
+//   4}
+//
+// is the second of four ranks, whose own group "attention" has 32 layers and two heads.
+struct LogicalGroup {
+  std::string name{};   // Of the LayerGroup of this process, if it has any of it.
+  uint32_t layers = 0;  // Of the logical model's group.
+  uint32_t heads = 0;   // KV heads; of a state or opaque plane its parts.
+  uint32_t layer_begin = 0, layer_end = 0;  // What this process holds; empty: nothing of the group.
+  uint32_t head_begin = 0, head_end = 0;
+  bool replicated = false;  // Others hold the same: any of them can serve it.
+  bool operator==(const LogicalGroup&) const = default;
+};
+
 // No groups at all: a tree of token ids.
 struct ModelSpec {
   ModelIdentity identity{};
   ModelVariant variant{};
   ShardSpec shard{};
   std::vector<LayerGroup> groups{};
+  // Empty: not said. Else each of `groups` has one of its name, with as many layers as are held;
+  // the heads of its key and value planes, and the state_parts of its state planes that say them,
+  // are as many as are held as well.
+  std::vector<LogicalGroup> logical{};
   // Power of two in [64, 4096]; 0: chosen so that a page reaches 512 KiB where possible.
   uint32_t extent_tokens = 0;
   bool operator==(const ModelSpec&) const = default;
 
   uint64_t token_bytes() const;  // KV of one position, all groups.
-  // kInvalidArgument naming the field.
+  // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or
+  // what is beyond a limit (cairn/limits.h).
   Status Validate() const;
   // The first field in which the two differ, "groups[0].planes[1].heads: 8 against 4"; empty when
-  // none does.
+  // none does. A field that can be unset differs only where both say something.
   std::string FirstDifference(const ModelSpec& other) const;
+  // Takes over what `other` says and this leaves unset; whether there was anything.
+  // REQUIRES: FirstDifference(other) is empty.
+  bool TakeUnset(const ModelSpec& other);
 };
-
-inline constexpr uint32_t kMaxLayerGroups = 15;
 
 // A registered model; given by the store, stable for its life.
 enum class ModelId : uint64_t {};

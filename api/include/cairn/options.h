@@ -63,6 +63,11 @@ struct Options {
   // For `cairn repair`.
   bool salvage = false;
 
+  // Of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for the group and
+  // for others. Directories can be entered by who may read files: 0700 for 0600. A follower needs
+  // to read them. Files that are there keep theirs, and a directory that was made before the store.
+  uint32_t file_mode = 0600;
+
   // --- Space
   // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two log
   // segments that only what drops or rewinds may open, and room for two more and some tables
@@ -79,10 +84,21 @@ struct Options {
   // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
   // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
   Evict evict = Evict::kNever;
-  uint64_t segment_bytes = 64ull << 20;  // From 256 KiB; fixed at creation.
-  // The live log is to stay below this, so that it and the time to open stay bounded: from three
+  // The size of a log segment, fixed at creation: 256 KiB to 1 GiB. 0: what the store has, and 64
+  // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
+  // that writes begins a segment, and an orderly Close gives back what was not written of it.
+  uint64_t segment_bytes = 0;
+  // The live log stays below this, so that it and the time to open stay bounded: from three
   // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
-  // no room for another segment. At most a quarter of max_bytes; at least four segments.
+  // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
+  // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
+  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches.
+  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor is a large
+  // append that has begun: the log may be longer by that, and by one segment. While the background
+  // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
+  // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
+  // segments beyond those that its bytes would fill: of what short-lived processes leave, the
+  // background gives the oldest back, and at the latest Close waits for that.
   uint64_t log_bytes_max = 1ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
@@ -105,7 +121,10 @@ struct Options {
   uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
 
   // --- Memory
-  uint64_t max_memory_bytes = 1ull << 30;  // All buffers and caches together; from 16 MiB.
+  // All buffers and caches together; from 16 MiB. Restores, and appends that are ingested, stand in
+  // line for what they need of it, until their deadline; one of each always gets on, whatever it
+  // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
+  uint64_t max_memory_bytes = 1ull << 30;
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
                                            // to half of the above.
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
@@ -117,7 +136,8 @@ struct Options {
 
   // --- Appending
   // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
-  // ticket completes when its record is logged, `delta_batch_wait_ns` later at most.
+  // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
+  // Where a record of the log holds fewer positions, as many are joined.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 

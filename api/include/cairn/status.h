@@ -43,30 +43,40 @@ enum class StatusCode : uint8_t {
   kOutOfMemory = 21,        // An allocation failed; the call left no trace.
 };
 
+// Which of several causes, where a caller may do different things about them. The values are part
+// of the C ABI and never change.
+enum class StatusReason : uint8_t {
+  kNone = 0,
+  kNamespaceQuota = 1,  // kNoSpace: max_bytes of a namespace, not that of the store, nor the disk.
+  kEndOfFile = 2,       // kIoError: the file is shorter than what was asked for.
+};
+
 // "kNoSpace" without the k: stable, for logs and JSON.
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Success.
-  Status(StatusCode code, std::string message);
+  Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kNone);
 
   static Status Ok() { return Status(); }
 
   bool ok() const { return state_ == nullptr; }
   StatusCode code() const { return state_ ? state_->code : StatusCode::kOk; }
+  StatusReason reason() const { return state_ ? state_->reason : StatusReason::kNone; }
   std::string_view message() const {
     return state_ ? std::string_view(state_->message) : std::string_view();
   }
   // "NoSpace: log/00000007.log: ..." or "Ok".
   std::string ToString() const;
 
-  // The same code, with `context` and ": " before the message. Success stays success.
+  // The same code and reason, with `context` and ": " before the message. Success stays success.
   Status WithContext(std::string_view context) const;
 
  private:
   struct State {
     StatusCode code;
+    StatusReason reason;
     std::string message;
   };
   std::shared_ptr<const State> state_;

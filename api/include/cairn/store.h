@@ -37,14 +37,12 @@ struct BranchPage {
 };
 
 // Several changes, to one or many branches: all of them or none, in one record. Built on one
-// thread, then given to Store::Write. At most kOpsMax changes, and 4 MiB of tokens and KV in all,
-// less where a log segment or half of hot_tail_bytes holds less; larger deltas are appended by
-// themselves. Deltas are borrowed until Write returns.
+// thread, then given to Store::Write. At most kMaxBatchOps changes, and 4 MiB of tokens and KV in
+// all, less where a log segment or half of hot_tail_bytes holds less; larger deltas are appended by
+// themselves. All of it, names and states too, is one record of the log: kInvalidArgument when that
+// would be larger than one may be. Deltas are borrowed until Write returns.
 class WriteBatch {
  public:
-  // More are kInvalidArgument: all of them are decided together, and other changes wait for that,
-  // some microseconds each.
-  static constexpr size_t kOpsMax = 4096;
   // A branch of the store, or one made earlier in the batch.
   struct Target {
     Target() = default;
@@ -118,9 +116,13 @@ struct CheckpointInfo {
 // throw into.
 using CheckpointProgress = std::function<void(uint64_t done, uint64_t total)>;
 
+// How far Verify is, in bytes of the store's files of those that it had at the beginning. Called on
+// the thread that verifies; must not throw.
+using VerifyProgress = std::function<void(uint64_t done, uint64_t total)>;
+
 class Store {
  public:
-  // `path` is a directory, or ":memory:" for one that lives and dies with this object.
+  // `path` is a directory, looked up now and then held, or ":memory:", which goes with this object.
   // kNotFound (no store there and create_if_missing is off), kInvalidState (a directory with
   // something else in it), kLocked, kCorruption, kUnsupportedFormat, kNoSpace, kReadOnly, kIoError
   // (the disk's, or no thread was to be had), kInvalidArgument.
@@ -205,11 +207,11 @@ class Store {
   Status ResumeBackground();  // kInvalidState without a pause.
   Result<CompletionQueue> NewCompletionQueue();
 
-  // Reads from the device, not from memory, and goes on after damage, which the report lists place
-  // by place. What comes while it runs is not checked; space is given back meanwhile, except in the
-  // part that is being read. Beside a writer in another process: kStale when that replaces files
-  // faster than they are read.
-  Result<VerifyReport> Verify(VerifyLevel level) const;
+  // Reads from the device, not from memory, in large pieces on the calling thread, and goes on
+  // after damage, which the report lists place by place. What comes while it runs is not checked;
+  // space is given back meanwhile, except in the part that is being read. Beside a writer in
+  // another process: kStale when that replaces files faster than they are read.
+  Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress = {}) const;
   StoreMetrics Metrics() const;
   // Of the metrics now, see cairn/metrics.h.
   std::string PrometheusText(std::string_view label = {}) const;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rotates rows of keys (cairn/rotary.h), one after the other, without vector instructions: what any
+// faster way must equal bit for bit.
+//
+//   angle of pair i at position p    a_i(p) = fl32(fl32(p) * inv_freq[i]), as engines compute it
+//   at a position                    turn = cosine and sine of a_i(p), each times mscale
+//   from position p to q             turn = cosine and sine of a_i(q) - a_i(p), which is exact in
+//                                    double. Not of (q - p) * inv_freq[i]: that leaves the engine's
+//                                    own angles, by several roundings at positions beyond 2^17.
+//   the pair (x, y)                  x' = x * cos - y * sin, y' = y * cos + x * sin, in fp32, four
+//                                    products and two sums, each rounded by itself
+//   stored                           rounded once to the element's type, to nearest even
+//
+// Cosines and sines are computed in double and rounded once to fp32. A pair whose turn is none
+// (cosine 1, sine 0) is copied bit for bit, whatever it holds; so is what lies outside the window.
+//
+// The bound. Let r be the pair rotated by the same angle without any rounding. The stored pair
+// differs from r by at most
+//
+//   (u + 4 * 2^-24) * |r| + t      u = 2^-24 (f32), 2^-11 (f16), 2^-8 (bf16)
+//
+// in the Euclidean norm, mscale aside; t = 2 * 2^-25 for f16 and 2 * 2^-134 for bf16 and f32 is
+// what numbers below the normal ones lose. It does not grow with positions. It does with turns on
+// top of each other: always turn what was stored first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cairn/model.h"
+#include "cairn/status.h"
+
+namespace cairn {
+
+// Which of the positions of a token a pair turns by; 0 without sections. May be beyond the sections
+// of a description that does not add up.
+uint32_t RotarySection(const RotarySpec& rotary, uint32_t pair);
+
+// What one pair of a row is turned by.
+struct RotaryTurn {
+  float cos = 1.0F, sin = 0.0F;
+};
+
+class Rotation {
+ public:
+  // How rows of this plane of this group are rotated. kInvalidArgument naming the field: the plane
+  // is not rotated, pairing or angles are unset, or elements are none of f32, f16, bf16.
+  static Result<Rotation> Of(const LayerGroup& group, size_t plane);
+
+  uint32_t pairs() const { return static_cast<uint32_t>(inv_freq_.size()); }
+  // Positions that a token has: one, or one a section.
+  uint32_t positions() const { return positions_; }
+
+  // Turns of a row that was stored before rotation, for the token's positions `at`.
+  void At(std::span<const uint64_t> at, std::span<RotaryTurn> turns) const;
+  // Turns of a row that was rotated at `from` and is wanted at `to`.
+  // REQUIRES: positions() of them, and room for pairs() turns; here and in At.
+  void Between(std::span<const uint64_t> from, std::span<const uint64_t> to,
+               std::span<RotaryTurn> turns) const;
+  // One row, a head of a token. `into` may be `row`. REQUIRES: row_bytes of the plane.
+  void Turn(std::span<const RotaryTurn> turns, std::span<const std::byte> row,
+            std::span<std::byte> into) const;
+
+ private:
+  Rotation() = default;
+  float Angle(size_t pair, uint64_t position) const;
+
+  Dtype dtype_{};
+  bool adjacent_ = false;
+  uint32_t first_ = 0;  // Elements before the window.
+  uint32_t positions_ = 1;
+  float mscale_ = 1.0F;
+  std::vector<float> inv_freq_;
+  std::vector<uint32_t> section_;  // By pair.
+};
+
+}  // namespace cairn

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that stay open for reading, so that it is not done for every read, and are few however many
+// there are to be read: those not used for longest are closed. What somebody reads stays open as
+// long as he holds it, beyond the bound if it must; so he should hold few at once.
+//
+// Thread-safe; no lock is held while a file is opened or closed.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "base/io/world.h"
+
+namespace cairn::io {
+
+class FileCache {
+ public:
+  FileCache(Scheduler& scheduler, size_t open_max) : scheduler_(scheduler), open_max_(open_max) {}
+  FileCache(const FileCache&) = delete;
+  FileCache& operator=(const FileCache&) = delete;
+
+  // The file, for direct reading. Where the system refuses it (it may have no descriptor left), all
+  // that nobody holds is closed first; with `waits` it then waits a little for what others hold.
+  // Without is for who holds files himself, and can let go of them. `id`: of this path, and of no
+  // other that this cache is asked for.
+  Result<std::shared_ptr<File>> Open(FileSystem& files, uint64_t id, const std::string& path,
+                                     bool waits = true);
+  // The file is to be deleted: nobody gets it from here any more. Needs no memory.
+  void Forget(uint64_t id);
+  size_t size() const;
+
+ private:
+  struct Entry {
+    uint64_t id = 0;
+    std::shared_ptr<File> file;
+  };
+  using Entries = std::list<Entry>;  // Used last first.
+
+  Result<std::shared_ptr<File>> OpenNew(FileSystem& files, const std::string& path);
+  Entries TakeOldest(size_t left);  // REQUIRES: the lock.
+  Entries TakeIdle(bool* others_hold);
+
+  Scheduler& scheduler_;
+  const size_t open_max_;
+  mutable std::mutex mutex_;
+  Entries entries_;
+  std::unordered_map<uint64_t, Entries::iterator> places_;
+};
+
+}  // namespace cairn::io

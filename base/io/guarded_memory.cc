@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/guarded_memory.h"
+
+#include <sys/mman.h>
+
+#include "base/core/align.h"
+#include "base/core/check.h"
+
+namespace cairn::io {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kAlignment = 256;
+
+}  // namespace
+
+GuardedMemory::GuardedMemory(size_t bytes)
+    : mapped_bytes_(AlignUp(bytes, kPageBytes) + kPageBytes),
+      memory_(mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                   0)) {
+  if (memory_ == MAP_FAILED) {
+    memory_ = nullptr;
+    return;
+  }
+  std::byte* const end = static_cast<std::byte*>(memory_) + mapped_bytes_ - kPageBytes;
+  CAIRN_CHECK(mprotect(end, kPageBytes, PROT_NONE) == 0);
+  data_ = end - AlignUp(bytes, kAlignment);
+}
+
+GuardedMemory::~GuardedMemory() {
+  if (memory_ != nullptr) munmap(memory_, mapped_bytes_);
+}
+
+void GuardedMemory::Trap() {
+  CAIRN_CHECK(madvise(memory_, mapped_bytes_, MADV_DONTNEED) == 0);
+  CAIRN_CHECK(mprotect(memory_, mapped_bytes_, PROT_NONE) == 0);
+}
+
+}  // namespace cairn::io

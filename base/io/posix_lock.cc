@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/posix_lock.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/io/os_error.h"
+#include "base/io/unique_fd.h"
+
+namespace cairn::io {
+namespace {
+
+struct flock WholeFile(short type) {
+  return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0};
+}
+
+// 0, EWOULDBLOCK when somebody else has it, or what went wrong.
+int TryLock(int fd) {
+  struct flock whole = WholeFile(F_WRLCK);
+  if (RetryInterrupted([&] { return fcntl(fd, F_OFD_SETLK, &whole); }) == 0) return 0;
+  if (errno == EINVAL && RetryInterrupted([&] { return flock(fd, LOCK_EX | LOCK_NB); }) == 0) {
+    return 0;
+  }
+  return errno == EACCES ? EWOULDBLOCK : errno;
+}
+
+void Unlock(int fd) {
+  struct flock whole = WholeFile(F_UNLCK);
+  if (fcntl(fd, F_OFD_SETLK, &whole) != 0) flock(fd, LOCK_UN);
+}
+
+// Whether the name leads to the open file. What says neither says that it does: a network that is
+// slow to answer has taken nothing away.
+bool Leads(const PosixPlace& place, int fd) {
+  struct stat held, named;
+  if (fstat(fd, &held) != 0) return true;
+  if (fstatat(place.directory, place.name.c_str(), &named, 0) != 0) return errno != ENOENT;
+  return held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+// The descriptors of all locks of the process. Never destroyed, since a fork may come at any time;
+// there from the first lock on.
+class LockFiles {
+ public:
+  static LockFiles& Get() {
+    static auto* const files = new LockFiles;
+    return *files;
+  }
+  void Add(int fd) {
+    const std::lock_guard lock(mutex_);
+    files_.push_back(fd);
+  }
+  void Remove(int fd) {
+    const std::lock_guard lock(mutex_);
+    std::erase(files_, fd);
+  }
+
+ private:
+  LockFiles() {
+    pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); },
+                   [] {
+                     for (const int fd : Get().files_) close(fd);
+                     Get().files_.clear();
+                     Get().mutex_.unlock();
+                   });
+  }
+
+  std::mutex mutex_;
+  std::vector<int> files_;
+};
+
+class PosixLock final : public FileLock {
+ public:
+  PosixLock(std::string path, PosixPlace place, UniqueFd fd)
+      : path_(std::move(path)), place_(std::move(place)), owner_(getpid()) {
+    LockFiles::Get().Add(fd.get());
+    fd_ = fd.Release();
+  }
+  // Somewhere else, in a child that came of a bare system call, the open file may still be shared:
+  // so it is unlocked, not only closed.
+  ~PosixLock() override {
+    if (getpid() != owner_) return;
+    LockFiles::Get().Remove(fd_);
+    Unlock(fd_);
+    close(fd_);
+  }
+  Status Check() override { return Leads(place_, fd_) ? Status() : LockIsLost(path_); }
+
+ private:
+  const std::string path_;
+  const PosixPlace place_;
+  const pid_t owner_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<FileLock>> TakePosixLock(const std::string& path, const PosixPlace& place,
+                                                uint32_t mode) {
+  constexpr int kAttempts = 6;  // With a pause after each but the last: a quarter of a second.
+  constexpr timespec kPause{0, 50'000'000};
+  for (int attempt = 1;; ++attempt) {
+    CAIRN_ASSIGN_OR_RETURN(UniqueFd fd,
+                           OpenPosix(path, place, {.write = true, .create = true}, mode));
+    const int error = TryLock(fd.get());
+    // Who removed or replaced the file meanwhile has another: begin again with that.
+    if (error == 0 && Leads(place, fd.get())) {
+      return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(path, place, std::move(fd)));
+    }
+    if (error != 0 && error != EWOULDBLOCK) return OsError(error, "fcntl(F_OFD_SETLK)", path);
+    if (attempt >= kAttempts) return LockedElsewhere(path);
+    nanosleep(&kPause, nullptr);
+  }
+}
+
+Result<bool> IsPosixLocked(const std::string& path, const PosixPlace& place) {
+  const Result<UniqueFd> fd = OpenPosix(path, place, {}, 0);
+  if (fd.status().code() == StatusCode::kNotFound) return false;
+  CAIRN_RETURN_IF_ERROR(fd.status());
+  struct flock whole = WholeFile(F_RDLCK);
+  if (RetryInterrupted([&] { return fcntl(fd->get(), F_OFD_GETLK, &whole); }) == 0) {
+    return whole.l_type != F_UNLCK;
+  }
+  if (errno != EINVAL) return OsError(errno, "fcntl(F_OFD_GETLK)", path);
+  // A shared lock is had only while nobody has the lock; it goes with the descriptor.
+  if (RetryInterrupted([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) == 0) return false;
+  if (errno == EWOULDBLOCK) return true;
+  return OsError(errno, "flock", path);
+}
+
+}  // namespace cairn::io

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an append may hold, and which way it goes: as one record, in parts, or into a table of its
+// own. Numbers that do not depend on the store are in cairn/limits.h; the others follow from the
+// largest record that the log takes:
+//
+//   record   payload (ids, KV)                  PayloadBytesMax, half of it at most
+//            besides (spans, sampler, metadata) BesidesBytesMax, what that leaves
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/store_core.h"
+#include "engine/tree/fragment_layout.h"
+#include "sstable/constants.h"
+
+namespace cairn {
+
+// What the API accepts, each floor below takes.
+static_assert(kMaxRowBytes + kFrameHeaderBytes <= sstable::kMaxStoredBytes, "a row is a frame");
+static_assert(kMaxGroupHeads <= UINT32_MAX, "the slices of a fragment");
+static_assert(kMaxAppendTokens <= UINT32_MAX, "the positions of an extent, and of a fragment");
+static_assert(kMaxLayerGroups < 16, "groups in a strip's tag and in a view");
+// B and U keys: letter, namespace, NUL, name or the numbers of an order, NUL, number.
+static_assert(1 + kMaxNameBytes + 1 + kMaxNameBytes + 1 + 8 <= sstable::kMaxKeyBytes);
+static_assert(1 + kMaxNameBytes + 1 + 18 <= sstable::kMaxKeyBytes);
+static_assert(kMaxExtentTokens * sizeof(TokenId) <= sstable::kMaxStoredBytes);
+
+namespace {
+
+Status TooLarge(const std::string& field, uint64_t has, uint64_t limit) {
+  return Status(StatusCode::kInvalidArgument,
+                field + " has " + std::to_string(has) + ", at most " + std::to_string(limit));
+}
+
+// Of a field of an op, with its header; and of all fields of a state but its texts and blobs.
+constexpr uint64_t kSpanFieldBytes = 48, kSealedFieldBytes = 40, kStateFieldsBytes = 512;
+// Of a record: its frame, an op without spans, a lane and a strip for each group, padding.
+constexpr uint64_t kRecordOverheadBytes = 4096;
+static_assert(kMaxLayerGroups * (32 + 16 + 2 * 64) + 512 <= kRecordOverheadBytes);
+
+// With so much payload: strips of 4 KiB and more have 16 bytes each in a table.
+uint64_t OverheadBytes(uint64_t payload_bytes) {
+  return kRecordOverheadBytes + payload_bytes / (engine::kStripBytesMin / 16);
+}
+
+// Spans and states as a record has them, rounded up.
+uint64_t BesidesBytes(const Delta& delta) {
+  uint64_t bytes = delta.spans.size() * kSpanFieldBytes;
+  if (const SamplerState* const sampler = delta.sampler; sampler != nullptr) {
+    bytes += sampler->blob.size() + sampler->blob_name.size() +
+             sampler->last_logits.size() * sizeof(float) + kStateFieldsBytes;
+  }
+  if (const AppMetadata* const metadata = delta.metadata; metadata != nullptr) {
+    bytes += metadata->bytes.size() + metadata->content_type.size() + kStateFieldsBytes;
+  }
+  return bytes;
+}
+
+// Of the positions that all groups of a view go on with together.
+uint64_t PositionBytes(const ModelSpec& model, const Delta& delta) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    const GroupView& view = delta.kv->groups[i];
+    if (view.count != 0) bytes += engine::KvLayoutBytes(model.groups[view.group], 1);
+  }
+  return bytes;
+}
+
+// Fragments that a table makes of the KV: a page of a group each.
+uint64_t FragmentsOf(const ModelSpec& model, const Delta& delta) {
+  uint64_t fragments = 0;
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    const GroupView& view = delta.kv->groups[i];
+    if (view.count == 0) continue;
+    const uint64_t rows = engine::FragmentLayout(model, 1 + view.group).page_rows();
+    fragments += (view.position + view.count - 1) / rows - view.position / rows + 1;
+  }
+  return fragments;
+}
+
+}  // namespace
+
+Status StoreCore::CheckSizes(const Delta& delta) {
+  if (delta.tokens.size() > kMaxAppendTokens) {
+    return TooLarge("tokens", delta.tokens.size(), kMaxAppendTokens);
+  }
+  if (delta.spans.size() > kMaxAppendSpans) {
+    return TooLarge("spans", delta.spans.size(), kMaxAppendSpans);
+  }
+  if (const SamplerState* const sampler = delta.sampler; sampler != nullptr) {
+    if (sampler->generator > GeneratorKind::kNamed) {
+      return Status(StatusCode::kInvalidArgument, "sampler.generator is none that exists");
+    }
+    if (sampler->blob.size() > kMaxStateBytes) {
+      return TooLarge("sampler.blob", sampler->blob.size(), kMaxStateBytes);
+    }
+    if (sampler->blob_name.size() > kMaxStateTextBytes) {
+      return TooLarge("sampler.blob_name", sampler->blob_name.size(), kMaxStateTextBytes);
+    }
+    if (sampler->last_logits.size() > kMaxLastLogits) {
+      return TooLarge("sampler.last_logits", sampler->last_logits.size(), kMaxLastLogits);
+    }
+  }
+  if (const AppMetadata* const metadata = delta.metadata; metadata != nullptr) {
+    if (metadata->bytes.size() > kMaxStateBytes) {
+      return TooLarge("metadata.bytes", metadata->bytes.size(), kMaxStateBytes);
+    }
+    if (metadata->content_type.size() > kMaxStateTextBytes) {
+      return TooLarge("metadata.content_type", metadata->content_type.size(), kMaxStateTextBytes);
+    }
+  }
+  return Status::Ok();
+}
+
+Status StoreCore::CheckFits(const ModelSpec& model, const Delta& delta) const {
+  if (const uint64_t besides = BesidesBytes(delta); besides > BesidesBytesMax()) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        "sampler, metadata and spans take " + std::to_string(besides) +
+            " bytes of a log record; with this segment_bytes and hot_tail_bytes at most " +
+            std::to_string(BesidesBytesMax()));
+  }
+  if (IsIngested(model, delta)) return Status::Ok();
+  return CheckPosition(PositionBytes(model, delta));
+}
+
+// A position is never divided between records.
+Status StoreCore::CheckPosition(uint64_t bytes) const {
+  const uint64_t record_bytes = log_->max_record_bytes();
+  const uint64_t most = record_bytes - OverheadBytes(record_bytes);
+  if (bytes <= most) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "kv: one position takes " + std::to_string(bytes) +
+                    " bytes; with this segment_bytes and hot_tail_bytes at most " +
+                    std::to_string(most) + " fit a log record");
+}
+
+uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
+  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
+  if (delta.kv == nullptr) return bytes;
+  for (const GroupView& view : delta.kv->groups) {
+    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
+  }
+  return bytes;
+}
+
+// Half of what a segment can hold, so that a part always finds room in a fresh one.
+uint64_t StoreCore::PayloadBytesMax() const {
+  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
+}
+
+uint64_t StoreCore::BesidesBytesMax() const {
+  const uint64_t payload_bytes = PayloadBytesMax();
+  return log_->max_record_bytes() - payload_bytes - OverheadBytes(payload_bytes);
+}
+
+uint64_t StoreCore::JoinedTokensMax(const ModelSpec& model) const {
+  uint64_t position_bytes = sizeof(TokenId);
+  for (const LayerGroup& group : model.groups) position_bytes += engine::KvLayoutBytes(group, 1);
+  return std::min<uint64_t>(options_.delta_batch_tokens, PayloadBytesMax() / position_bytes);
+}
+
+bool StoreCore::StatesFit(std::span<const engine::DeltaState> some,
+                          std::span<const engine::DeltaState> more) const {
+  uint64_t bytes = 0;
+  for (const auto& states : {some, more}) {
+    for (const engine::DeltaState& state : states) bytes += state.bytes.size() + kStateFieldsBytes;
+  }
+  return bytes <= BesidesBytesMax();
+}
+
+// Ids are read first and often: the record keeps them, unless they are too many for one.
+bool StoreCore::IdsGoIntoTable(const Delta& delta) const {
+  return delta.tokens.size_bytes() > PayloadBytesMax() / 2;
+}
+
+bool StoreCore::IsIngested(const ModelSpec& model, const Delta& delta) const {
+  if (!IsIngested(PayloadBytes(model, delta))) return false;
+  const uint64_t fragments = FragmentsOf(model, delta) + (IdsGoIntoTable(delta) ? 1 : 0);
+  // A table of nothing is none; and the record names every fragment, beside the ids.
+  return fragments != 0 && fragments * kSealedFieldBytes <= PayloadBytesMax() / 2;
+}
+
+bool StoreCore::IsIngested(uint64_t bytes) const {
+  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
+}
+
+bool StoreCore::FitsRecord(const ModelSpec& model, const Delta& delta) const {
+  return PayloadBytes(model, delta) <= PayloadBytesMax() && !IsIngested(model, delta);
+}
+
+}  // namespace cairn

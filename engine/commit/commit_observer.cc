@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/commit_observer.h"
+
+namespace cairn::engine {
+
+// Which node a fill is about follows from the path; every other op says it.
+uint64_t NodeOf(const Tree& tree, const Op& op) {
+  if (op.kind != OpKind::kFill || op.lanes.empty()) return op.node;
+  const Head* const head = tree.FindHead(op.branch);
+  if (head == nullptr) return 0;
+  const LaneRange& range = op.lanes.front();
+  if (range.lane == kTokenLane || range.lane >= head->lengths.size()) return 0;  // It will not fit.
+  const auto holes = tree.Holes(*head, range.lane, range.begin, range.begin + range.count);
+  return holes.empty() ? 0 : holes.front().node;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The one way into the tree and the log.
+//
+//   prepare   the tree has in memory what the change needs         may give the lock back
+//   resolve   what the change does is decided: ops                 commit lock
+//   apply     each op changes the tree, and can be undone          same lock
+//   encode    the ops become the fields of one record              same lock
+//   reserve   the record gets its sequence and its place, or not   same lock
+//   commit    nothing is undone any more                           same lock
+//   publish   the payload is copied and the record handed over     no lock
+//   tell      observers learn of it                                no lock
+//
+// Each kind of change (append, batch, fill, ...) is a Resolver, which says what the steps work on.
+// A change that is refused leaves no trace; whether it is tried again, and what is waited for
+// before, a RetryPolicy says.
+//
+// One lock orders all changes. It is never held across I/O or a wait. Lock order: the commit lock
+// -> the log's own -> that of the tickets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/io/world.h"
+#include "cairn/branch.h"
+#include "cairn/status.h"
+#include "engine/commit/commit_observer.h"
+#include "engine/commit/durable_lengths.h"
+#include "engine/transaction.h"
+#include "engine/tree/tree_changes.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// What committing asks of the floors above.
+class CommitHost {
+ public:
+  virtual ~CommitHost() = default;
+  virtual uint64_t NowNs() const = 0;  // What is written down as the time of an op.
+  // Data of so many bytes must wait: the log is as long as it may be.
+  virtual bool LogIsHeld(uint64_t bytes) const = 0;
+  // A record got its place. Under the commit lock.
+  virtual void OnLogged(const wal::Log::Slot& slot) = 0;
+  // The log refused a record.
+  virtual void OnRefused(const Status& status) = 0;
+  // The waits of RetryPolicy. Ok: it is worth another try.
+  virtual Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) = 0;
+  virtual Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
+                          uint64_t deadline_ns) = 0;
+  // `first_round`: the caller's, empty before the first of these calls.
+  virtual Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) = 0;
+};
+
+// How one try ended.
+struct Attempt {
+  enum class Kind : uint8_t {
+    kDone,
+    kNothing,  // There is nothing left to commit.
+    kFailed,   // It would fail again.
+    kRefused,  // Not now: kBusy or kNoSpace, mostly.
+    kHeld,     // The same, by a large append of the branch that is under way.
+  };
+  Kind kind = Kind::kDone;
+  Status status{};
+
+  Attempt() = default;
+  Attempt(
+      Status failure)  // NOLINT(google-explicit-constructor): so that CAIRN_RETURN_IF_ERROR works.
+      : kind(failure.ok() ? Kind::kDone : Kind::kFailed), status(std::move(failure)) {}
+  // A call that may be tried again whatever refused it: the policy goes by the code.
+  static Attempt Of(Status status) { return status.ok() ? Attempt() : Refused(std::move(status)); }
+  static Attempt Nothing() { return Of(Kind::kNothing, Status::Ok()); }
+  static Attempt Refused(Status why) { return Of(Kind::kRefused, std::move(why)); }
+  static Attempt Held(Status why) { return Of(Kind::kHeld, std::move(why)); }
+  bool done() const { return kind == Kind::kDone; }
+
+ private:
+  static Attempt Of(Kind kind, Status status) {
+    Attempt attempt;
+    attempt.kind = kind;
+    attempt.status = std::move(status);
+    return attempt;
+  }
+};
+
+// What is waited for after a refusal. Everything else is returned.
+struct RetryPolicy {
+  enum class Busy : uint8_t {
+    kReturn,
+    kAwaitMemory,  // Until a group of the log is written.
+    kAwaitLog,     // That, or until the log may grow, or a large append of the branch has ended.
+  };
+  enum class NoSpace : uint8_t {
+    kReturn,
+    kEvict,    // Until something was evicted for it, if anything may be.
+    kReclaim,  // Until two rounds of the space thread have given back what they can: of releases.
+  };
+  Busy busy = Busy::kReturn;
+  NoSpace no_space = NoSpace::kReturn;
+  std::optional<BranchId> branch{};  // Whom it is about, if that is there already.
+  uint64_t log_bytes = 0;            // That the log must have room for...
+  uint64_t room_bytes = 0;           // ...and the store.
+  uint64_t deadline_ns = io::kNoDeadline;
+};
+
+class CommitOps;
+
+// One change: what the steps above work on. Lives for all tries of it.
+class Resolver {
+ public:
+  using Lock = std::unique_lock<std::mutex>;  // Of the commit lock.
+  virtual ~Resolver() = default;
+
+  // Makes sure that the tree has in memory what the change needs, and that what was accepted before
+  // it is applied. May give the lock back meanwhile; what it says holds while the lock is held
+  // afterwards.
+  virtual Attempt Prepare(Lock* lock) = 0;
+  // A large append of this branch must not be under way. Nothing: that does not matter.
+  virtual std::optional<BranchId> free_branch() const { return std::nullopt; }
+  // Decides, and gives each op to `ops`, which applies it before the next is decided. Sets
+  // record().
+  virtual Status Resolve(CommitOps* ops) = 0;
+  // When all ops are applied: whether they may stay.
+  virtual Status CheckQuotas() const { return Status::Ok(); }
+  // Under the lock, when nothing is undone any more. Must not fail.
+  virtual void OnPlaced() {}
+  // Behind the lock. Copies the payload to where the record lies, and publishes it. Must not fail:
+  // what it needs memory for is there before the record is reserved.
+  virtual void Publish(wal::Log* log) { log->Publish(slot_, {}); }
+  virtual void OnRefused(const Status& /*status*/) {}
+
+  uint64_t sequence() const { return slot_.sequence; }
+  const wal::Log::Slot& slot() const { return slot_; }
+  const std::vector<CommittedOp>& committed() const { return committed_; }
+  // The only op, when it is committed. Allocates nothing: it is too late to fail.
+  Op TakeOp() { return std::move(committed_.front().op); }
+
+ protected:
+  struct Record {
+    wal::Log::Purpose purpose = wal::Log::Purpose::kData;
+    bool held_by_limit = true;  // It waits where the log is as long as it may be.
+    bool batch = false;         // Several ops, or one, in a record of kind kBatch.
+    CommitOrigin origin = CommitOrigin::kCaller;
+    uint64_t unit = 0;
+    std::span<const wal::Strip> strips{};
+    uint64_t token_strip_bytes = 0;  // Of the strip that comes first, if it has token ids.
+  };
+  Record record_;
+  wal::Log::Slot slot_;
+
+ private:
+  friend class Committer;
+  friend class CommitOps;
+  uint64_t now_ns_ = 0;
+  std::vector<CommittedOp> committed_;
+};
+
+// The ops of one record while they are decided.
+class CommitOps {
+ public:
+  const Tree& tree() const { return *tree_; }
+  // So many ops are to come.
+  void Reserve(size_t ops) { resolver_->committed_.reserve(ops); }
+  // The next op, to be filled in (op, parts, ids, kv_bytes, fills)...
+  CommittedOp& Next();
+  // ...and then applied, unless it is a part, and put into the record.
+  Status Add();
+
+ private:
+  friend class Committer;
+  CommitOps(Tree* tree, TreeChanges* changes, FieldWriter* fields, Resolver* resolver)
+      : tree_(tree), changes_(changes), fields_(fields), resolver_(resolver) {}
+
+  Tree* const tree_;
+  TreeChanges* const changes_;
+  FieldWriter* const fields_;
+  Resolver* const resolver_;
+};
+
+class Committer {
+ public:
+  using Lock = Resolver::Lock;
+
+  Committer(CommitHost* host, io::Scheduler& scheduler) : host_(host), scheduler_(scheduler) {}
+  Committer(const Committer&) = delete;
+  Committer& operator=(const Committer&) = delete;
+
+  // REQUIRES: before the first commit.
+  void SetLog(wal::Log* log) { log_ = log; }
+  // REQUIRES: before anything is replayed. The observer outlives this.
+  void AddObserver(CommitObserver* observer, ObserverOrder order);
+
+  // Tries until the change is committed, fails, or is refused and the policy waits for nothing. The
+  // resolver may set the policy's bytes while it is prepared.
+  Attempt Commit(Resolver* resolver, const RetryPolicy& policy);
+  // Parts of Commit, for what must do something of its own under the lock. REQUIRES: the lock, and
+  // that it is prepared. Publish follows, without the lock, where this is done.
+  Attempt CommitLocked(Resolver* resolver);
+  void Publish(Resolver* resolver);
+  // Calls `attempt`, which returns an Attempt, as often as the policy says.
+  template <typename Call>
+  Status Retrying(const RetryPolicy& policy, const Call& attempt) {
+    Retry retry(this, policy);
+    while (true) {
+      const Attempt ended = attempt();
+      if (!retry.MayFollow(ended)) return ended.status;
+      CAIRN_RETURN_IF_ERROR(retry.Await(ended));
+    }
+  }
+
+  // --- A replay. What it applies is told when all of the record is.
+  bool ReplayIsObserved() const;
+  void BeginReplay(uint64_t after_sequence);
+  void TellReplayed(std::span<CommittedOp> ops, uint64_t sequence);
+
+  // --- Large appends, of which a branch has one at a time. The lock guards which.
+  bool HasLargeAppend(BranchId branch) const { return large_appends_.contains(branch); }
+  // REQUIRES: the lock, and that it has none. RetryPolicy says who waits for the end of another.
+  void BeginLargeAppend(BranchId branch) { large_appends_.insert(branch); }
+  void EndLargeAppend(BranchId branch);  // Takes the lock.
+  static Status LargeAppendUnderWay();
+
+  // --- What the lock guards.
+  std::mutex& mutex() { return mutex_; }
+  Tree& tree() { return tree_; }
+  DurableLengths& lengths() { return lengths_; }
+  // Of the youngest model that was registered since the opening.
+  uint64_t models_sequence() const { return models_sequence_; }
+  // The log failed, and the tree is what it acknowledged.
+  bool rolled_back() const { return rolled_back_; }
+  void RollBack(Tree tree);
+
+ private:
+  // The state of a call that is tried again.
+  class Retry {
+   public:
+    Retry(Committer* committer, const RetryPolicy& policy)
+        : committer_(committer), policy_(policy) {}
+    static bool MayFollow(const Attempt& ended) {
+      return ended.kind == Attempt::Kind::kRefused || ended.kind == Attempt::Kind::kHeld;
+    }
+    // Ok: try again. Else what the call ends with.
+    Status Await(const Attempt& refused);
+
+   private:
+    Committer* const committer_;
+    const RetryPolicy& policy_;
+    std::optional<uint32_t> first_round_;
+  };
+
+  template <typename Call>
+  void ForReplayObservers(const Call& call) const {
+    for (const auto* const observers : {&in_sequence_, &in_any_order_}) {
+      for (CommitObserver* const observer : *observers) {
+        if (observer->wants_replay()) call(observer);
+      }
+    }
+  }
+  Attempt Try(Resolver* resolver);
+  Result<wal::Log::Slot> Reserve(const Resolver& resolver, OpKind kind, const FieldWriter& fields);
+  void NoteCommitted(const CommittedOp& op);
+  Status AwaitLargeAppend(BranchId branch, uint64_t deadline_ns);
+
+  CommitHost* const host_;
+  io::Scheduler& scheduler_;
+  wal::Log* log_ = nullptr;
+  std::vector<CommitObserver*> in_any_order_, in_sequence_;
+
+  std::mutex mutex_;  // Guards the rest, but for the atomic one.
+  Tree tree_;
+  Transaction transaction_;
+  TreeChanges tree_changes_{&tree_, &transaction_};
+  DurableLengths lengths_;
+  uint64_t models_sequence_ = 0;
+  bool rolled_back_ = false;
+  std::set<BranchId> large_appends_;
+  std::atomic<uint32_t> large_appends_ended_{0};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Work that needs much memory stands in line for it, in the order in which it came, until there is
+// enough. Whatever it needs, one gets on when nobody else has any.
+//
+// Thread-safe. Take waits, so no lock may be held around it; nor may the owner of a share take
+// another of the same line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "base/core/memory_budget.h"
+#include "base/io/world.h"
+
+namespace cairn::engine {
+
+class MemoryLine {
+ public:
+  // What was taken, until it goes.
+  class Share {
+   public:
+    Share() = default;
+    Share(MemoryLine* line, uint64_t bytes) : line_(line), bytes_(bytes) {}
+    Share(Share&& other) noexcept { *this = std::move(other); }
+    Share& operator=(Share&& other) noexcept {
+      std::swap(line_, other.line_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    ~Share() {
+      if (line_ != nullptr) line_->Return(bytes_);
+    }
+
+   private:
+    MemoryLine* line_ = nullptr;
+    uint64_t bytes_ = 0;
+  };
+
+  // `bytes_max` is taken at a time. `budget` is told of it; null where the memory itself is
+  // counted.
+  MemoryLine(io::Scheduler& scheduler, uint64_t bytes_max, MemoryBudget* budget)
+      : scheduler_(scheduler), bytes_max_(bytes_max), budget_(budget) {}
+  MemoryLine(const MemoryLine&) = delete;
+  MemoryLine& operator=(const MemoryLine&) = delete;
+
+  // `go_on` is asked while it waits, from time to time; what it says but Ok ends the wait.
+  Result<Share> Take(uint64_t bytes, const std::function<Status()>& go_on);
+  uint64_t bytes_max() const { return bytes_max_; }
+
+ private:
+  bool Fits(uint64_t bytes) const { return taken_ == 0 || taken_ + bytes <= bytes_max_; }
+  Share Give(uint64_t bytes);
+  void Return(uint64_t bytes);
+  void Changed();
+
+  io::Scheduler& scheduler_;
+  const uint64_t bytes_max_;
+  MemoryBudget* const budget_;
+  std::atomic<uint32_t> word_{0};  // Changes when somebody leaves, or the line gets shorter.
+
+  std::mutex mutex_;  // Guards those below.
+  uint64_t taken_ = 0;
+  uint64_t came_ = 0;          // Each gets a number.
+  std::deque<uint64_t> line_;  // Of those who wait.
+};
+
+}  // namespace cairn::engine

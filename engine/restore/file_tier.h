@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The last tier: what is left of all items is read from the segments of the log and from tables, in
+// one pipeline. First what is known to be wanted: records, small fragments as a whole, and the
+// entries of large ones; then the frames that these name.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/restore/page_tier.h"
+#include "engine/restore/pipeline.h"
+
+namespace cairn::engine {
+
+// Who reads. The space thread reads in smaller bites, at its rate, helped by threads of its own,
+// and keeps nothing. A prefetch reads for the page cache, and nobody helps.
+enum class ReadFor : uint8_t { kCaller, kSpace, kPrefetch };
+
+// How one run of the pipeline reads.
+struct ReadMeans {
+  io::World world{};
+  io::Executor* executor = nullptr;
+  uint32_t helpers = 0;  // At most.
+  ReadPool* pool = nullptr;
+  wal::Log* log = nullptr;
+  uint64_t deadline_ns = io::kNoDeadline;
+  ReadLimits limits{};
+  // Before a window is read. Empty: nothing is to be done.
+  std::function<Status(uint64_t bytes)> before_read{};
+};
+
+class FileTier final : public PageTier, public PipelineHost {
+ public:
+  explicit FileTier(const ReadMeans& means) : means_(means) {}
+  void Serve(std::span<ItemRun> items) override;
+
+  // --- PipelineHost
+  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) override;
+  Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) override;
+  Status BeforeRead(uint64_t bytes) override {
+    return means_.before_read ? means_.before_read(bytes) : Status::Ok();
+  }
+  ReadLimits Limits() const override { return means_.limits; }
+  ItemOutcome& OutcomeOf(const ReadJob& job) override { return items_[job.item].outcome; }
+  bool AnyWanted() override;
+  void StopAll(const Status& status) override;
+  bool TakeBack(uint64_t deadline_ns) override;
+
+ private:
+  void AddRecords();
+  void AddFragments();
+  void AddFrames();
+  Status WorkOnFragment(size_t item, size_t piece, const ReadBytes& bytes,
+                        uint64_t* first_position);
+  OpenPiece& PieceOf(const ReadJob& job);
+  uint32_t LayerOf(const ReadJob& job);
+
+  const ReadMeans& means_;
+  std::span<ItemRun> items_;
+  std::vector<FrameJob> frames_;
+  std::vector<ReadJob> jobs_;
+};
+
+}  // namespace cairn::engine

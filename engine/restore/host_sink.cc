@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/host_sink.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/codec/token_block.h"
+#include "base/core/check.h"
+#include "engine/restore/page_names.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status Damaged(const wal::RecordView& record, const std::string& what) {
+  return Status(StatusCode::kCorruption, PlaceText(record.location) + ": " + what);
+}
+
+// Where each frame of a small fragment begins when all are unpacked, and the end.
+std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
+  std::vector<uint64_t> offsets = {0};
+  offsets.reserve(small.fragment.frames() + 1);
+  for (uint32_t slice = 0; slice < small.fragment.slices; ++slice) {
+    for (uint32_t page = 0; page < small.fragment.pages; ++page) {
+      offsets.push_back(offsets.back() + small.RawBytes(slice, page));
+    }
+  }
+  return offsets;
+}
+
+// Memory that stays in the processor's cache from one frame to the next: some 64 KiB.
+std::span<std::byte> Scratch(uint64_t bytes) {
+  thread_local std::vector<std::byte> scratch;
+  if (scratch.size() < bytes) scratch.resize(bytes);
+  return std::span(scratch).first(bytes);
+}
+
+}  // namespace
+
+HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
+                   LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
+                   bool ahead)
+    : plan_(plan),
+      request_(request),
+      store_(store),
+      layers_(layers),
+      open_(open),
+      counts_(plan, request.into, open),
+      cache_(cache),
+      ahead_(ahead) {
+  if (cache == nullptr || ahead) return;
+  uint64_t frame_bytes = 0;
+  for (const OpenPiece& piece : open) {
+    for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
+      for (uint32_t page = piece.first_page; page < piece.end_page; ++page) {
+        frame_bytes += piece.RawBytes(slice, page);
+      }
+    }
+  }
+  large_ = frame_bytes > cache->passing_bytes();
+}
+
+Delivered HostSink::delivered() const {
+  return {.bytes = bytes_.load(std::memory_order_relaxed),
+          .frame_bytes = frame_bytes_.load(std::memory_order_relaxed),
+          .lossy_bytes = lossy_bytes_.load(std::memory_order_relaxed),
+          .approximate_bytes = approximate_bytes_.load(std::memory_order_relaxed)};
+}
+
+Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
+  const std::span<const std::byte> bytes = read.bytes();
+  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
+                         wal::ParseRecord(bytes, job.location, store_));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeRecord(record));
+  for (const RecordPiece& piece : job.pieces) {
+    if (piece.op_index >= ops.size()) return Damaged(record, "an op is missing");
+    const LaneRange* range = nullptr;
+    for (const LaneRange& lane : ops[piece.op_index].lanes) {
+      if (lane.lane == piece.lane && lane.begin == piece.extent_begin) range = &lane;
+    }
+    if (range == nullptr || piece.end > range->begin + range->count) {
+      return Damaged(record, "positions are missing");
+    }
+    CAIRN_RETURN_IF_ERROR(piece.lane == kTokenLane
+                              ? RecordTokens(piece, *range, record, bytes, verify)
+                              : RecordKv(piece, *range, record, bytes, verify));
+  }
+  return Status::Ok();
+}
+
+Status HostSink::RecordTokens(const RecordPiece& piece, const LaneRange& range,
+                              const wal::RecordView& record, std::span<const std::byte> bytes,
+                              bool verify) {
+  if (range.strip >= record.strip_count() ||
+      record.strip(range.strip).bytes != range.count * sizeof(TokenId)) {
+    return Damaged(record, "the strip of token ids does not fit");
+  }
+  if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, range.strip, store_));
+  const std::byte* ids = bytes.data() + record.strip_offset(range.strip);
+  std::memcpy(request_.tokens.data() + (piece.begin - plan_.begin),
+              ids + (piece.begin - range.begin) * sizeof(TokenId),
+              (piece.end - piece.begin) * sizeof(TokenId));
+  return Status::Ok();
+}
+
+Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
+                          const wal::RecordView& record, std::span<const std::byte> bytes,
+                          bool verify) {
+  LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
+  CAIRN_CHECK(target != nullptr);
+  const GroupView& view = *target->view;
+  const KvLayout layout(*target->group, range.count);
+  if (range.strip + layout.strip_bytes().size() > record.strip_count()) {
+    return Damaged(record, "strips of KV are missing");
+  }
+  const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
+  const auto layers = static_cast<uint32_t>(target->pieces.size());
+  size_t verified = SIZE_MAX;
+  uint64_t copied = 0;
+  for (const KvLayout::Slice& slice : layout.slices()) {
+    if (slice.layer < view.layer_begin) continue;
+    const uint32_t layer = slice.layer - view.layer_begin;
+    if (layer >= layers) break;
+    const size_t strip = range.strip + slice.strip;
+    if (strip != verified) {
+      if (record.strip(strip).bytes != layout.strip_bytes()[slice.strip]) {
+        return Damaged(record, "a strip of KV has another size");
+      }
+      if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, strip, store_));
+      verified = strip;
+    }
+    const Plane& plane = target->group->planes[slice.plane];
+    ScatterSlice(plane, view.planes[slice.plane], layer, map,
+                 bytes.data() + record.strip_offset(strip) + slice.offset, range.count,
+                 piece.begin - range.begin);
+    copied += SliceBytes(plane, map.count());
+    if (slice.plane + 1 == target->group->planes.size()) {
+      LayerCounts::PieceDone(target, layer, this);
+    }
+  }
+  bytes_.fetch_add(copied, std::memory_order_relaxed);
+  if (!piece.exact) approximate_bytes_.fetch_add(copied, std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+// What was asked for ahead is as good as what was asked for twice.
+PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
+  if (cache_ == nullptr) return PageCache::Admission::kNo;
+  const PageCache::Admission admission = cache_->Admit(name, bytes, large_);
+  return ahead_ && admission == PageCache::Admission::kNew ? PageCache::Admission::kAgain
+                                                           : admission;
+}
+
+Status HostSink::Unpack(const FrameJob& job, std::span<const std::byte> stored,
+                        std::span<std::byte> raw) const {
+  const OpenPiece& open = open_[job.piece];
+  CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored));
+  if (open.piece.lane != kTokenLane) {
+    return DecodeFrame(open.layout.Shape(job.slice, open.fragment.rows(job.page)), stored, raw);
+  }
+  return DecodeTokens(
+      stored, std::span(reinterpret_cast<TokenId*>(raw.data()), raw.size() / sizeof(TokenId)));
+}
+
+Status HostSink::Frame(const FrameJob& job, const ReadBytes& stored) {
+  const OpenPiece& open = open_[job.piece];
+  const uint64_t raw_bytes = open.RawBytes(job.slice, job.page);
+  const PageName name = NameOfFrame(open, job.slice, job.page);
+  const PageCache::Admission admission = Admit(name, raw_bytes);
+  if (ahead_ && admission == PageCache::Admission::kNo) return Status::Ok();
+  AlignedBuffer kept;
+  if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
+  const std::span<std::byte> raw = kept.empty() ? Scratch(raw_bytes) : kept.span();
+  CAIRN_RETURN_IF_ERROR(Unpack(job, stored.bytes(), raw));
+  Scatter(job, raw);
+  if (!kept.empty()) {
+    cache_->Insert(name, open.fragment.frames_hash, std::move(kept), admission);
+  }
+  return Status::Ok();
+}
+
+Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_position) {
+  const std::span<const std::byte> stored = read.bytes();
+  const OpenPiece& open = open_[piece];
+  const sstable::FragmentEntry& fragment = open.fragment;
+  const std::vector<uint64_t> offsets = RawOffsets(open);
+  const PageCache::Admission admission = Admit(NameOfFragment(open), offsets.back());
+  if (ahead_ && admission == PageCache::Admission::kNo) return Status::Ok();
+  AlignedBuffer kept;
+  if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(offsets.back());
+  bool whole = !kept.empty();
+  for (uint32_t page = 0; page < fragment.pages; ++page) {
+    for (uint32_t slice = 0; slice < fragment.slices; ++slice) {
+      const bool wanted = page >= open.first_page && page < open.end_page &&
+                          slice >= open.first_slice && slice < open.end_slice;
+      if (!wanted && !whole) continue;
+      const size_t index = size_t{slice} * fragment.pages + page;
+      const uint64_t raw_bytes = offsets[index + 1] - offsets[index];
+      const std::span<std::byte> raw =
+          whole ? kept.span().subspan(offsets[index], raw_bytes) : Scratch(raw_bytes);
+      const sstable::FrameEntry& entry = open.entries[index];
+      const FrameJob job{piece, slice, page};
+      const Status status =
+          Unpack(job, stored.subspan(entry.offset - fragment.offset, entry.stored_bytes), raw);
+      // Damage to what was not wanted only means that the fragment is not kept.
+      if (!status.ok()) whole = false;
+      if (!wanted) continue;
+      if (!status.ok()) {
+        *first_position = open.FirstPosition(page);
+        return status;
+      }
+      Scatter(job, raw);
+    }
+  }
+  if (whole) cache_->Insert(NameOfFragment(open), fragment.frames_hash, std::move(kept), admission);
+  return Status::Ok();
+}
+
+uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) {
+  return open_[job.piece].piece.lane == kTokenLane ? ScatterTokens(job, raw) : ScatterKv(job, raw);
+}
+
+uint64_t HostSink::ScatterTokens(const FrameJob& job, std::span<const std::byte> raw) {
+  if (request_.tokens.empty()) return 0;
+  const OpenPiece& open = open_[job.piece];
+  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
+  const uint64_t begin = std::max(open.piece.begin, page_begin);
+  const uint64_t end = std::min(open.piece.end, page_begin + raw.size() / sizeof(TokenId));
+  std::memcpy(request_.tokens.data() + (begin - plan_.begin),
+              raw.data() + (begin - page_begin) * sizeof(TokenId), (end - begin) * sizeof(TokenId));
+  return 0;
+}
+
+uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw) {
+  const OpenPiece& open = open_[job.piece];
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  if (target == nullptr) return 0;
+  const HeadSlice at = open.layout.At(job.slice);
+  const uint32_t rows = open.fragment.rows(job.page);
+  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
+  const uint64_t begin = std::max(open.piece.begin, page_begin);
+  const uint64_t end = std::min(open.piece.end, page_begin + rows);
+  const GroupView& view = *target->view;
+  const uint32_t layer = at.layer - view.layer_begin;
+  // The frame is a plane of one layer with one head.
+  Plane plane = target->group->planes[at.plane];
+  plane.heads = 1;
+  PlaneView one = view.planes[at.plane];
+  std::byte* const base = one.layer_bases[layer] + static_cast<int64_t>(at.head) * one.head_stride;
+  one.layer_bases = {&base, 1};
+  const PositionMap map(view, open.piece.Target(begin), end - begin);
+  ScatterSlice(plane, one, 0, map, raw.data(), rows, begin - page_begin);
+  const uint64_t bytes = SliceBytes(plane, map.count());
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  frame_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  if (plane.sealed_as != SealedAs::kLossless) {
+    lossy_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  if (!open.piece.exact) approximate_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  LayerCounts::PieceDone(target, layer, this);
+  return bytes;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Puts what a restore finds into host memory, at once: token ids and KV where the request wants
+// them, and frames, unpacked, also into the page cache. It keeps no buffer.
+#pragma once
+
+#include <atomic>
+
+#include "engine/commit/kv_layout.h"
+#include "engine/restore/layer_counts.h"
+#include "engine/restore/layer_words.h"
+#include "engine/restore/page_cache.h"
+#include "engine/restore/sink.h"
+
+namespace cairn::engine {
+
+class HostSink final : public RestoreSink {
+ public:
+  // `open`: all whose frames will come; they may get their entries meanwhile. `layers` may be null:
+  // nobody is told. `cache` may be null: no frame is kept. `ahead`: the request has no room, and
+  // all is unpacked for the cache alone.
+  HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
+           LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead);
+
+  Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
+  Status Frame(const FrameJob& job, const ReadBytes& stored) override;
+  Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) override;
+  uint64_t Unpacked(const FrameJob& job, const ReadBytes& raw) override {
+    return Scatter(job, raw.bytes());
+  }
+  void LayerDone(size_t layer) override {
+    if (layers_ != nullptr) layers_->Complete(layer);
+  }
+  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  Status Finish() override { return Status::Ok(); }
+  Delivered delivered() const override;
+
+ private:
+  Status RecordTokens(const RecordPiece& piece, const LaneRange& range,
+                      const wal::RecordView& record, std::span<const std::byte> bytes, bool verify);
+  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
+                  std::span<const std::byte> bytes, bool verify);
+  Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
+                std::span<std::byte> raw) const;
+  // A frame that is unpacked. The KV bytes that it was wanted for.
+  uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
+  uint64_t ScatterTokens(const FrameJob& job, std::span<const std::byte> raw);
+  uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
+  PageCache::Admission Admit(const PageName& name, uint64_t bytes);
+
+  const RestorePlan& plan_;
+  const RestoreRequest& request_;
+  const StoreId store_;
+  LayerWords* const layers_;
+  const std::span<const OpenPiece> open_;
+  LayerCounts counts_;
+  PageCache* const cache_;
+  const bool ahead_;
+  bool large_ = false;  // More frames than the cache takes in at first sight.
+  std::atomic<uint64_t> bytes_{0}, frame_bytes_{0}, lossy_bytes_{0}, approximate_bytes_{0};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much every layer of an item still lacks: what a sink tells LayerDone by.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/restore/plan.h"
+
+namespace cairn::engine {
+
+class RestoreSink;
+
+class LayerCounts {
+ public:
+  struct Target {
+    const GroupView* view;
+    const LayerGroup* group;
+    size_t first_layer;                         // Of all groups of the view, in their order.
+    std::vector<std::atomic<uint64_t>> pieces;  // Left to do, by layer of the view.
+  };
+
+  // `into` may be null: nothing is counted.
+  LayerCounts(const RestorePlan& plan, const KvView* into, std::span<const OpenPiece> open);
+  // Null: the view has no such group.
+  Target* TargetOf(uint32_t lane);
+  // One piece of the layer (of the view) is where it belongs. Thread-safe.
+  static void PieceDone(Target* target, uint32_t layer, RestoreSink* sink);
+
+ private:
+  std::vector<std::unique_ptr<Target>> targets_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/codec/hash.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
+#include "engine/commit/kv_layout.h"
+#include "engine/restore/host_sink.h"
+#include "engine/restore/page_tier.h"
+#include "engine/restore/state_sink.h"
+#include "engine/tree/retention.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status CheckProgress(const RestoreItem& item) {
+  if (item.layers == nullptr || !item.layers->wanted()) return Status::Ok();
+  const KvView* const into = item.request.into;
+  size_t layers = 0;
+  for (size_t i = 0; into != nullptr && i < into->groups.size(); ++i) {
+    layers += into->groups[i].planes[0].layer_bases.size();
+  }
+  const size_t words = item.layers->words().size();
+  if (words >= layers) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument, "progress has room for " + std::to_string(words) +
+                                                  " layers; the view has " +
+                                                  std::to_string(layers));
+}
+
+// How the pipeline fills a read-ahead buffer.
+class ReadAheadHost final : public PipelineHost {
+ public:
+  ReadAheadHost(ReadAheadBuffer* read_ahead, std::span<const ReadAheadBuffer::Entry> entries,
+                const ReadMeans& means)
+      : read_ahead_(read_ahead), entries_(entries), means_(means) {}
+
+  std::vector<ReadJob> Jobs() {
+    std::vector<ReadJob> jobs;
+    jobs.reserve(entries_.size());
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      const wal::Location& at = entries_[i].location;
+      jobs.push_back({at.segment, ReadJob::Kind::kRecord, at.offset, entries_[i].bytes, 0, i});
+    }
+    return jobs;
+  }
+  Status status() const { return outcome_.status(); }
+
+  Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool /*waits*/) override {
+    return means_.log->OpenSegment(job.file);
+  }
+  Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* /*first_position*/) override {
+    const std::span<std::byte> room = read_ahead_->RoomOf(entries_[job.index]);
+    std::memcpy(room.data(), bytes.bytes().data(), room.size());
+    return Status::Ok();
+  }
+  Status BeforeRead(uint64_t bytes) override { return means_.before_read(bytes); }
+  ReadLimits Limits() const override { return means_.limits; }
+  ItemOutcome& OutcomeOf(const ReadJob& /*job*/) override { return outcome_; }
+  bool AnyWanted() override { return !outcome_.ended(); }
+  void StopAll(const Status& status) override { outcome_.End(status); }
+  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+
+ private:
+  ReadAheadBuffer* const read_ahead_;
+  const std::span<const ReadAheadBuffer::Entry> entries_;
+  const ReadMeans& means_;
+  ItemOutcome outcome_;
+};
+
+}  // namespace
+
+Reader::Reader(const io::World& world, const Allocator& allocator, const MemoryParts& memory,
+               MemoryBudget* budget, std::function<void()> pin_ended)
+    : world_(world),
+      allocator_(allocator),
+      pins_(std::move(pin_ended)),
+      open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
+      tables_(memory.directories),
+      read_pool_(world_, allocator, memory.read_buffers, budget),
+      page_cache_(budget, allocator, memory.page_floor) {}
+
+// ---------------------------------------------------------------- restores
+
+// What a call of Restore goes on with, attempt by attempt.
+struct Reader::Attempt {
+  std::span<RestoreItem> items;
+  std::vector<size_t> pending;   // Not told yet.
+  std::vector<uint8_t> planned;  // By item: 1 once it had a plan. Else it is the caller's mistake.
+  uint64_t started_ns = 0;
+  uint64_t deadline_ns = io::kNoDeadline;
+  bool again = false;
+};
+
+void Reader::Restore(std::span<RestoreItem> items, uint64_t deadline_ns) {
+  Attempt attempt{.items = items,
+                  .pending = std::vector<size_t>(items.size()),
+                  .planned = std::vector<uint8_t>(items.size()),
+                  .started_ns = world_.scheduler->MonotonicNs(),
+                  .deadline_ns = deadline_ns};
+  for (size_t i = 0; i < items.size(); ++i) attempt.pending[i] = i;
+  const Status status =
+      WhileFilesMove([&](uint64_t* places) { return TryItems(&attempt, places); });
+  // Each has its own reason, unless what is there now is not to be had at all.
+  for (const size_t i : attempt.pending) {
+    const bool stale = status.code() == StatusCode::kStale;
+    items[i].status = stale ? status : io::GoneIsDamage(items[i].status);
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].status.ok() && attempt.planned[i] != 0) CountFailed(items[i].status.code());
+  }
+}
+
+// What is pending afterwards failed in a way that a writer may have caused, and may be tried again.
+Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
+  const std::vector<size_t> pending = std::exchange(attempt->pending, {});
+  const bool again = std::exchange(attempt->again, true);
+  std::vector<ItemRun> runs(pending.size());
+  std::vector<std::unique_ptr<Pins::Pin>> pins(pending.size());
+  std::vector<uint64_t> hashes;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    RestoreItem& item = attempt->items[pending[i]];
+    ItemRun& run = runs[i];
+    // What is used by now must not change: the branch may be another by then.
+    Status planned;
+    if (again && item.layers != nullptr && item.layers->SomeComplete()) {
+      planned = Status(StatusCode::kStale,
+                       "the writer has moved what was to be read, after some layers were told to "
+                       "be complete");
+    } else {
+      planned = PlanItem(&item, &run, &pins[i]);
+    }
+    if (!planned.ok()) {
+      run.outcome.End(planned);
+      continue;
+    }
+    attempt->planned[pending[i]] = 1;
+    hashes.push_back(HashOfPlaces(run.plan));
+    Status open = OpenItem(item.request, item.layers, ReadFor::kCaller, &run);
+    if (!open.ok()) run.outcome.End(std::move(open));
+  }
+  if (!hashes.empty()) *places = Hash(std::as_bytes(std::span(hashes))) | 1;
+  Run(runs, ReadFor::kCaller, nullptr, attempt->deadline_ns);
+  Status first;
+  for (size_t i = 0; i < pending.size(); ++i) {
+    RestoreItem& item = attempt->items[pending[i]];
+    item.status = runs[i].outcome.status();
+    if (item.status.ok()) {
+      TellResult(attempt->started_ns, &runs[i], &item);
+    } else if (runs[i].plan.model != nullptr &&
+               io::GoneIsDamage(item.status).code() == StatusCode::kCorruption) {
+      attempt->pending.push_back(pending[i]);
+      if (first.ok()) first = item.status;
+    }
+  }
+  return first;
+}
+
+Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin) {
+  RestorePlan plan;
+  const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
+    CAIRN_ASSIGN_OR_RETURN(plan, PlanRestore(tree, head, item->request, item->shift));
+    *pin = pins_.Take(plan);
+    return Status::Ok();
+  };
+  CAIRN_RETURN_IF_ERROR(item->node != NodeId{}
+                            ? means_.host->LookAtNode(item->node, look)
+                            : means_.host->LookAtBranch(item->branch, /*used=*/true, look));
+  CAIRN_RETURN_IF_ERROR(CheckProgress(*item));
+  run->plan = std::move(plan);
+  run->outcome.ticket = item->ticket;
+  return Status::Ok();
+}
+
+void Reader::TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
+  const Delivered delivered = run->sink->delivered();
+  const uint64_t cached_bytes = run->cached_bytes.load(std::memory_order_relaxed);
+  const uint64_t frame_bytes = delivered.frame_bytes - cached_bytes;
+  uint64_t frames = 0;
+  for (const OpenPiece& piece : run->open) frames += piece.missing;
+  item->result = {.begin = run->plan.begin,
+                  .end = run->plan.end,
+                  .kv_ends = std::move(run->plan.kv_ends),
+                  .bytes = delivered.bytes,
+                  .hot_bytes = run->hits.hot_bytes + cached_bytes,
+                  .lossy_bytes = delivered.lossy_bytes,
+                  .approximate_bytes = delivered.approximate_bytes};
+  const auto count = [](std::atomic<uint64_t>& counter, uint64_t more) {
+    counter.fetch_add(more, std::memory_order_relaxed);
+  };
+  count(counters_.restores, 1);
+  count(counters_.hot_records, run->hits.hot_records);
+  count(counters_.hot_bytes, run->hits.hot_bytes);
+  count(counters_.cached_frames, run->hits.cached_frames);
+  count(counters_.cached_bytes, cached_bytes);
+  count(counters_.log_records, run->hits.log_records);
+  count(counters_.log_bytes, delivered.bytes - item->result.hot_bytes - frame_bytes);
+  count(counters_.frames, frames);
+  count(counters_.frame_bytes, frame_bytes);
+  counters_.latency.Add(world_.scheduler->MonotonicNs() - started_ns);
+}
+
+void Reader::CountFailed(StatusCode code) {
+  std::atomic<uint64_t>* counter = &counters_.failed_other;
+  if (code == StatusCode::kCorruption) counter = &counters_.failed_corruption;
+  if (code == StatusCode::kIoError) counter = &counters_.failed_io;
+  if (code == StatusCode::kOutOfMemory) counter = &counters_.failed_memory;
+  if (code == StatusCode::kDeadlineExceeded) counter = &counters_.failed_deadline;
+  if (code == StatusCode::kCancelled) counter = &counters_.failed_cancelled;
+  counter->fetch_add(1, std::memory_order_relaxed);
+}
+
+// ---------------------------------------------------------------- the way of an item
+
+// The fragments of all sealed pieces, and the tables that hold them.
+Status Reader::FindFragments(const RestoreRequest& request, ItemRun* run) {
+  run->open.reserve(run->plan.sealed.size());
+  for (const SealedPiece& piece : run->plan.sealed) {
+    CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
+    uint32_t layer_begin = 0, layer_end = UINT32_MAX;
+    if (piece.lane != kTokenLane && request.into != nullptr) {
+      for (const GroupView& view : request.into->groups) {
+        if (1 + view.group != piece.lane) continue;
+        layer_begin = view.layer_begin;
+        layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
+      }
+    }
+    CAIRN_ASSIGN_OR_RETURN(OpenPiece found, FindFragment(*run->plan.model, piece, std::move(table),
+                                                         layer_begin, layer_end));
+    run->open.push_back(std::move(found));
+  }
+  return Status::Ok();
+}
+
+Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why,
+                        ItemRun* run) {
+  CAIRN_RETURN_IF_ERROR(FindFragments(request, run));
+  run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,
+                                         why == ReadFor::kSpace ? nullptr : &page_cache_,
+                                         why == ReadFor::kPrefetch);
+  return Status::Ok();
+}
+
+ReadMeans Reader::MeansFor(ReadFor why, uint64_t deadline_ns) {
+  const bool space = why == ReadFor::kSpace;
+  ReadMeans means{.world = world_,
+                  .executor = space ? means_.background : means_.executor,
+                  .helpers = why == ReadFor::kPrefetch ? 0 : means_.threads,
+                  .pool = &read_pool_,
+                  .log = means_.log,
+                  .deadline_ns = deadline_ns,
+                  .limits = {.piece_bytes = kReadPieceBytes,
+                             .in_flight_bytes = UINT64_MAX,
+                             .in_line = CAIRN_KEPT(kBoundOfRestores)}};
+  if (space) {
+    means.limits = {
+        .piece_bytes = kSpacePieceBytes, .in_flight_bytes = kSpaceInFlightBytes, .in_line = false};
+    means.before_read = [this](uint64_t bytes) { return means_.host->Pace(bytes); };
+  }
+  return means;
+}
+
+// The plans must stay pinned. Items that have ended already need no sink.
+void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* read_ahead,
+                 uint64_t deadline_ns) {
+  for (ItemRun& item : items) {
+    item.outcome.Expect(item.plan.jobs.size());
+    for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
+  }
+  const ReadMeans means = MeansFor(why, deadline_ns);
+  ReadAheadTier read_before(read_ahead);
+  HotTier hot(means_.log);
+  CacheTier cached(why == ReadFor::kSpace ? nullptr : &page_cache_, *world_.scheduler,
+                   means.executor, means.helpers);
+  FileTier files(means);
+  const std::array<PageTier*, 4> tiers = {&read_before, &hot, &cached, &files};
+  const Status served = Guarded([&] {
+    for (PageTier* tier : tiers) tier->Serve(items);
+  });
+  for (ItemRun& item : items) {
+    if (!served.ok()) item.outcome.Stop(served);
+    if (item.sink == nullptr) continue;
+    Status finished = item.sink->Finish();
+    if (!finished.ok()) item.outcome.End(std::move(finished));
+  }
+}
+
+Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& call) {
+  uint64_t places = 0;
+  Status result = call(&places);
+  for (int again = 0; means_.host->read_only(); ++again) {
+    const StatusCode code = result.code();
+    const StatusCode at_rest = io::GoneIsDamage(result).code();  // If nothing moved.
+    if (places == 0 || at_rest != StatusCode::kCorruption) break;
+    const Status stale(StatusCode::kStale,
+                       "the writer has moved what was to be read: " + result.ToString());
+    if (again == kReadAgainMax) return stale;
+    const Status followed = means_.host->FollowWriter();
+    if (followed.code() == StatusCode::kStale) return followed;
+    if (!followed.ok()) {  // Nothing better is known.
+      if (code == StatusCode::kNotFound) return stale;
+      break;
+    }
+    const uint64_t before = std::exchange(places, 0);
+    result = call(&places);
+    if (result.ok() || places != before) continue;
+    // Bytes that are wrong where they are looked for by all that is known are damaged. A file that
+    // is missing, beside a writer that was not able to tell, may have been given back.
+    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, means_.host->WriterLives());
+    if (beside_writer && result.code() == StatusCode::kNotFound) return stale;
+    break;
+  }
+  // To a caller kNotFound says that there is no such branch, or no such state.
+  if (places != 0 && !result.ok()) return io::GoneIsDamage(result);
+  return result;
+}
+
+// ---------------------------------------------------------------- prefetches and states
+
+Status Reader::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
+  std::vector<ItemRun> runs(1);
+  std::unique_ptr<Pins::Pin> pin;
+  CAIRN_RETURN_IF_ERROR(
+      means_.host->LookAtBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
+        const uint64_t token_bytes = PositionKvBytes(*tree.FindModel(head.model)) + sizeof(TokenId);
+        const uint64_t room = page_cache_.capacity() / kPrefetchShare / token_bytes;
+        end = std::min(end, head.lengths[kTokenLane]);  // It may be shorter by now.
+        if (begin >= end) return Status::Ok();
+        runs[0].plan = PlanPrefetch(tree, head, begin, begin + std::min(room, end - begin));
+        pin = pins_.Take(runs[0].plan);
+        return Status::Ok();
+      }));
+  if (pin == nullptr) return Status::Ok();
+  const RestoreRequest nowhere;
+  CAIRN_RETURN_IF_ERROR(OpenItem(nowhere, nullptr, ReadFor::kPrefetch, &runs[0]));
+  Run(runs, ReadFor::kPrefetch, nullptr, io::kNoDeadline);
+  return runs[0].outcome.status();
+}
+
+Result<Reader::State> Reader::ReadState(const StateOf& state) {
+  State found;
+  const auto read = [&](uint64_t* places) -> Status {
+    Mark mark;
+    uint64_t node = 0;
+    std::unique_ptr<Pins::Pin> pin;
+    const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
+      const Mark* newest = tree.FindMark(head, state.sampler, state.position, &node);
+      if (newest == nullptr) {
+        return Status(StatusCode::kNotFound,
+                      std::string("no ") + (state.sampler ? "sampler state" : "metadata") +
+                          " at or before position " + std::to_string(state.position));
+      }
+      mark = *newest;
+      const bool in_log = mark.place.table == 0;
+      pin = pins_.Take(Pins::Of::kReader, in_log ? mark.place.log.segment : UINT64_MAX,
+                       in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
+      return Status::Ok();
+    };
+    CAIRN_RETURN_IF_ERROR(means_.host->LookAtBranch(state.branch, /*used=*/false, look));
+    *places = HashOfPlace(mark.place);
+    found.position = mark.position;
+    CAIRN_ASSIGN_OR_RETURN(found.encoded,
+                           ReadMarkFor(ReadFor::kCaller, node, state.sampler, mark, nullptr));
+    return Status::Ok();
+  };
+  CAIRN_RETURN_IF_ERROR(WhileFilesMove(read));
+  return found;
+}
+
+// The encoded state of a mark, whose place must stay pinned.
+Result<std::vector<std::byte>> Reader::ReadMarkFor(ReadFor why, uint64_t node, bool sampler,
+                                                   const Mark& mark,
+                                                   const ReadAheadBuffer* read_ahead) {
+  std::vector<ItemRun> runs(1);
+  ItemRun& run = runs[0];
+  run.outcome.has_positions = false;
+  if (mark.place.table != 0) {
+    run.plan.model = std::make_shared<const ModelSpec>();  // A state's layout does not ask for it.
+    run.plan.sealed.push_back({.table = mark.place.table,
+                               .node = mark.place.FragmentNode(node),
+                               .lane = sampler ? kSamplerLane : kMetadataLane,
+                               .begin = mark.position,
+                               .end = mark.position + 1});
+    CAIRN_RETURN_IF_ERROR(FindFragments(RestoreRequest(), &run));
+  } else {
+    run.plan.jobs.push_back({mark.place.log, mark.place.log.bytes, {}});
+  }
+  auto sink = std::make_unique<StateSink>(mark.strip, store_id(), run.open);
+  StateSink* const state = sink.get();
+  run.sink = std::move(sink);
+  Run(runs, why, read_ahead, io::kNoDeadline);
+  CAIRN_RETURN_IF_ERROR(run.outcome.status());
+  return state->Take();
+}
+
+// ---------------------------------------------------------------- what lies in the log
+
+namespace {
+
+// Of a record that is read to be looked at alone.
+class CheckSink final : public RestoreSink {
+ public:
+  CheckSink(size_t index, const Reader::CheckRecord& check) : index_(index), check_(check) {}
+  bool given() const { return given_; }
+
+  Status Record(const RecordJob& /*job*/, const ReadBytes& record, bool /*verify*/) override {
+    given_ = true;
+    return check_(index_, record.bytes());
+  }
+  Status Frame(const FrameJob& /*job*/, const ReadBytes& /*stored*/) override {
+    return Status::Ok();
+  }
+  Status Fragment(size_t /*piece*/, const ReadBytes& /*stored*/,
+                  uint64_t* /*first_position*/) override {
+    return Status::Ok();
+  }
+  uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
+  void LayerDone(size_t /*layer*/) override {}
+  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  Status Finish() override { return Status::Ok(); }
+  Delivered delivered() const override { return {}; }
+
+ private:
+  const size_t index_;
+  const Reader::CheckRecord& check_;
+  bool given_ = false;
+};
+
+}  // namespace
+
+std::vector<Status> Reader::CheckRecords(std::span<const wal::Location> records,
+                                         const CheckRecord& check) {
+  // As much at a time as there are buffers for, so that what stands for a record is not much.
+  constexpr uint64_t kBytesAtOnce = kReadWindows * kReadWindowBytes;
+  constexpr size_t kRecordsAtOnce = 1024;
+  std::vector<Status> found(records.size());
+  for (size_t first = 0; first < records.size();) {
+    uint64_t bytes = 0;
+    size_t end = first;
+    for (; end < records.size() && end - first < kRecordsAtOnce && bytes < kBytesAtOnce; ++end) {
+      bytes += records[end].bytes;
+    }
+    CheckSome(records.subspan(first, end - first), first, check, found);
+    first = end;
+  }
+  return found;
+}
+
+// Each is an item of its own, so that damage of one says nothing of the others.
+void Reader::CheckSome(std::span<const wal::Location> records, size_t first,
+                       const CheckRecord& check, std::span<Status> found) {
+  std::vector<ItemRun> runs(records.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    runs[i].plan.jobs.push_back({records[i], records[i].bytes, {}});
+    runs[i].outcome.has_positions = false;
+    runs[i].outcome.Expect(1);
+    runs[i].sink = std::make_unique<CheckSink>(first + i, check);
+  }
+  const ReadMeans means = MeansFor(ReadFor::kCaller, io::kNoDeadline);
+  const Status served = Guarded([&] { FileTier(means).Serve(runs); });
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!served.ok()) runs[i].outcome.Stop(served);
+    found[first + i] = runs[i].outcome.status();
+    const bool given = static_cast<const CheckSink*>(runs[i].sink.get())->given();
+    if (!given && runs.size() > 1) CheckSome(records.subspan(i, 1), first + i, check, found);
+  }
+}
+
+// ---------------------------------------------------------------- the space thread
+
+Status Reader::ReadPlan(RestorePlan plan, const RestoreRequest& request,
+                        const ReadAheadBuffer* read_ahead) {
+  std::vector<ItemRun> runs(1);
+  runs[0].plan = std::move(plan);
+  CAIRN_RETURN_IF_ERROR(OpenItem(request, nullptr, ReadFor::kSpace, &runs[0]));
+  Run(runs, ReadFor::kSpace, read_ahead, io::kNoDeadline);
+  return runs[0].outcome.status();
+}
+
+Result<std::vector<std::byte>> Reader::ReadMark(uint64_t node, bool sampler, const Mark& mark,
+                                                const ReadAheadBuffer* read_ahead) {
+  return ReadMarkFor(ReadFor::kSpace, node, sampler, mark, read_ahead);
+}
+
+void Reader::Fill(ReadAheadBuffer* read_ahead) {
+  const auto entries = read_ahead->Arrange(allocator_);
+  if (entries.size() < 2) return read_ahead->Clear();
+  const ReadMeans means = MeansFor(ReadFor::kSpace, io::kNoDeadline);
+  ReadAheadHost host(read_ahead, entries, means);
+  const auto pipeline = std::make_shared<ReadPipeline>(world_, means.executor, means.helpers,
+                                                       &read_pool_, &host, io::kNoDeadline);
+  pipeline->Run(host.Jobs());
+  if (host.status().ok()) {
+    read_ahead->Filled();
+  } else {
+    read_ahead->Clear();
+  }
+}
+
+bool Reader::IsHot(const wal::Location& location, uint32_t bytes) {
+  return FindHot(means_.log, location, bytes).owner != nullptr;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All that is read back: restores, of one branch or of many sources at once, prefetches, states,
+// and what the space thread seals. It owns what reading needs and keeps for the next read: buffers,
+// the page cache, open tables; and the pins on what is being read.
+//
+//   plan     under the lock of the tree, which ReaderHost takes; pinned there
+//   tiers    read-ahead records, hot tail, page cache, files (page_tier.h), each asked in order
+//   sink     where the bytes go (sink.h)
+//
+// Thread-safe. Calls wait for reads, so no lock may be held around them. Errors: those of
+// Branch::Restore.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/core/histogram.h"
+#include "base/core/memory_budget.h"
+#include "base/io/executor.h"
+#include "base/io/file_cache.h"
+#include "engine/memory_parts.h"
+#include "engine/restore/file_tier.h"
+#include "engine/restore/page_cache.h"
+#include "engine/restore/pins.h"
+#include "engine/restore/read_ahead_buffer.h"
+#include "engine/restore/read_pool.h"
+#include "engine/restore/restore_item.h"
+#include "engine/restore/tables.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// What reading asks of the store around it.
+class ReaderHost {
+ public:
+  using Look = std::function<Status(const Tree&, const Head&)>;
+  virtual ~ReaderHost() = default;
+
+  // Calls `look` under the lock of the tree, with the branch and its path in memory; or gives the
+  // reason why it cannot be had. `used`: it counts as read, if `look` succeeds.
+  virtual Status LookAtBranch(BranchId id, bool used, const Look& look) = 0;
+  // The same for the path that ends with all of a node. kNotFound.
+  virtual Status LookAtNode(NodeId id, const Look& look) = 0;
+
+  // A store that is read only may read beside a writer: then it looks again at what there is.
+  virtual bool read_only() const = 0;
+  virtual Status FollowWriter() = 0;
+  virtual Result<bool> WriterLives() = 0;
+
+  // Stands still as the background's rate says.
+  virtual Status Pace(uint64_t bytes) = 0;
+};
+
+// Of all that was read. Restores that failed are counted by cause, none that was refused for what
+// its caller asked.
+struct ReaderCounters {
+  std::atomic<uint64_t> restores{0};
+  // Read by completed restores.
+  std::atomic<uint64_t> hot_records{0}, hot_bytes{0}, log_records{0}, log_bytes{0};
+  std::atomic<uint64_t> cached_frames{0}, cached_bytes{0}, frames{0}, frame_bytes{0};
+  std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
+      failed_cancelled{0}, failed_other{0};
+  std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
+  Histogram latency;  // Of completed restores.
+};
+
+class Reader {
+ public:
+  // Which state of a branch.
+  struct StateOf {
+    BranchId branch{};
+    bool sampler = false;   // Else the metadata.
+    uint64_t position = 0;  // The newest at or before it.
+  };
+  struct State {
+    uint64_t position = 0;
+    std::vector<std::byte> encoded;
+  };
+  // What it works with, from Start on.
+  struct Means {
+    ReaderHost* host = nullptr;
+    wal::Log* log = nullptr;
+    io::Executor* executor = nullptr;    // Helps callers.
+    io::Executor* background = nullptr;  // Helps the space thread.
+    uint32_t threads = 1;                // Of either.
+  };
+
+  // `pin_ended`: see Pins.
+  Reader(const io::World& world, const Allocator& allocator, const MemoryParts& memory,
+         MemoryBudget* budget, std::function<void()> pin_ended);
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  void Start(const Means& means) { means_ = means; }
+
+  // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
+  void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);
+  // Brings what tables have of [begin, end) into the page cache, as much as that may take.
+  Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
+  // kNotFound: the branch has none so early.
+  Result<State> ReadState(const StateOf& state);
+
+  // Hands each record of the log, as the device has it, to `check`, from several threads. By
+  // record: what `check` said of it, or why it cannot be read. Neighbours are read together, and
+  // one by one where that fails.
+  using CheckRecord = std::function<Status(size_t index, std::span<const std::byte> record)>;
+  std::vector<Status> CheckRecords(std::span<const wal::Location> records,
+                                   const CheckRecord& check);
+
+  // --- For the space thread, whose sources nobody else gives back. `read_ahead` holds what was
+  // read ahead.
+  Status ReadPlan(RestorePlan plan, const RestoreRequest& request,
+                  const ReadAheadBuffer* read_ahead);
+  Result<std::vector<std::byte>> ReadMark(uint64_t node, bool sampler, const Mark& mark,
+                                          const ReadAheadBuffer* read_ahead);
+  // Reads what the buffer wants, if that is more than one record. What cannot be read is not there.
+  void Fill(ReadAheadBuffer* read_ahead);
+  // Whether a record is in the memory of the log. One that is not has reached the device.
+  bool IsHot(const wal::Location& location, uint32_t bytes);
+
+  Pins& pins() { return pins_; }
+  const Pins& pins() const { return pins_; }
+  TableSet& tables() { return tables_; }
+  const TableSet& tables() const { return tables_; }
+  io::FileCache& open_files() { return open_files_; }
+  const PageCache& page_cache() const { return page_cache_; }
+  ReaderCounters& counters() { return counters_; }
+
+ private:
+  struct Attempt;
+  Status PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin);
+  Status TryItems(Attempt* attempt, uint64_t* places);
+  void TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item);
+  void CountFailed(StatusCode code);
+  Status FindFragments(const RestoreRequest& request, ItemRun* run);
+  Status OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why, ItemRun* run);
+  void Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* read_ahead,
+           uint64_t deadline_ns);
+  void CheckSome(std::span<const wal::Location> records, size_t first, const CheckRecord& check,
+                 std::span<Status> found);
+  Result<std::vector<std::byte>> ReadMarkFor(ReadFor why, uint64_t node, bool sampler,
+                                             const Mark& mark, const ReadAheadBuffer* read_ahead);
+  // Runs `call`, which leaves a hash of the places that it reads from. When a writer has taken them
+  // away, what is there now is looked at and `call` runs again, some times; then kStale. An error
+  // that it meets twice in the same places is one.
+  Status WhileFilesMove(const std::function<Status(uint64_t* places)>& call);
+  ReadMeans MeansFor(ReadFor why, uint64_t deadline_ns);
+  const StoreId& store_id() const { return tables_.context().store; }
+
+  const io::World world_;
+  const Allocator allocator_;
+  Means means_;
+  Pins pins_;
+  io::FileCache open_files_;
+  TableSet tables_;
+  ReadPool read_pool_;
+  PageCache page_cache_;
+  ReaderCounters counters_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gathers the encoded state of one mark: a strip of a record, or all frames of a fragment.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "engine/restore/sink.h"
+
+namespace cairn::engine {
+
+class StateSink final : public RestoreSink {
+ public:
+  // `strip`: of a state in a record. `open`: the fragment of one in a table, else empty.
+  StateSink(uint32_t strip, const StoreId& store, std::span<const OpenPiece> open)
+      : strip_(strip), store_(store), open_(open) {}
+
+  Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
+  Status Frame(const FrameJob& job, const ReadBytes& stored) override;
+  Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) override;
+  // The page cache has no states.
+  uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
+  void LayerDone(size_t /*layer*/) override {}
+  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  Status Finish() override { return Status::Ok(); }
+  Delivered delivered() const override { return {}; }
+
+  // Once all was given.
+  std::vector<std::byte> Take() { return std::move(state_); }
+
+ private:
+  Status Add(const OpenPiece& open, uint32_t slice, std::span<const std::byte> stored);
+
+  const uint32_t strip_;
+  const StoreId store_;
+  const std::span<const OpenPiece> open_;
+  std::mutex mutex_;  // Guards the state; frames come from several threads.
+  std::vector<std::byte> state_;
+};
+
+}  // namespace cairn::engine

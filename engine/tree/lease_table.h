@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lease keeps what a node holds for a while, for a reader that has no branch there. It is a mark
+// in memory that only decisions look at: a rewind in place, a trim, a join and an eviction leave
+// what is leased as it is. A drop of the last branch does not ask, and a replay never sees a lease.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace cairn::engine {
+
+class LeaseTable {
+ public:
+  // What the node has up to this token position stays until the deadline, which is on the clock of
+  // Expire. Returns the lease's number, never 0. REQUIRES: `position` is beyond where the node
+  // begins.
+  uint64_t Grant(uint64_t node, uint64_t position, uint64_t deadline_ns);
+  // False: it is over, and what it was for may be gone.
+  bool Renew(uint64_t lease, uint64_t deadline_ns);
+  void Release(uint64_t lease);  // Nothing, if it is over.
+  // Leases whose deadline is not later than this are over.
+  void Expire(uint64_t now_ns);
+
+  // How far the node is leased; 0: not at all.
+  uint64_t LeasedTo(uint64_t node) const;
+  size_t size() const { return leases_.size(); }
+
+ private:
+  struct Lease {
+    uint64_t node = 0, position = 0, deadline_ns = 0;
+  };
+  uint64_t next_ = 1;
+  std::map<uint64_t, Lease> leases_;                       // By number.
+  std::set<std::pair<uint64_t, uint64_t>> by_deadline_;    // {deadline, number}
+  std::map<uint64_t, std::multiset<uint64_t>> positions_;  // By node.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the conversation tree is made of: nodes with their lanes, branches, namespaces, and where
+// content lies. tree.h keeps them right.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cairn/keep.h"
+#include "cairn/model.h"
+#include "engine/tree/op.h"
+
+namespace cairn::engine {
+
+// Instead of a table's number: nothing holds it any more, or never did. On disk.
+inline constexpr uint64_t kEvictedTable = UINT64_MAX;
+inline constexpr uint64_t kGapTable = UINT64_MAX - 1;
+
+// Where content lies: in a record of the log, or, sealed, in a fragment of a snapshot table.
+struct Place {
+  wal::Location log;          // Segment 0: not in the log, or not yet known (see Transaction).
+  uint64_t table = 0;         // Snapshot table, or kEvictedTable, kGapTable, else 0.
+  uint32_t positions = 0;     // Of the fragment.
+  uint64_t stored_bytes = 0;  // Of the fragment.
+  // The fragment stands under the number of this node, which was joined with its child; 0: under
+  // that of the node whose place this is.
+  uint64_t fragment_node = 0;
+
+  bool known() const { return log.segment != 0 || table != 0; }
+  bool evicted() const { return table == kEvictedTable; }
+  bool gap() const { return table == kGapTable; }
+  bool absent() const { return evicted() || gap(); }
+  bool in_table() const { return table != 0 && !absent(); }
+  uint64_t FragmentNode(uint64_t node) const { return fragment_node != 0 ? fragment_node : node; }
+  // What `count` positions of the fragment take up; never nothing, since a table of which nothing
+  // is needed is deleted.
+  uint64_t Share(uint64_t count) const {
+    return positions == 0 ? 0 : (stored_bytes * count + positions - 1) / positions;
+  }
+  bool operator==(const Place&) const = default;
+};
+
+// Positions [begin, begin + count) of a lane as one record or fragment holds them. Only `count`
+// shrinks later (rewind), so the record tells its own number of positions.
+struct Extent {
+  uint64_t begin = 0;
+  uint32_t count = 0;
+  uint32_t op_index = 0;  // Which op of the record (batches).
+  Place place;
+  uint32_t prefix_bytes = 0;  // So much of the record must be read for this lane.
+  bool exact = true;          // Delta::exact. What is absent and token ids are.
+};
+
+struct Lane {
+  uint64_t start = 0;  // What lies below is on the parent.
+  uint64_t end = 0;
+  std::vector<Extent> extents;  // Contiguous from start to end.
+  uint64_t absent = 0;          // Positions that lie nowhere...
+  uint64_t evicted = 0;         // ...and of these, those that did.
+};
+
+// A state (sampler, metadata) that belongs after `position` tokens.
+struct Mark {
+  uint64_t position = 0;
+  uint32_t strip = 0;
+  Place place;
+};
+
+// What keeps a node alive up to some position: a branch that ends on it, or a node that leaves it.
+struct Ref {
+  enum Kind : uint8_t { kHead, kEdge };
+  uint64_t position = 0;
+  Kind kind = kHead;
+  uint64_t id = 0;  // Of the branch or the child.
+  auto operator<=>(const Ref&) const = default;
+};
+
+// Refs of a node that are read together, and kept when there are more: most nodes never have so
+// many, and they are a block or two of the index.
+inline constexpr size_t kRefsKept = 64;
+
+// Nodes that may be joined with their one child, and that memory remembers.
+inline constexpr size_t kJoinableKept = 256;
+
+// What the branches of a namespace hold. Whatever holds something, or has a policy, is in memory:
+// namespaces are tenants, not conversations.
+struct NamespaceUse {
+  NamespacePolicy policy;
+  uint64_t branches = 0, nodes = 0;
+  uint64_t bytes = 0;  // See NamespacePolicy::max_bytes.
+  bool dirty = false;  // The index does not have it so.
+  // The sums came from the index. If that lied, branches may use it when it seems empty: it stays
+  // in memory.
+  bool was_read = false;
+  // Of appends that were accepted and are still to be applied; in memory only.
+  uint64_t joined_bytes = 0;
+  // What it would have held, these included, with the last append that was refused for its cap; in
+  // memory only.
+  mutable uint64_t refused_bytes = 0;
+  uint64_t evictions = 0;  // Of its branches, since the opening; in memory only.
+  bool HasRoom(uint64_t more) const {
+    return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
+  }
+  bool empty() const { return branches == 0 && nodes == 0 && policy == NamespacePolicy(); }
+};
+
+struct Node {
+  uint64_t id = 0, model = 0, parent = 0;
+  uint64_t owner = 0;           // The one branch that may extend it.
+  std::string ns;               // Of the branch that made it...
+  NamespaceUse* use = nullptr;  // ...and what that has; set once it is in the tree.
+  // Of this node, and of all that leave it, nothing needs KV any more: what ends here or leaves is
+  // evicted itself. So its parent may lose the KV that only this one needed.
+  bool kv_gone = false;
+  std::vector<Lane> lanes;
+  std::vector<Mark> samplers, metadata;  // By position, one at each.
+  std::vector<ContentSpan> spans;        // By begin.
+  // A million branches may leave one node. Those from refs_from on are all here, of those before it
+  // some.
+  std::set<Ref> refs;
+  Ref refs_from;
+
+  // Nothing needs it; as far as memory knows, unless refs_from is the first possible one.
+  bool unneeded() const { return refs.empty(); }
+  bool knows_all_refs() const { return refs_from == Ref(); }
+  // Null: there is none, or memory does not know which it is.
+  const Ref* farthest() const {
+    return refs.empty() || *refs.rbegin() < refs_from ? nullptr : &*refs.rbegin();
+  }
+  // It may reach beyond its farthest ref. In Tree::loose then.
+  bool loose = false;
+
+  // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
+  // are still as they were dumped.
+  struct DumpedList {
+    uint32_t chunks = 0;
+    size_t same = 0;
+    void Changed(size_t index) { same = std::min(same, index); }
+  };
+  struct Dumped {
+    std::vector<DumpedList> lanes;   // Empty: nothing yet.
+    uint64_t parent = 0, start = 0;  // And where it leaves that.
+    bool loose = false;
+    DumpedList samplers, metadata, spans;
+    void LaneChanged(size_t lane, size_t index) {
+      if (!lanes.empty()) lanes[lane].Changed(index);
+    }
+    bool SameChunks(const Dumped& other) const;
+  };
+  Dumped dumped;
+  bool in_index = false;
+  bool dirty = false;      // In Tree::Dirty.
+  bool off_clock = false;  // Trim met it changed; the next dump puts it back.
+  bool gone = false;       // Nothing needs it. Stays until the index knows.
+  // Since it was last sealed, or came into memory.
+  uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
+  bool seal_due = false;  // In Tree::seal_due.
+  uint32_t users = 0;     // Branches and children in memory, and Tree::Use.
+  size_t charge = 0;      // Of Tree::memory_bytes.
+};
+
+// When a branch that was used last then expires; 0: never. It need not be a time that ever comes.
+inline uint64_t ExpiryOf(const Keep& keep, uint64_t used_at_ns) {
+  if (keep.pinned || keep.ttl_ns == 0) return 0;
+  return keep.ttl_ns > UINT64_MAX - used_at_ns ? UINT64_MAX : used_at_ns + keep.ttl_ns;
+}
+
+struct Head {
+  uint64_t id = 0, model = 0;
+  uint64_t node = 0;  // 0: empty.
+  std::string name, ns;
+  const NamespaceUse* use = nullptr;  // Set once it is in the tree.
+  std::vector<uint64_t> lengths;      // One a lane.
+  // Grows with every change of the branch's content. Two equal lengths may have different tokens
+  // below them, two equal versions cannot.
+  uint64_t version = 0;
+  uint64_t created_at_ns = 0, updated_at_ns = 0;
+  Keep keep;
+  // Appended to, forked or read. Reading is not logged: after a crash that may be forgotten.
+  uint64_t used_at_ns = 0;
+  bool reused = false;      // Forked, a fork, or read.
+  bool kv_evicted = false;  // As far as other branches let it, since it was last written to.
+  uint64_t expires_at_ns() const { return ExpiryOf(keep, used_at_ns); }
+
+  // What the index has of it.
+  struct Dumped {
+    bool there = false;
+    std::string name;
+    uint64_t node = 0, length = 0;
+    Keep keep{};
+    uint64_t used_at_ns = 0;
+    bool kv_evicted = false;
+  };
+  Dumped dumped;
+  bool dirty = false;         // In Tree::Dirty.
+  bool off_clock = false;     // As of a node.
+  bool gone = false;          // Dropped. Stays until the index knows.
+  mutable bool used = false;  // Since Tree::Trim passed.
+  size_t charge = 0;
+};
+
+// A piece of a lane along a path.
+struct LanePiece {
+  uint64_t node = 0;
+  uint64_t begin = 0, end = 0;  // Positions wanted of the extent.
+  Extent extent;
+};
+
+// A snapshot table as the tree uses it.
+struct TableUse {
+  uint64_t bytes = 0;         // Of the file.
+  uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it.
+  uint64_t live_bytes = 0;    // Of those, what some node still needs, about.
+  bool dirty = false;         // The index does not have it so.
+  // More of it died than was live: the index lied. Some of it may be needed, so it stays.
+  bool lied = false;
+};
+
+// Sums over all branches and nodes. A lane counts when it holds something.
+struct TreeCounts {
+  uint64_t branches = 0, nodes = 0;
+  uint64_t kv_lanes = 0, kv_extents = 0;
+  uint64_t tokens = 0;
+  uint64_t raw_bytes = 0;      // KV of all lanes' positions that have it, and the token ids.
+  uint64_t evicted_bytes = 0;  // KV that positions had.
+  bool operator==(const TreeCounts&) const = default;
+};
+
+}  // namespace cairn::engine

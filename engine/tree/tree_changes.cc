@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tree/tree_changes.h"
+
+#include <algorithm>
+
+namespace cairn::engine {
+
+Status Unfit(const Op& op, const std::string& what) {
+  return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
+                                             " of branch #" + std::to_string(op.branch) +
+                                             " does not fit the tree: " + what);
+}
+
+namespace {
+
+// Room for so many more, and when there is none for twice as many: what takes it op by op is moved
+// a few times in all.
+template <typename T>
+void ReserveMore(std::vector<T>* entries, size_t more) {
+  const size_t needed = entries->size() + more;
+  if (entries->capacity() < needed) entries->reserve(2 * needed);
+}
+
+// Keeps the memory for the next transaction, unless it is that of a large batch.
+template <typename T>
+void Empty(std::vector<T>* entries) {
+  constexpr size_t kKept = 1024;
+  entries->clear();
+  if (entries->capacity() > kKept) std::vector<T>().swap(*entries);
+}
+
+}  // namespace
+
+Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
+  // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
+  // a change and the note of how to undo it.
+  transaction_->ReserveUndo(64 + parts.size() * 2 + op.lanes.size());
+  ReserveMore(&touched_, 1 + op.lanes.size());
+  ReserveMore(&filled_, op.lanes.size());
+  ReserveMore(&unsealed_, 1 + op.lanes.size());
+  ReserveMore(&tree_->seal_due_, unsealed_.capacity());
+  ReserveMore(&tree_->logged_, touched_.size() + 1 + parts.size() + op.lanes.size());
+  ReserveMore(&left_, 2);
+  // Each of them may end in a node that cannot be decided about, or in one that is loose then.
+  ReserveMore(&tree_->undecided_, left_.capacity());
+  ReserveMore(&tree_->loose_, left_.capacity());
+  Status status;
+  switch (op.kind) {
+    case OpKind::kModel: status = ApplyModel(op); break;
+    case OpKind::kCreate: status = ApplyCreate(op); break;
+    case OpKind::kFork: status = ApplyFork(op); break;
+    case OpKind::kAppend: status = ApplyAppend(op, parts); break;
+    case OpKind::kRewind: status = ApplyRewind(op); break;
+    case OpKind::kRename: status = ApplyRename(op); break;
+    case OpKind::kDrop: status = ApplyDrop(op); break;
+    case OpKind::kSeal: status = ApplySeal(op); break;
+    case OpKind::kEvict: status = ApplyEvict(op); break;
+    case OpKind::kFill: status = ApplyFill(op); break;
+    case OpKind::kKeep: status = ApplyKeep(op); break;
+    case OpKind::kNamespace: status = ApplyNamespace(op); break;
+    case OpKind::kJoin: status = ApplyJoin(op); break;
+    case OpKind::kCut: status = ApplyCut(op); break;
+    case OpKind::kPart:
+    case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
+  }
+  ++op_index_;
+  return status;
+}
+
+void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_bytes) {
+  const auto settle_marks = [&](std::vector<Mark>& marks) {
+    for (auto it = marks.rbegin(); it != marks.rend() && !it->place.known(); ++it) {
+      it->place.log = location;
+    }
+  };
+  for (const uint64_t id : touched_) {
+    Node* const found = tree_->MutableNode(id);
+    if (found == nullptr) continue;
+    Node& node = *found;
+    for (size_t i = 0; i < node.lanes.size(); ++i) {
+      Lane& lane = node.lanes[i];
+      for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && !it->place.known(); ++it) {
+        it->place.log = location;
+        it->prefix_bytes = i == kTokenLane ? token_prefix_bytes : location.bytes;
+      }
+    }
+    settle_marks(node.samplers);
+    settle_marks(node.metadata);
+    tree_->Charge(&node);
+    NoteLogged(location.segment, id);
+  }
+  for (const Filled& filled : filled_) {
+    std::vector<Extent>& extents = tree_->MutableNode(filled.node)->lanes[filled.lane].extents;
+    const auto at = std::partition_point(extents.begin(), extents.end(),
+                                         [&](const Extent& e) { return e.begin < filled.begin; });
+    // A later op of the batch may have cut it off.
+    if (at == extents.end() || at->place.known()) continue;
+    at->place.log = location;
+    at->prefix_bytes = location.bytes;
+  }
+  for (const auto& [node, tokens] : unsealed_) tree_->NoteUnsealed(node, tokens);
+  for (const uint64_t node : left_) tree_->CollectDead(node);
+  Clear();
+}
+
+void TreeChanges::Clear() {
+  op_index_ = 0;
+  for (auto* const ids : {&touched_, &left_}) Empty(ids);
+  Empty(&unsealed_);
+  Empty(&filled_);
+}
+
+// Apply reserved the room. Also when the last entry is the same: that one may be about to be
+// forgotten, because what it stood for was sealed (Tree::ForgetLogged).
+void TreeChanges::NoteLogged(uint64_t segment, uint64_t node) {
+  tree_->logged_.emplace_back(segment, node);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A device for tests that trusts nobody. Everything follows from a seed, also on the simulated
+// machine, where Wait sleeps in virtual time.
+//
+//   - What is enqueued runs at once, or when somebody waits for an event behind it: then what that
+//     event stands on runs, in a drawn order, and little else.
+//   - A copy has two steps, with other work in between: its destination becomes rubbish, then the
+//     source is read and written there.
+//   - Reached says no a drawn number of times after the event was reached.
+//   - Freed memory traps for ever. A copy that touches it when it runs loses the device.
+//   - Any call fails when it is told to: the n-th of its kind, once or from there on, or the device
+//     is lost there. An allocation over the device's memory fails as well.
+//
+// Work runs on the thread that calls; the device has none of its own.
+#pragma once
+
+#include <memory>
+
+#include "base/io/world.h"
+#include "gpu/device.h"
+
+namespace cairn::gpu {
+
+// Kinds of calls that may fail, as bits.
+enum : uint32_t {
+  kFailAllocate = 1,  // Allocate, Register.
+  kFailCopy = 2,      // Copy, Fill.
+  kFailLaunch = 4,
+  kFailEvent = 8,   // Record, StreamWait, SetWord, AwaitWord; new and adopted ones.
+  kFailQuery = 16,  // Reached, Wait.
+  kFailAny = 31,
+};
+
+struct HostDeviceOptions {
+  uint64_t seed = 1;
+  uint64_t memory_bytes = uint64_t{64} << 20;
+  uint32_t fail_kinds = 0;
+  uint64_t fail_at = 0;    // Which call of these kinds; the first is 0.
+  bool fail_on = false;    // So do all behind it.
+  bool fail_lost = false;  // The device is lost there.
+};
+
+class HostDevice : public Device {
+ public:
+  // How many calls of `fail_kinds` there were: with fail_at beyond it none failed.
+  virtual uint64_t calls() const = 0;
+  // For AdoptStream and AdoptEvent, which stand for what belongs to the caller's own program.
+  static uintptr_t HandleOf(Stream stream) { return static_cast<uintptr_t>(stream.id); }
+  static uintptr_t HandleOf(Event event) { return static_cast<uintptr_t>(event.id); }
+};
+
+std::unique_ptr<HostDevice> MakeHostDevice(std::shared_ptr<io::Scheduler> scheduler,
+                                           const HostDeviceOptions& options);
+
+}  // namespace cairn::gpu

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/kernels.h"
+
+#include <algorithm>
+
+namespace cairn::gpu {
+namespace {
+
+constexpr uint32_t kWarpsOfBlock = kBlockThreads / kWarp;
+
+LaunchShape OfWarps(uint32_t count, uint32_t shared_bytes) {
+  return {.blocks = std::max(1u, (count + kWarpsOfBlock - 1) / kWarpsOfBlock),
+          .threads = kBlockThreads,
+          .shared_bytes = kWarpsOfBlock * shared_bytes};
+}
+
+}  // namespace
+
+LaunchShape ShapeOf(const DecodeScatter& k) {
+  return OfWarps(k.count, DecodeScatter::kSharedBytes);
+}
+
+LaunchShape ShapeOf(const GatherSave& k) { return OfWarps(k.count, GatherSave::kSharedBytes); }
+
+LaunchShape ShapeOf(const CheckTable& k) {
+  return {.blocks = std::max(1u, (k.end - k.first + kBlockThreads - 1) / kBlockThreads),
+          .threads = kBlockThreads,
+          .shared_bytes = 0};
+}
+
+}  // namespace cairn::gpu

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// As hostile_test.cc, with more of the cases.
+#include <gtest/gtest.h>
+
+#include "tests/crash/hostile_files.h"
+#include "tests/support/test_seed.h"
+
+namespace cairn::crash {
+namespace {
+
+TEST(HostileSlow, FilesEndWithAStatus) {
+  const HostileSweep sweep = SweepHostile(testing::TestSeed(), /*stride=*/11);
+  EXPECT_GE(sweep.runs, 2'000u);
+  EXPECT_EQ(sweep.violations, "");
+}
+
+}  // namespace
+}  // namespace cairn::crash

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: the bytes that the engine writes are those of engine/FORMAT.md, for ever.
+// Method: the worked examples are compared with the document byte by byte, zeros left out there.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/codec/fields.h"
+#include "engine/manifest/manifest.h"
+#include "engine/tree/op.h"
+#include "tests/support/source_dir.h"
+#include "tests/support/status.h"
+
+namespace cairn::engine {
+namespace {
+
+using Lines = std::map<uint64_t, std::vector<uint8_t>>;  // By offset.
+
+// Lines "xxxxxx  16 hex bytes" of the example of that name.
+Lines InDocument(const std::string& example) {
+  std::ifstream document(testing::SourcePath("/engine/FORMAT.md"));
+  Lines lines;
+  bool inside = false;
+  for (std::string line; std::getline(document, line);) {
+    if (line.starts_with("```")) inside = line == "```hex " + example;
+    if (!inside || line.starts_with("```")) continue;
+    std::istringstream words(line);
+    std::string word;
+    words >> word;
+    std::vector<uint8_t>& bytes = lines[std::stoull(word, nullptr, 16)];
+    while (bytes.size() < 16 && words >> word && word.size() == 2) {
+      bytes.push_back(static_cast<uint8_t>(std::stoul(word, nullptr, 16)));
+    }
+  }
+  return lines;
+}
+
+void ExpectDocumented(const std::string& example, std::span<const std::byte> bytes) {
+  const Lines documented = InDocument(example);
+  Lines found;
+  std::string text;
+  for (uint64_t offset = 0; offset < bytes.size(); offset += 16) {
+    std::vector<uint8_t> line;
+    for (uint64_t i = offset; i < std::min<uint64_t>(offset + 16, bytes.size()); ++i) {
+      line.push_back(static_cast<uint8_t>(bytes[i]));
+    }
+    if (line == std::vector<uint8_t>(line.size())) continue;
+    char word[16];
+    std::snprintf(word, sizeof(word), "%06x ", static_cast<unsigned>(offset));
+    text += word;
+    for (const uint8_t byte : line) {
+      std::snprintf(word, sizeof(word), " %02x", byte);
+      text += word;
+    }
+    text += "\n";
+    found[offset] = std::move(line);
+  }
+  EXPECT_EQ(documented, found) << "the document should say:\n" << text;
+}
+
+TEST(EngineFormat, Manifest) {
+  Manifest manifest;
+  for (size_t i = 0; i < manifest.store.bytes.size(); ++i) {
+    manifest.store.bytes[i] = static_cast<uint8_t>(i + 1);
+  }
+  manifest.segment_bytes = 64 << 20;
+  manifest.next_file_number = 9;
+  manifest.next_id = 5;
+  manifest.last_sequence = 9;
+  manifest.created_at_ns = 1'700'000'000'000'000'000;
+  manifest.index = {{.number = 7, .level = 1, .bytes = 8192}};
+  manifest.index_sequence = 5;
+  manifest.replay_from = {
+      .segment = 1, .epoch = 1, .offset = 8192, .last_sequence = 5, .last_hash = 0x1122};
+  manifest.epoch = 1;
+  manifest.named = {
+      {.name = "hints", .derived = true, .tables = {{.number = 8, .level = 0, .bytes = 4096}}}};
+  const std::vector<std::byte> bytes = EncodeManifest(manifest);
+  ExpectDocumented("manifest", bytes);
+  EXPECT_OK(DecodeManifest("MANIFEST-1", bytes));
+}
+
+TEST(EngineFormat, AnApproximateAppend) {
+  Op op;
+  op.kind = OpKind::kAppend;
+  op.branch = 3;
+  op.node = 4;
+  op.position = 10;
+  op.time_ns = 1'700'000'000'000'000'000;
+  op.lanes = {{.lane = kTokenLane, .strip = 0, .begin = 10, .count = 1},
+              {.lane = 1, .strip = 1, .begin = 10, .count = 1}};
+  op.exact = false;
+  FieldWriter fields;
+  EncodeOp(op, &fields);
+  ExpectDocumented("append", fields.bytes());
+}
+
+TEST(EngineFormat, APlaneThatIsDescribed) {
+  ModelSpec model;
+  model.identity.name = "m";
+  model.groups = {LayerGroup::FullAttention(1, 1, 128, Dtype::kBf16)};
+  model.groups[0].planes.resize(1);
+  model.groups[0].planes[0].rotary.width = 64;
+  const std::vector<std::byte> bytes = EncodeModel(model);
+  const auto find = [](std::span<const std::byte> in, uint16_t id) {
+    const auto reader = FieldReader::Parse(in);
+    EXPECT_OK(reader);
+    const Field* const field = reader->Find(id, FieldType::kTable);
+    EXPECT_NE(nullptr, field);
+    return field->value;
+  };
+  ExpectDocumented("plane", find(find(bytes, 18), 10));
+}
+
+}  // namespace
+}  // namespace cairn::engine

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: what is leased stays as it is until the lease is over, and nothing else is held back.
+// Method: the table alone, and each of the four decisions that ask it, beside a replay that does
+// not.
+#include "engine/tree/lease_table.h"
+
+#include "tests/engine/tree_op_test.h"
+
+namespace cairn::testing {
+namespace {
+
+TEST(LeaseTable, HoldsANodeUpToTheFarthestOfItsLeases) {
+  engine::LeaseTable leases;
+  EXPECT_EQ(0U, leases.LeasedTo(7));
+  const uint64_t far = leases.Grant(7, 20, 100);
+  leases.Grant(7, 5, 200);
+  leases.Grant(8, 3, 300);
+  EXPECT_EQ(20U, leases.LeasedTo(7));
+  EXPECT_EQ(3U, leases.LeasedTo(8));
+  leases.Release(far);
+  EXPECT_EQ(5U, leases.LeasedTo(7));
+  leases.Release(far);  // It is over.
+  EXPECT_EQ(2U, leases.size());
+}
+
+TEST(LeaseTable, EndsWithItsDeadlineUnlessItIsRenewed) {
+  engine::LeaseTable leases;
+  const uint64_t first = leases.Grant(1, 10, 100);
+  const uint64_t second = leases.Grant(1, 5, 100);
+  leases.Expire(99);
+  EXPECT_EQ(10U, leases.LeasedTo(1));
+  EXPECT_TRUE(leases.Renew(second, 200));
+  leases.Expire(100);
+  EXPECT_EQ(5U, leases.LeasedTo(1));
+  EXPECT_FALSE(leases.Renew(first, 300));
+  leases.Expire(200);
+  EXPECT_EQ(0U, leases.LeasedTo(1));
+  EXPECT_EQ(0U, leases.size());
+}
+
+class LeaseOpTest : public TreeOpTest {
+ protected:
+  LeaseOpTest() : TreeOpTest(20) {}
+};
+
+TEST_F(LeaseOpTest, ARewindAndATrimLeaveIt) {
+  const uint64_t node = NodeOf(base_);
+  const uint64_t lease = tree_.leases().Grant(node, 15, 100);
+  EXPECT_NE(0, tree_.ResolveRewind(base_, 15)->flags & engine::kOpInPlace) << "not beyond it";
+  ASSERT_OK_ASSIGN(const engine::Op rewind, tree_.ResolveRewind(base_, 14));
+  EXPECT_EQ(0, rewind.flags & engine::kOpInPlace);
+  Do(rewind);
+  for (const engine::Tree* const tree : {&tree_, &replayed_}) {
+    EXPECT_EQ(20U, tree->FindNode(node)->lanes[0].end);
+    EXPECT_EQ(14U, tree->FindHead(base_)->lengths[0]);
+  }
+  ASSERT_EQ(node, tree_.AnyLoose());
+  ASSERT_OK_ASSIGN(const engine::Op trim, tree_.ResolveCut(node));
+  EXPECT_EQ(15U, trim.position);
+  Do(trim);
+  EXPECT_EQ(0U, tree_.AnyLoose()) << "it is leased up to its end";
+  EXPECT_FAILS(tree_.ResolveCut(node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_EQ(tree_.counts(), replayed_.counts());
+  tree_.leases().Release(lease);
+  EXPECT_EQ(node, tree_.AnyLoose());
+  EXPECT_EQ(14U, tree_.ResolveCut(node)->position);
+}
+
+TEST_F(LeaseOpTest, AJoinLeavesAParentThatIsLeased) {
+  const uint64_t fork = Fork(base_, 10);
+  Append(fork, 2);
+  const uint64_t parent = NodeOf(base_), child = NodeOf(fork);
+  Do(tree_.ResolveDrop(base_));
+  tree_.leases().Grant(parent, 12, 100);
+  EXPECT_FAILS(tree_.ResolveJoin(child), StatusCode::kNotFound, "leased");
+  tree_.leases().Expire(100);
+  tree_.leases().Grant(child, 11, 200);
+  EXPECT_OK(tree_.ResolveJoin(child));
+}
+
+TEST_F(LeaseOpTest, AnEvictionTakesWhatLiesBehindIt) {
+  const uint64_t node = NodeOf(base_);
+  const uint64_t lease = tree_.leases().Grant(node, 12, 100);
+  engine::Tree::Missing missing;
+  ASSERT_OK_ASSIGN(const engine::Op part, tree_.ResolveEvict(base_, 100, &missing));
+  ASSERT_EQ(1U, part.sealed.size());
+  EXPECT_EQ(12U, part.sealed[0].begin);
+  EXPECT_EQ(8U, part.sealed[0].count);
+  Do(part);
+  tree_.leases().Release(lease);
+  ASSERT_OK_ASSIGN(const engine::Op rest, tree_.ResolveEvict(base_, 100, &missing));
+  ASSERT_EQ(2U, rest.sealed.size());
+  EXPECT_EQ(0U, rest.sealed[0].begin);
+  EXPECT_EQ(engine::kWholeNodeLane, rest.sealed[1].lane);
+}
+
+}  // namespace
+}  // namespace cairn::testing

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: kernels give the bits of base/codec on every device that there is, through its streams;
+// a program without a CUDA device says so and goes on. Method: the drawn cases of kernels_test.cc,
+// on the host's device and on a card where there is one.
+#include <gtest/gtest.h>
+
+#include "base/io/real_scheduler.h"
+#include "gpu/host_device.h"
+#include "tests/gpu/kernel_rounds.h"
+#include "tests/gpu/ring_pipeline.h"
+#include "tests/support/test_seed.h"
+#if CAIRN_WITH_CUDA
+#include "gpu/cuda/cuda_device.h"
+#endif
+
+namespace cairn::testing {
+namespace {
+
+using Round = std::string (*)(KernelMachine&, uint64_t);
+
+void AllRounds(gpu::Device& device, uint64_t seed, uint64_t count) {
+  const std::unique_ptr<KernelMachine> machine = MakeDeviceMachine(device);
+  for (const Round round :
+       {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound, CheckTableRound}) {
+    for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(round(*machine, seed + i), "") << i;
+  }
+}
+
+TEST(Devices, KernelsOnTheHostsDevice) {
+  const uint64_t seed = QuickTestSeed();
+  const Repeatable repeatable(seed);
+  for (uint64_t device = 0; device < 5; ++device) {
+    const auto host =
+        gpu::MakeHostDevice(std::make_shared<io::RealScheduler>(), {.seed = seed + device});
+    AllRounds(*host, seed + 20 * device, 20);
+  }
+}
+
+#if CAIRN_WITH_CUDA
+TEST(Devices, KernelsOnACard) {
+  const auto scheduler = std::make_shared<io::RealScheduler>();
+  const auto device = gpu::OpenCudaDevice(scheduler, 0);
+  if (!device.ok()) {
+    // Of what there is not; no other call of CUDA has failed, and nothing crashed.
+    ASSERT_EQ(device.status().code(), StatusCode::kNotFound) << device.status().ToString();
+    GTEST_SKIP() << device.status().ToString();
+  }
+  const uint64_t seed = QuickTestSeed();
+  const Repeatable repeatable(seed);
+  AllRounds(**device, seed, 1000);
+  std::vector<std::byte> result, expected;
+  const Status status = RunRingPipeline(**device, Left::kNone, seed, &result, &expected);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(result, expected);
+}
+
+TEST(Devices, ACardThatIsNotThereIsNotFound) {
+  const auto device = gpu::OpenCudaDevice(std::make_shared<io::RealScheduler>(), 4096);
+  EXPECT_EQ(device.status().code(), StatusCode::kNotFound) << device.status().ToString();
+}
+#endif
+
+}  // namespace
+}  // namespace cairn::testing

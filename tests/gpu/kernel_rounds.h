@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Kernels against base/codec, a drawn case at a time. A round says what differs, or nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/gpu/kernel_machine.h"
+
+namespace cairn::testing {
+
+// decode_scatter: frames of every codec into a paged plane; as DecodeFrame and ScatterSlice have
+// it, and no other byte of the memory changes.
+std::string DecodeScatterRound(KernelMachine& machine, uint64_t seed);
+// The same frames with damage: faults where DecodeFrame complains, and nothing is touched but the
+// rows that are wanted.
+std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed);
+// decode_scatter and gather_save through a table that leads out of the view: a fault, and nothing
+// is touched but the rows that are wanted.
+std::string LostTableRound(KernelMachine& machine, uint64_t seed);
+// gather_save: as GatherSlice has it.
+std::string GatherSaveRound(KernelMachine& machine, uint64_t seed);
+// check_table: as ValidateKvView has it for a restore.
+std::string CheckTableRound(KernelMachine& machine, uint64_t seed);
+
+}  // namespace cairn::testing
