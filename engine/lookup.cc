@@ -202,21 +202,6 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
   return tree_.Spans(*head, range.begin, range.end);
 }
 
-// What was written since this was called last counts as written now.
-engine::HourlyWriteCounter StoreCore::CountWritten() {
-  const wal::Log::Counters log = log_->counters();
-  const uint64_t now_ns = NowNs();
-  std::lock_guard lock(written_mutex_);
-  const uint64_t bytes = log.bytes_written + log.bytes_prewritten +
-                         table_counters_.written_bytes.load() + manifest_bytes_;
-  // Somebody who looked at the log later may have been here first.
-  if (bytes > written_counted_) {
-    written_.Add(now_ns, bytes - written_counted_);
-    written_counted_ = bytes;
-  }
-  return written_;
-}
-
 StoreMetrics StoreCore::Metrics() {
   StoreMetrics metrics;
   {
@@ -310,14 +295,11 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
   metrics.physical_bytes = ledger_.used_bytes();
   if (options_.read_only) {
-    std::lock_guard lock(manifest_mutex_);
-    metrics.physical_bytes = engine::kSmallFilesBytes + metrics.stored_bytes;
-    for (const sstable::LiveTable& table : manifest_.index) {
-      metrics.physical_bytes += table.bytes;
-    }
-    metrics.written_bytes_day = manifest_.written.LastDay(NowNs());
+    metrics.physical_bytes =
+        engine::kSmallFilesBytes + metrics.stored_bytes + manifest_.IndexBytes();
+    metrics.written_bytes_day = manifest_.Copy().written.LastDay(NowNs());
   } else {
-    metrics.written_bytes_day = CountWritten().LastDay(NowNs());
+    metrics.written_bytes_day = manifest_.CountWritten().LastDay(NowNs());
   }
   metrics.hot_tail_bytes = log.hot_bytes;
   metrics.page_cache_bytes = reader_.page_cache().bytes();

@@ -60,6 +60,8 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       options_(std::move(options)),
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
+      manifest_(
+          world_, path_, [this] { return NowNs(); }, &table_counters_),
       ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
       pacer_(*world_.scheduler, options_.background_bytes_per_second,
@@ -176,23 +178,25 @@ Status StoreCore::CreateFiles() {
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(log));
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ProbeSync(world_, path_));
   CAIRN_RETURN_IF_ERROR(engine::WriteOptionsFile(files, path_, options_file_));
-  for (size_t i = 0; i < manifest_.store.bytes.size(); i += sizeof(uint64_t)) {
+  engine::Manifest manifest;
+  for (size_t i = 0; i < manifest.store.bytes.size(); i += sizeof(uint64_t)) {
     const uint64_t random = world_.scheduler->Random64();
-    std::memcpy(manifest_.store.bytes.data() + i, &random, sizeof random);
+    std::memcpy(manifest.store.bytes.data() + i, &random, sizeof random);
   }
-  manifest_.number = 1;
-  manifest_.history.id = engine::DrawHistory(*world_.scheduler);
-  manifest_.segment_bytes = options_.segment_bytes;
-  manifest_.created_at_ns = NowNs();
+  manifest.number = 1;
+  manifest.history.id = engine::DrawHistory(*world_.scheduler);
+  manifest.segment_bytes = options_.segment_bytes;
+  manifest.created_at_ns = NowNs();
+  manifest_.Begin(std::move(manifest));
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
-  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_, &tree_));
+  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_.at_opening(), &tree_));
   CAIRN_RETURN_IF_ERROR(ClaimTables());
   // First: whoever finds the manifest takes the store for made.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
     CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
   }
-  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(files, path_, manifest_));
+  CAIRN_RETURN_IF_ERROR(manifest_.WriteFirst());
   PublishHint();
   return Status::Ok();
 }
@@ -200,11 +204,11 @@ Status StoreCore::CreateFiles() {
 // Of a store that is there.
 Status StoreCore::CheckSegmentBytes() const {
   const uint64_t asked = options_.segment_bytes;
-  if (asked == 0 || asked == manifest_.segment_bytes) return Status::Ok();
+  const uint64_t has = manifest_.at_opening().segment_bytes;
+  if (asked == 0 || asked == has) return Status::Ok();
   return Status(StatusCode::kInvalidArgument, "options.segment_bytes is " + std::to_string(asked) +
                                                   "; the store has segments of " +
-                                                  std::to_string(manifest_.segment_bytes) +
-                                                  ", fixed when it was made");
+                                                  std::to_string(has) + ", fixed when it was made");
 }
 
 Status StoreCore::OpenFiles() {
@@ -224,7 +228,7 @@ Status StoreCore::OpenFiles() {
   if (options_.error_if_exists) {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
-  manifest_ = std::move(*manifest);
+  manifest_.Begin(std::move(*manifest));
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   // Whoever wrote the manifest may have ended before its name was durable.
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(path_));
@@ -233,10 +237,11 @@ Status StoreCore::OpenFiles() {
   recovery.salvage = options_.salvage;
   SetTableContext();
   wal::RecoveredLog recovered;
-  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(manifest_, &tree_)));
-  CAIRN_ASSIGN_OR_RETURN(left_out_, Replay(manifest_, recovery, &tree_, &recovered));
+  const engine::Manifest& opened = manifest_.at_opening();
+  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(opened, &tree_)));
+  CAIRN_ASSIGN_OR_RETURN(left_out_, Replay(opened, recovery, &tree_, &recovered));
   left_out_upto_ = recovered.last_sequence;
-  const Status whole = CheckLogIsWhole(manifest_, recovered);
+  const Status whole = CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
@@ -244,15 +249,15 @@ Status StoreCore::OpenFiles() {
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
   // what was lost; if the index has that, it must not be taken for it.
-  if (const uint64_t last = log_->last_reserved_sequence(); last < manifest_.last_sequence) {
-    CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
+  if (const uint64_t last = log_->last_reserved_sequence(); last < opened.last_sequence) {
+    CAIRN_RETURN_IF_ERROR(manifest_.Edit([&](engine::Manifest* next) {
       next->next_id = tree_.next_id();
       next->last_sequence = last;
       if (next->index_sequence <= last) return;
       next->index_sequence = last;
       next->replay_from = log_->written_end();
     }));
-    dumped_sequence_ = manifest_.index_sequence;
+    dumped_sequence_ = opened.index_sequence;
   }
   PublishHint();
   return Status::Ok();
@@ -322,28 +327,18 @@ Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
 // What comes from here on is another history than that of a copy, which goes on from here, too. The
 // name is durable before anything is written.
 Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
-  engine::Manifest next = manifest_;
-  ++next.number;
-  next.history.GoOn(engine::DrawHistory(*world_.scheduler), next.At(recovered.last_sequence));
   // The log is about to take what was cut for other segments, headers and all. A crash then must
   // not leave a log that shows fewer epochs than were used.
   const uint64_t used = recovered.next_epoch - 1;
   const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
-  const bool cut =
-      options_.salvage && CAIRN_KEPT(kEpochBeforeCut) && used > std::max(kept, manifest_.epoch);
-  if (cut) next.epoch = used;
-  Status status = engine::WriteManifest(*world_.files, path_, next);
-  if (status.ok()) {
-    manifest_ = std::move(next);
-    return status;
+  const bool cut = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
+                   used > std::max(kept, manifest_.at_opening().epoch);
+  Status unwritten;
+  CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(
+      engine::DrawHistory(*world_.scheduler), recovered.last_sequence, cut ? used : 0, &unwritten));
+  if (!unwritten.ok()) {
+    OnEvent("no room to write MANIFEST at the opening: " + unwritten.ToString());
   }
-  // A full disk must not keep out who would make room. Until then the history is what it was: a
-  // copy of it is still told apart where one of them has got further.
-  if (cut || status.code() != StatusCode::kNoSpace) return status;
-  // Not where it has its name already, and only that may be lost: a follower may have seen it.
-  const auto newest = engine::ReadManifest(*world_.files, path_);
-  if (!newest.ok() || newest->number != manifest_.number) return status;
-  OnEvent("no room to write MANIFEST at the opening: " + status.ToString());
   return Status::Ok();
 }
 
@@ -368,17 +363,18 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   for (const wal::SegmentInfo& segment : recovered.segments) has_bytes += segment.file_bytes;
   const uint64_t disk_bytes =
       free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
+  const engine::Manifest& opened = manifest_.at_opening();
   ledger_.Keep(
-      engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes), manifest_.segment_bytes));
+      engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes), opened.segment_bytes));
   ledger_.LookAtDisk();
   ledger_.TakeAnyway(engine::kSmallFilesBytes);
   wal::LogOptions log;
   log.directory = io::JoinPath(path_, engine::kLogDirectory);
-  log.store = manifest_.store;
-  log.segment_bytes = manifest_.segment_bytes;
+  log.store = opened.store;
+  log.segment_bytes = opened.segment_bytes;
   log.spare_segments_min = options_.spare_segments_min;
   log.spare_segments_max = static_cast<uint32_t>(std::clamp<uint64_t>(
-      ledger_.data_bytes_max() / engine::kSpareShareAtCap / manifest_.segment_bytes,
+      ledger_.data_bytes_max() / engine::kSpareShareAtCap / opened.segment_bytes,
       options_.spare_segments_min, options_.spare_segments_max));
   log.hot_tail_bytes = options_.hot_tail_bytes;
   log.sync_method = options_file_.sync_method;
@@ -387,9 +383,10 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.grant = options_.read_only ? nullptr : &ledger_;
   log.observer = this;
   log.read_only = options_.read_only;
-  epoch_ = recovered.next_epoch;
+  const uint64_t epoch = recovered.next_epoch;
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
   committer_.SetLog(log_.get());
+  manifest_.SetLog(log_.get(), epoch);
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
@@ -425,7 +422,7 @@ void StoreCore::DumpAtClose() {
     if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
     if (!gives_up && !DumpIsDue(last, records_max) &&
-        last - manifest_.index_sequence < records_max) {
+        last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
   }
@@ -434,7 +431,7 @@ void StoreCore::DumpAtClose() {
 }
 
 Status StoreCore::WriteCheckpoint() {
-  return EditManifest([this](engine::Manifest* next) {
+  return manifest_.Edit([this](engine::Manifest* next) {
     std::lock_guard lock(mutex_);
     next->next_id = tree_.next_id();
     next->last_sequence = log_->durable_sequence();

@@ -35,6 +35,7 @@
 #include "engine/constants.h"
 #include "engine/follow/hint.h"
 #include "engine/manifest/manifest.h"
+#include "engine/manifest/manifest_keeper.h"
 #include "engine/memory_parts.h"
 #include "engine/metrics/commit_counters.h"
 #include "engine/restore/reader.h"
@@ -137,7 +138,7 @@ class StoreCore final : public wal::LogObserver,
   void OnEventOf(const char* what, const Status& status);  // For threads that must not fail.
 
   // --- sstable::TableHost, for tables that give space back elsewhere
-  Result<uint64_t> NewTableNumber() override;
+  Result<uint64_t> NewTableNumber() override { return manifest_.NewTableNumber(); }
   Status TakeSpace(uint64_t bytes) override;
   void ReturnSpace(uint64_t bytes) override;
 
@@ -355,7 +356,7 @@ class StoreCore final : public wal::LogObserver,
   void PublishHint();
   void PublishHintSoon(uint64_t durable_sequence);
   Result<bool> WriterLives();
-  Status CheckHistory(const engine::Manifest& manifest);
+  Status CheckHistory(const engine::Manifest& manifest) const;
   Status ConfirmFile();
   Status Look(Seen* seen);
   Result<std::unique_ptr<Seen>> LookAgain();
@@ -380,9 +381,6 @@ class StoreCore final : public wal::LogObserver,
   // --- space/space.cc
   void SetTableContext();
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
-  Status EditManifest(const std::function<void(engine::Manifest*)>& edit);
-  Status ReplaceManifest(engine::Manifest next);
-  engine::HourlyWriteCounter CountWritten();
   const StoreId& store_id() const { return reader_.tables().context().store; }
   Status ClaimTables();
   Status DumpIfDue();
@@ -517,25 +515,17 @@ class StoreCore final : public wal::LogObserver,
   Status closed_;  // What Close returned. The turn guards it.
   std::atomic<uint32_t> uses_{0};
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
-  // Whoever has the turn writes manifest_ and next_table_, and may read them as they are.
-  io::Turn manifest_turn_{*world_.scheduler};
-  engine::Manifest manifest_;
-  uint64_t next_table_ = 1;
+  sstable::TableCounters table_counters_;
+  engine::ManifestKeeper manifest_;
+  io::Turn follow_turn_{*world_.scheduler};
   std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
   bool beside_writer_ = false;
-  std::mutex manifest_mutex_;           // Held to change manifest_, or to copy it without the turn.
-  engine::HistoryPoint seen_point_;     // Of a reader: what it shows. The mutex guards it.
-  std::mutex written_mutex_;            // Guards the next three; nothing else is taken under it.
-  engine::HourlyWriteCounter written_;  // Of a store that writes.
-  uint64_t written_counted_ = 0;        // Of what the counters below and of the log say.
-  uint64_t manifest_bytes_ = 0;         // Written.
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.
   uint64_t left_out_ = 0, left_out_upto_ = 0;
   std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
-  uint64_t epoch_ = 0;  // Of the log, as this store writes it.
   io::Turn hint_turn_{*world_.scheduler};
   engine::HintWriter hint_writer_{*world_.files, path_};  // The turn guards both.
   bool hint_failed_ = false;
@@ -590,7 +580,6 @@ class StoreCore final : public wal::LogObserver,
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
 
   // The space thread's own, but for the atomic ones.
-  sstable::TableCounters table_counters_;
   bool dumping_ = false, merging_ = false;
   // What a checkpoint is to say of dumps that none names yet, by their sequence; and the newest of
   // them that is in tables of the index.

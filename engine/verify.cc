@@ -162,11 +162,8 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& 
   }
   if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
   const uint64_t log_bytes = log_->counters().segment_bytes_live;
-  uint64_t index_bytes = 0, table_bytes = 0;
-  {
-    std::lock_guard lock(manifest_mutex_);
-    for (const sstable::LiveTable& table : manifest_.index) index_bytes += table.bytes;
-  }
+  const uint64_t index_bytes = manifest_.IndexBytes();
+  uint64_t table_bytes = 0;
   std::vector<std::pair<uint64_t, uint64_t>> tables;  // Number and bytes.
   {
     std::lock_guard lock(mutex_);
@@ -198,18 +195,14 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& 
 // it is by now.
 Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
                              uint64_t bytes, Verified* all) {
-  const auto checkpoint = [this] {
-    std::lock_guard lock(manifest_mutex_);
-    return manifest_.number;
-  };
   all->meter->BeginPart(bytes);
   for (int again = 0;; ++again) {
-    const uint64_t seen = checkpoint();
+    const uint64_t seen = manifest_.number();
     all->meter->BeginPartAnew();
     Verified found{.meter = all->meter};
     (this->*part)(level, &found);
     if (found.report.damages.empty() || !options_.read_only || !Follow(/*look_anyway=*/true).ok() ||
-        checkpoint() == seen) {
+        manifest_.number() == seen) {
       all->Add(std::move(found));
       all->meter->EndPart();
       return Status::Ok();
@@ -317,11 +310,7 @@ void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
   index_holds_.fetch_add(1);
   const std::unique_ptr<std::atomic<uint32_t>, void (*)(std::atomic<uint32_t>*)> hold(
       &index_holds_, [](std::atomic<uint32_t>* holds) { holds->fetch_sub(1); });
-  engine::Manifest manifest;
-  {
-    std::lock_guard lock(manifest_mutex_);
-    manifest = manifest_;
-  }
+  const engine::Manifest manifest = manifest_.Copy();
   sstable::TableContext context = reader_.tables().context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);
   context.cache = &cache;

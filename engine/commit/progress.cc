@@ -93,9 +93,9 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   std::unique_ptr<engine::Pins::Pin> pin;
   engine::Manifest manifest;
   {
-    std::scoped_lock lock(mutex_, manifest_mutex_);
+    std::lock_guard lock(mutex_);
     pin = reader_.pins().Take(engine::Pins::Of::kReader, log_start_);
-    manifest = manifest_;
+    manifest = manifest_.Copy();
     manifest.log_start_segment = log_start_;  // What lies below may be gone already.
   }
   Status status = OpenTree(manifest, &tree);

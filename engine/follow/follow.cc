@@ -27,13 +27,10 @@ constexpr int kLooks = 8;
 void StoreCore::PublishHint() {
   const io::Turn::Holder turn(&hint_turn_);
   engine::Hint hint;
-  hint.epoch = epoch_;
+  hint.epoch = manifest_.epoch();
   hint.durable = log_->durable_sequence();
-  {
-    std::lock_guard lock(manifest_mutex_);
-    hint.checkpoint = manifest_.number;
-    hint.history = manifest_.history.id;
-  }
+  hint.checkpoint = manifest_.number();
+  hint.history = manifest_.history();
   hint_sequence_.store(hint.durable, std::memory_order_relaxed);
   const Status status = hint_writer_.Write(hint, store_id());
   if (!status.ok() && !hint_failed_) {
@@ -132,10 +129,9 @@ Status StoreCore::Look(Seen* seen) {
 
 // Whether all that was seen of the store is so in this one, too: files that were looked at stay
 // what they are then, and so do those that are known by name.
-Status StoreCore::CheckHistory(const engine::Manifest& manifest) {
+Status StoreCore::CheckHistory(const engine::Manifest& manifest) const {
   if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
-  std::lock_guard lock(manifest_mutex_);
-  if (manifest.history.Holds(seen_point_)) return Status::Ok();
+  if (manifest_.IsContinuedBy(manifest)) return Status::Ok();
   return Status(StatusCode::kInvalidState,
                 path_ + ": another history of the store has taken its place, as when a backup is " +
                     "put there; open it anew");
@@ -143,10 +139,7 @@ Status StoreCore::CheckHistory(const engine::Manifest& manifest) {
 
 // Behind the opening of a file that is known by its name.
 Status StoreCore::ConfirmFile() {
-  {
-    std::lock_guard lock(manifest_mutex_);
-    if (manifest_.number == 0) return Status::Ok();  // Nothing was seen that it could differ from.
-  }
+  if (manifest_.number() == 0) return Status::Ok();  // Nothing was seen that it could differ from.
   auto manifest = engine::ReadManifest(*world_.files, path_);
   if (manifest.status().code() == StatusCode::kNotFound) {
     return Status(StatusCode::kStale, path_ + ": no MANIFEST: it is being replaced");
@@ -187,16 +180,14 @@ Status StoreCore::OpenFollower() {
   auto manifest = engine::ReadManifest(*world_.files, path_);
   if (manifest.status().code() == StatusCode::kNotFound) return NoStoreHere(": no store here");
   if (!manifest.ok()) return manifest.status();
-  manifest_ = std::move(*manifest);
+  manifest_.Show(std::move(*manifest), 0);
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
-  seen_point_ = manifest_.At(0);
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
   NoteRecovery(seen->log, seen->whole);
-  manifest_ = std::move(seen->manifest);
-  seen_point_ = manifest_.At(seen->log.last_sequence);
-  log_start_ = manifest_.log_start_segment;
+  log_start_ = seen->manifest.log_start_segment;
+  manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
   tree_ = std::move(seen->tree);
   seen_hint_ = seen->hint;
   beside_writer_ = seen->beside_writer;
@@ -215,7 +206,7 @@ Result<RefreshResult> StoreCore::Refresh() {
 // Reads that are under way end with the files that they have open; what they find overwritten, they
 // look for anew.
 Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
-  const io::Turn::Holder turn(&manifest_turn_);
+  const io::Turn::Holder turn(&follow_turn_);
   // What was opened is read on where it was moved to; but who asks for what is new at the path must
   // not be told that nothing is.
   CAIRN_ASSIGN_OR_RETURN(const bool replaced, world_.files->IsReplaced(path_));
@@ -245,17 +236,14 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
   seen_hint_ = seen->hint;
   beside_writer_ = seen->beside_writer;
-  {
-    std::lock_guard lock(manifest_mutex_);
-    manifest_ = std::move(seen->manifest);
-    seen_point_ = manifest_.At(result.sequence);
-  }
+  const uint64_t log_start = seen->manifest.log_start_segment;
+  manifest_.Show(std::move(seen->manifest), result.sequence);
   {
     std::lock_guard lock(mutex_);
     seen->tree.SetGeneration(tree_.generation() + 1);
     before = std::move(tree_);  // Taken apart without the lock.
     tree_ = std::move(seen->tree);
-    log_start_ = manifest_.log_start_segment;
+    log_start_ = log_start;
   }
   for (const auto& [number, use] : before.tables()) {
     {

@@ -296,10 +296,7 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
 Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
   engine::CopyPlan plan;
   uint64_t sequence = 0;
-  {
-    std::lock_guard lock(manifest_mutex_);
-    plan.manifest = manifest_;
-  }
+  plan.manifest = manifest_.Copy();
   std::set<uint64_t> dead;  // Before anything that may come along.
   {
     std::lock_guard lock(mutex_);
@@ -313,8 +310,7 @@ Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
   plan.last_sequence = log_->durable_sequence();
   if (CAIRN_KEPT(kNumberAfterSequence)) {
     // Tables that the log names up to there got their numbers before this.
-    std::lock_guard lock(manifest_mutex_);
-    plan.manifest.next_file_number = manifest_.next_file_number;
+    plan.manifest.next_file_number = manifest_.Copy().next_file_number;
   }
   // What was appended meanwhile may come along, and name a table of its own; and what has been
   // dropped since is needed where the copy ends. Tables go by this thread alone.

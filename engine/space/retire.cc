@@ -98,7 +98,7 @@ Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* r
   if (end == first) return Status::Ok();
   if (CAIRN_KEPT(kManifestBeforeRelease)) {
     CAIRN_RETURN_IF_ERROR(
-        EditManifest([&](engine::Manifest* next) { next->log_start_segment = end; }));
+        manifest_.Edit([&](engine::Manifest* next) { next->log_start_segment = end; }));
   }
   PublishHint();
   KeepGoing(log_->ReleaseBelow(end));

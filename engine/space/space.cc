@@ -9,7 +9,6 @@
 #include <new>
 #include <set>
 
-#include "base/core/align.h"
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
@@ -45,40 +44,6 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 
 // ---------------------------------------------------------------- what tables ask for
 
-Result<uint64_t> StoreCore::NewTableNumber() {
-  CAIRN_RETURN_IF_ERROR(log_->CheckLock());
-  const io::Turn::Holder turn(&manifest_turn_);
-  if (next_table_ >= manifest_.next_file_number) {
-    engine::Manifest next = manifest_;
-    next.next_file_number = next_table_ + engine::kTableNumbersAtOnce;
-    CAIRN_RETURN_IF_ERROR(ReplaceManifest(std::move(next)));
-  }
-  return next_table_++;
-}
-
-Status StoreCore::EditManifest(const std::function<void(engine::Manifest*)>& edit) {
-  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: what it tells may need that.
-  const io::Turn::Holder turn(&manifest_turn_);
-  engine::Manifest next = manifest_;
-  edit(&next);
-  return ReplaceManifest(std::move(next));
-}
-
-// REQUIRES: the turn.
-Status StoreCore::ReplaceManifest(engine::Manifest next) {
-  ++next.number;
-  next.written = CountWritten();
-  next.epoch = std::max(next.epoch, epoch_);
-  CAIRN_RETURN_IF_ERROR(engine::WriteManifest(*world_.files, path_, next));
-  {
-    std::lock_guard lock(written_mutex_);
-    manifest_bytes_ += AlignUp(engine::EncodeManifest(next).size(), io::kBlockBytes);
-  }
-  std::lock_guard lock(manifest_mutex_);
-  manifest_ = std::move(next);
-  return Status::Ok();
-}
-
 Status StoreCore::TakeSpace(uint64_t bytes) { return ledger_.Take(bytes, wal::Purpose::kReclaim); }
 void StoreCore::ReturnSpace(uint64_t bytes) { ledger_.Return(bytes); }
 
@@ -88,7 +53,7 @@ void StoreCore::SetTableContext() {
   sstable::TableContext context;
   context.files = world_.files.get();
   context.directory = io::JoinPath(path_, engine::kTableDirectory);
-  context.store = manifest_.store;
+  context.store = manifest_.at_opening().store;
   context.allocator = options_.allocator;
   context.cache = &block_cache_;
   context.open_files = &reader_.open_files();
@@ -96,10 +61,8 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   reader_.tables().SetContext(context);
   MakeHosts();
-  options_.segment_bytes = manifest_.segment_bytes;
-  next_table_ = manifest_.next_file_number;
-  log_start_ = manifest_.log_start_segment;
-  written_ = manifest_.written;
+  options_.segment_bytes = manifest_.at_opening().segment_bytes;
+  log_start_ = manifest_.at_opening().log_start_segment;
 }
 
 // The tree as the checkpoint has it, from which the log goes on.
@@ -118,18 +81,18 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
-  CAIRN_RETURN_IF_ERROR(engine::RemoveOldManifests(*world_.files, path_, manifest_.number));
+  CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());
   index_ = tree_.index();
-  dumped_sequence_ = manifest_.index_sequence;
+  dumped_sequence_ = manifest_.at_opening().index_sequence;
   std::vector<uint64_t> live;
-  for (const sstable::LiveTable& table : manifest_.index) {
+  for (const sstable::LiveTable& table : manifest_.at_opening().index) {
     live.push_back(table.number);
-    next_table_ = std::max(next_table_, table.number + 1);
+    manifest_.NameTable(table.number);
     ledger_.TakeAnyway(table.bytes);
   }
   std::vector<uint64_t> deleted;  // Tables that were dead, before the index knew.
   for (const auto& [number, use] : tree_.tables()) {
-    next_table_ = std::max(next_table_, number + 1);
+    manifest_.NameTable(number);
     const std::string path = sstable::SnapshotTablePath(context.directory, number);
     if (use.live_bytes == 0 && world_.files->Info(path).status().code() == StatusCode::kNotFound) {
       deleted.push_back(number);
@@ -390,14 +353,14 @@ Status StoreCore::FlushIndex() {
 Status StoreCore::PublishIndex() {
   const auto flushed = dumps_.find(flushed_dump_);
   if (flushed == dumps_.end()) {
-    return EditManifest([&](engine::Manifest* next) { next->index = index_->live(); });
+    return manifest_.Edit([&](engine::Manifest* next) { next->index = index_->live(); });
   }
   const engine::Manifest dumped = flushed->second;
   // The index must not be ahead of what the log still has after a power loss.
   if (CAIRN_KEPT(kLogBeforeIndex)) {
     CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
   }
-  CAIRN_RETURN_IF_ERROR(EditManifest([&](engine::Manifest* next) {
+  CAIRN_RETURN_IF_ERROR(manifest_.Edit([&](engine::Manifest* next) {
     next->index = index_->live();
     next->index_sequence = next->last_sequence = dumped.index_sequence;
     next->next_id = dumped.next_id;
@@ -579,7 +542,7 @@ void StoreCore::RunSpace() {
     would_not_go_ = Status::Ok();
     try {
       ledger_.LookAtDisk();
-      (void)CountWritten();  // Each segment of the log begins a round.
+      (void)manifest_.CountWritten();  // Each segment of the log begins a round.
       {
         Lock lock(mutex_);
         status = engine::DecideAll(&tree_, &lock);

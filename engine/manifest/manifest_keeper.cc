@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/manifest/manifest_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/align.h"
+#include "base/core/check.h"
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+ManifestKeeper::ManifestKeeper(const io::World& world, std::string directory,
+                               std::function<uint64_t()> now_ns,
+                               const sstable::TableCounters* tables)
+    : world_(world),
+      directory_(std::move(directory)),
+      now_ns_(std::move(now_ns)),
+      tables_(tables) {}
+
+// ---------------------------------------------------------------- opening
+
+void ManifestKeeper::Begin(Manifest manifest) {
+  manifest_ = std::move(manifest);
+  next_table_ = manifest_.next_file_number;
+  written_ = manifest_.written;
+}
+
+void ManifestKeeper::SetLog(wal::Log* log, uint64_t epoch) {
+  log_ = log;
+  epoch_ = epoch;
+}
+
+Status ManifestKeeper::WriteFirst() { return WriteManifest(*world_.files, directory_, manifest_); }
+
+Status ManifestKeeper::BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t cut_epoch,
+                                    Status* unwritten) {
+  Manifest next = manifest_;
+  ++next.number;
+  next.history.GoOn(id, next.At(last_sequence));
+  if (cut_epoch != 0) next.epoch = cut_epoch;
+  Status status = WriteManifest(*world_.files, directory_, next);
+  if (status.ok()) {
+    manifest_ = std::move(next);
+    return status;
+  }
+  // A full disk must not keep out who would make room. Until then the history is what it was: a
+  // copy of it is still told apart where one of them has got further.
+  if (cut_epoch != 0 || status.code() != StatusCode::kNoSpace) return status;
+  // Not where it has its name already, and only that may be lost: a follower may have seen it.
+  const auto newest = ReadManifest(*world_.files, directory_);
+  if (!newest.ok() || newest->number != manifest_.number) return status;
+  *unwritten = std::move(status);
+  return Status::Ok();
+}
+
+Status ManifestKeeper::RemoveOld() {
+  return RemoveOldManifests(*world_.files, directory_, manifest_.number);
+}
+
+void ManifestKeeper::NameTable(uint64_t number) { next_table_ = std::max(next_table_, number + 1); }
+
+// ---------------------------------------------------------------- writing
+
+Result<uint64_t> ManifestKeeper::NewTableNumber() {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());
+  const io::Turn::Holder turn(&turn_);
+  if (next_table_ >= manifest_.next_file_number) {
+    Manifest next = manifest_;
+    next.next_file_number = next_table_ + kTableNumbersAtOnce;
+    CAIRN_RETURN_IF_ERROR(Replace(std::move(next)));
+  }
+  return next_table_++;
+}
+
+Status ManifestKeeper::Edit(const std::function<void(Manifest*)>& edit) {
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: what it tells may need that.
+  const io::Turn::Holder turn(&turn_);
+  Manifest next = manifest_;
+  edit(&next);
+  return Replace(std::move(next));
+}
+
+// REQUIRES: the turn.
+Status ManifestKeeper::Replace(Manifest next) {
+  ++next.number;
+  next.written = CountWritten();
+  next.epoch = std::max(next.epoch, epoch_);
+  CAIRN_RETURN_IF_ERROR(WriteManifest(*world_.files, directory_, next));
+  {
+    std::lock_guard lock(written_mutex_);
+    manifest_bytes_ += AlignUp(EncodeManifest(next).size(), io::kBlockBytes);
+  }
+  std::lock_guard lock(mutex_);
+  manifest_ = std::move(next);
+  return Status::Ok();
+}
+
+HourlyWriteCounter ManifestKeeper::CountWritten() {
+  const wal::Log::Counters log = log_->counters();
+  const uint64_t now_ns = now_ns_();
+  std::lock_guard lock(written_mutex_);
+  const uint64_t bytes =
+      log.bytes_written + log.bytes_prewritten + tables_->written_bytes.load() + manifest_bytes_;
+  // Somebody who looked at the log later may have been here first.
+  if (bytes > counted_bytes_) {
+    written_.Add(now_ns, bytes - counted_bytes_);
+    counted_bytes_ = bytes;
+  }
+  return written_;
+}
+
+// ---------------------------------------------------------------- reading
+
+void ManifestKeeper::Show(Manifest manifest, uint64_t sequence) {
+  std::lock_guard lock(mutex_);
+  manifest_ = std::move(manifest);
+  seen_ = manifest_.At(sequence);
+}
+
+bool ManifestKeeper::IsContinuedBy(const Manifest& other) const {
+  std::lock_guard lock(mutex_);
+  return other.history.Holds(seen_);
+}
+
+Manifest ManifestKeeper::Copy() const {
+  std::lock_guard lock(mutex_);
+  return manifest_;
+}
+
+uint64_t ManifestKeeper::number() const {
+  std::lock_guard lock(mutex_);
+  return manifest_.number;
+}
+
+HistoryId ManifestKeeper::history() const {
+  std::lock_guard lock(mutex_);
+  return manifest_.history.id;
+}
+
+uint64_t ManifestKeeper::IndexBytes() const {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (const sstable::LiveTable& table : manifest_.index) bytes += table.bytes;
+  return bytes;
+}
+
+}  // namespace cairn::engine
