@@ -225,10 +225,7 @@ StoreMetrics StoreCore::Metrics() {
     metrics.chain_lanes = counts.kv_lanes;
     metrics.chain_deltas = counts.kv_extents;
   }
-  {
-    std::lock_guard lock(tickets_mutex_);
-    metrics.tickets_waiting = wait_written_.size() + wait_durable_.size();
-  }
+  metrics.tickets_waiting = tickets_.waiting();
   metrics.tokens_appended = commit_counters_.tokens();
   metrics.kv_bytes_appended = commit_counters_.kv_bytes();
   metrics.appends = commit_counters_.appends();
@@ -272,7 +269,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.busy = counters_.busy.load();
   metrics.cancelled = counters_.cancelled.load();
   metrics.kv_shed = counters_.kv_shed.load();
-  metrics.save = save_latency_.Snapshot();
+  metrics.save = tickets_.save_latency().Snapshot();
   metrics.restore = reads.latency.Snapshot();
   metrics.append_delay = append_delay_.Snapshot();
   if (log_ == nullptr) return metrics;  // Closed in a child after fork().

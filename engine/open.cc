@@ -396,6 +396,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   }
   if (!options_.read_only) log_gate_.SetLimit(LogBytesHeld());
   timer_ = std::make_unique<engine::Timer>(world_);
+  tickets_.Start(log_.get(), timer_.get());
   const uint32_t cores = world_.scheduler->Cores();
   executor_threads_ =
       options_.executor_threads != 0 ? options_.executor_threads : (cores > 1 ? cores - 1 : 1);
@@ -470,17 +471,7 @@ Status StoreCore::Close() {
   const Status log_closed = Guarded([this] { return CloseLog(); });
   if (!log_closed.ok()) status = log_closed;
   // Whatever is still pending has been decided by now.
-  for (Waiting* waiting : {&wait_written_, &wait_durable_}) {
-    while (true) {
-      std::shared_ptr<TicketState> ticket;
-      {
-        std::lock_guard lock(tickets_mutex_);
-        ticket = waiting->TakeFirst();
-      }
-      if (ticket == nullptr) break;
-      ticket->Finish(cut_by_close_);
-    }
-  }
+  tickets_.CutByClose();
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
   return closed_ = status;
 }

@@ -4,7 +4,7 @@
 // them together.
 //
 // All changes go through the Committer (commit/committer.h), whose lock, `mutex_`, orders them.
-// Lock order: mutex_ -> the log's own -> tickets_mutex_.
+// Lock order: mutex_ -> the log's own -> that of the tickets.
 //
 // The file names tell the parts: open.cc, commit/usable.cc, commit/append.cc,
 // commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
@@ -31,6 +31,7 @@
 #include "engine/commit/ledger.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
+#include "engine/commit/tickets.h"
 #include "engine/commit/timer.h"
 #include "engine/constants.h"
 #include "engine/follow/hint.h"
@@ -212,11 +213,7 @@ class StoreCore final : public wal::LogObserver,
   Result<std::vector<engine::Head>> LoadInOrder(engine::Tree::NameKey from, size_t limit);
 
   // --- commit/append.cc
-  struct Applied {
-    uint64_t sequence = 0;
-    uint64_t length = 0;
-    bool kv_shed = false;
-  };
+  using Applied = engine::Applied;
   // What the branch must be for an append to be applied.
   struct Expected {
     std::optional<uint64_t> length;
@@ -262,17 +259,7 @@ class StoreCore final : public wal::LogObserver,
   bool IsIngested(uint64_t bytes) const;  // Of so much, if there is something for a table.
   bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
 
-  // A ticket with all the memory that it needs, made before there is anything to tell it of.
-  struct NewTicket {
-    std::shared_ptr<TicketState> state;
-    engine::Timer::Entry cut{};  // For its deadline, if it has one.
-    uint64_t deadline_ns = io::kNoDeadline;
-  };
-  NewTicket MakeTicket(const AppendOptions& options, uint64_t started_ns);
-  // Of what is applied. Allocates nothing.
-  Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
-  engine::Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket);
-  Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
+  engine::NewTicket MakeTicket(const AppendOptions& options, uint64_t started_ns);
 
   // --- commit/large_append.cc
   Result<Applied> AppendLarge(BranchId id, const Delta& delta, const Expected& expected,
@@ -497,10 +484,7 @@ class StoreCore final : public wal::LogObserver,
   void KickSpaceIfShort();
 
   // --- commit/progress.cc
-  // Ends the ticket when the log has got there. Allocates nothing.
-  void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
   void ReloadTree(uint64_t acknowledged);
-  void RecordSave(uint64_t started_ns);
 
   io::World world_;
   const std::string path_;
@@ -543,9 +527,7 @@ class StoreCore final : public wal::LogObserver,
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
 
-  std::mutex tickets_mutex_;
-  using Waiting = TicketRow<&TicketState::waiting>;  // By sequence.
-  Waiting wait_written_, wait_durable_;
+  engine::Tickets tickets_{world_, this};
 
   std::mutex poison_mutex_;
   bool poison_told_ = false;
@@ -558,22 +540,15 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
     std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
   } counters_;
-  Histogram save_latency_, append_delay_;
+  Histogram append_delay_;
 
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { KickSpace(); }};
   sstable::BlockCache block_cache_{memory_.index_blocks};
   engine::Pacer pacer_;
   engine::LogGate log_gate_{*world_.scheduler};
-  // What is said where no memory must be needed: by the space thread at its end, ...
+  // What is said by the space thread at its end, where no memory must be needed.
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
-  // ... to tickets that are left when the log fails or the store is closed, and by the timer.
-  const Status cut_by_poison_{StatusCode::kUnknownOutcome,
-                              "the log failed; reopen the store, then expected_length settles it"};
-  const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
-  const Status cut_by_deadline_{
-      StatusCode::kUnknownOutcome,
-      "the deadline passed after it was given to the log; expected_length settles it"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
   std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/core/mutation.h"
-#include "base/core/out_of_memory.h"
 #include "base/core/text.h"
 #include "engine/commit/append_resolver.h"
 #include "engine/tree/retention.h"
@@ -97,21 +96,6 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
   return append.applied();
 }
 
-Status StoreCore::WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns) {
-  if (durability == Durability::kMemory) return Status::Ok();
-  const bool durable = durability == Durability::kPower;
-  // Who leads a group cannot leave when its time is up, so the log thread does that. Without memory
-  // to wait for that thread it is better to be late than to tell nothing of what is applied.
-  std::shared_ptr<TicketState> state;
-  if (deadline_ns != io::kNoDeadline) {
-    static_cast<void>(Guarded([&] { state = std::make_shared<TicketState>(world_, nullptr, 0); }));
-  }
-  if (state == nullptr) return log_->Wait(sequence, durable, io::kNoDeadline);
-  Register(sequence, durability, state);
-  log_->Request(sequence, durable);
-  return state->WaitDone(deadline_ns) ? state->status() : cut_by_deadline_;
-}
-
 Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
                                        const AppendOptions& options) {
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
@@ -124,8 +108,8 @@ Result<uint64_t> StoreCore::AppendSync(BranchId id, const Delta& delta,
   const Result<Applied> applied =
       AppendWithRoom(id, kept, {options.expected_length, {}}, *model, deadline_ns);
   if (!applied.ok()) return applied.status();
-  CAIRN_RETURN_IF_ERROR(WaitFor(applied->sequence, options.durability, deadline_ns));
-  RecordSave(started_ns);
+  CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(applied->sequence, options.durability, deadline_ns));
+  tickets_.RecordSave(started_ns);
   return applied->length;
 }
 
@@ -148,11 +132,11 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
                           !keeps_kv);
   }
-  NewTicket ticket = MakeTicket(options, started_ns);
+  engine::NewTicket ticket = MakeTicket(options, started_ns);
   auto applied = AppendRecord(id, kept, expected, *model, {});
   if (applied.ok()) {
     applied->kv_shed = !keeps_kv;
-    return GiveToLog(std::move(ticket), *applied, options.durability);
+    return tickets_.GiveToLog(std::move(ticket), *applied, options.durability);
   }
   if (options.overload == Overload::kShedKv) {
     return AppendShedding(id, kept, options, expected, applied.status());
@@ -203,51 +187,16 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   const uint64_t started_ns = world_.scheduler->MonotonicNs();
   std::shared_ptr<const ModelSpec> model;
   CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false, nullptr));
-  NewTicket ticket = MakeTicket(options, started_ns);
+  engine::NewTicket ticket = MakeTicket(options, started_ns);
   CAIRN_ASSIGN_OR_RETURN(Applied applied, AppendRecord(id, tokens_only, expected, *model, {}));
   counters_.kv_shed.fetch_add(1, std::memory_order_relaxed);
   applied.kv_shed = true;
-  return GiveToLog(std::move(ticket), applied, options.durability);
+  return tickets_.GiveToLog(std::move(ticket), applied, options.durability);
 }
 
-StoreCore::NewTicket StoreCore::MakeTicket(const AppendOptions& options, uint64_t started_ns) {
-  NewTicket ticket{
-      .state = std::make_shared<TicketState>(
-          world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data)};
-  ticket.state->started_ns = started_ns;
-  if (options.durability == Durability::kMemory) return ticket;
-  ticket.state->help = [weak = weak_from_this(), state = ticket.state.get(),
-                        durable = options.durability == Durability::kPower](uint64_t deadline_ns) {
-    const auto core = weak.lock();
-    return core == nullptr ? Status::Ok() : core->log_->Wait(state->sequence, durable, deadline_ns);
-  };
-  ticket.deadline_ns = Deadline(options.timeout_ns);
-  if (ticket.deadline_ns != io::kNoDeadline) ticket.cut = CutLater(ticket.state);
-  return ticket;
-}
-
-Ticket StoreCore::GiveToLog(NewTicket ticket, const Applied& applied, Durability durability) {
-  const std::shared_ptr<TicketState>& state = ticket.state;
-  state->length = applied.length;
-  state->kv_shed = applied.kv_shed;
-  state->Release();  // The payload has been copied.
-  if (durability == Durability::kMemory) {
-    state->Finish(Status::Ok());
-    RecordSave(state->started_ns);
-  } else {
-    Register(applied.sequence, durability, state);
-    log_->Request(applied.sequence, durability == Durability::kPower);
-    if (!ticket.cut.empty()) timer_->At(ticket.deadline_ns, std::move(ticket.cut));
-  }
-  return Ticket(std::move(ticket.state));
-}
-
-// For tickets of what was given to the log.
-engine::Timer::Entry StoreCore::CutLater(const std::shared_ptr<TicketState>& ticket) {
-  return engine::Timer::Make([this, weak = std::weak_ptr<TicketState>(ticket)] {
-    if (const auto alive = weak.lock(); alive != nullptr) alive->Finish(cut_by_deadline_);
-    return io::kNoDeadline;
-  });
+engine::NewTicket StoreCore::MakeTicket(const AppendOptions& options, uint64_t started_ns) {
+  return tickets_.Make(options, started_ns, Deadline(options.timeout_ns),
+                       std::shared_ptr<wal::Log>(shared_from_this(), log_.get()));
 }
 
 }  // namespace cairn

@@ -252,7 +252,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
                   "the batch has " + std::to_string(batch.ops().size()) + " ops, at most " +
                       std::to_string(kMaxBatchOps));
   }
-  NewTicket ticket = MakeTicket(options, started_ns);
+  engine::NewTicket ticket = MakeTicket(options, started_ns);
   BatchResolver resolver(this, batch, options);
   const engine::Attempt ended = committer_.Commit(&resolver, {});
   if (ended.kind == engine::Attempt::Kind::kRefused) {
@@ -265,7 +265,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   Store::WriteResult result;
   result.created = resolver.TakeCreated();
   result.ticket =
-      GiveToLog(std::move(ticket), {.sequence = resolver.sequence()}, options.durability);
+      tickets_.GiveToLog(std::move(ticket), {.sequence = resolver.sequence()}, options.durability);
   return result;
 }
 

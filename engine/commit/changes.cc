@@ -70,7 +70,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
   const engine::Attempt ended = committer_.Commit(&change, policy);
   if (!ended.done()) return ended.status;
   if (change.table_bytes_died() != 0) KickSpace();
-  CAIRN_RETURN_IF_ERROR(WaitFor(change.sequence(), durability, io::kNoDeadline));
+  CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
 
@@ -103,7 +103,8 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
   };
   // Who registered it may not have waited.
   const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
-    if (sequence != 0) CAIRN_RETURN_IF_ERROR(WaitFor(sequence, durability, io::kNoDeadline));
+    if (sequence != 0)
+      CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
   // One that is known may be from before there was a limit.

@@ -32,7 +32,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
     CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
-    return WaitFor(applied.sequence, options.durability, deadline_ns);
+    return tickets_.WaitFor(applied.sequence, options.durability, deadline_ns);
   }
   for (const GroupView& view : kv.groups) {
     CAIRN_RETURN_IF_ERROR(CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
@@ -47,7 +47,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
                              FillNext(id, delta, view, &from, *model, options, deadline_ns));
     }
   }
-  return WaitFor(sequence, options.durability, deadline_ns);
+  return tickets_.WaitFor(sequence, options.durability, deadline_ns);
 }
 
 // The next positions of a group's view that have no KV: a part of a hole, or of what lies beyond

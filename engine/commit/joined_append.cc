@@ -51,7 +51,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
   // What was accepted is told as that: all that needs memory comes before.
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   engine::Timer::Entry cut, flush;
-  if (deadline_ns != io::kNoDeadline) cut = CutLater(state);
+  if (deadline_ns != io::kNoDeadline) cut = tickets_.CutLater(state);
   std::vector<engine::DeltaState> states = engine::StatesOf(delta);
   bool full = false;
   {
@@ -225,9 +225,9 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     written |= durability != Durability::kMemory;
     durable |= durability == Durability::kPower;
     if (durability == Durability::kMemory) {
-      if (ticket->Finish(Status::Ok())) RecordSave(ticket->started_ns);
+      if (ticket->Finish(Status::Ok())) tickets_.RecordSave(ticket->started_ns);
     } else {
-      Register(append->sequence(), durability, ticket);
+      tickets_.Register(append->sequence(), durability, ticket);
     }
   }
   if (written) log_->Request(append->sequence(), durable);

@@ -334,7 +334,7 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
   const uint64_t deadline_ns = Deadline(options.timeout_ns);
   std::shared_ptr<engine::Timer::Entry> cut;  // Shared: what is posted can be copied.
   if (deadline_ns != io::kNoDeadline) {
-    cut = std::make_shared<engine::Timer::Entry>(CutLater(state));
+    cut = std::make_shared<engine::Timer::Entry>(tickets_.CutLater(state));
   }
   AppendOptions own = options;
   own.queue = nullptr;
@@ -358,7 +358,7 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
       state->Finish(Status::Ok());
       return;
     }
-    self->Register(applied->sequence, own.durability, state);
+    self->tickets_.Register(applied->sequence, own.durability, state);
     self->log_->Request(applied->sequence, own.durability == Durability::kPower);
     state->FinishIfCancelled();
     if (cut != nullptr) self->timer_->At(deadline_ns, std::move(*cut));

@@ -9,40 +9,8 @@
 
 namespace cairn {
 
-void StoreCore::RecordSave(uint64_t started_ns) {
-  save_latency_.Add(world_.scheduler->MonotonicNs() - started_ns);
-}
-
-void StoreCore::Register(uint64_t sequence, Durability durability,
-                         std::shared_ptr<TicketState> ticket) {
-  {
-    std::lock_guard lock(tickets_mutex_);
-    Waiting& waiting = durability == Durability::kPower ? wait_durable_ : wait_written_;
-    ticket->sequence = sequence;
-    // Threads may arrive here in another order than they reserved.
-    TicketState* before = waiting.last();
-    while (before != nullptr && before->sequence > sequence) before = before->waiting.previous;
-    waiting.AddBehind(before, std::move(ticket));
-  }
-  // The log may have got there between the reservation and now; then nobody else would tell.
-  OnProgress(log_->written_sequence(), log_->durable_sequence());
-  if (Status status = log_->poisoned(); !status.ok()) OnPoison(status, log_->written_sequence());
-}
-
 void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {
-  // One after the other, since nothing may be allocated here.
-  const auto take = [&](Waiting& waiting, uint64_t sequence) -> std::shared_ptr<TicketState> {
-    std::lock_guard lock(tickets_mutex_);
-    const TicketState* const first = waiting.first();
-    return first != nullptr && first->sequence <= sequence ? waiting.TakeFirst() : nullptr;
-  };
-  const auto finish = [&](Waiting& waiting, uint64_t sequence) {
-    while (const std::shared_ptr<TicketState> ticket = take(waiting, sequence)) {
-      if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
-    }
-  };
-  finish(wait_written_, written_sequence);
-  finish(wait_durable_, durable_sequence);
+  tickets_.Finish(written_sequence, durable_sequence);
   PublishHintSoon(durable_sequence);
 }
 
@@ -50,17 +18,7 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
 // nobody waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
-  Status cut = cut_by_poison_;
-  static_cast<void>(Guarded([&] {
-    cut = Status(StatusCode::kUnknownOutcome,
-                 "the log failed: " + cause.ToString() +
-                     "; reopen the store, then expected_length settles it");
-  }));
-  const auto take = [&] {
-    std::lock_guard lock(tickets_mutex_);
-    return (wait_written_.first() == nullptr ? wait_durable_ : wait_written_).TakeFirst();
-  };
-  while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(cut);
+  tickets_.CutByPoison(cause);
   log_gate_.Wake();
   {
     std::lock_guard lock(poison_mutex_);

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tickets that wait for the log: by sequence, in a row for those that are told when their record is
+// written and one for those that wait until it is durable. Owns the rows, their lock, and how long
+// appends took until they were told.
+//
+// Thread-safe, but for Start. Lock order: the log's own -> that of the rows. The ends of tickets
+// allocate nothing, since the log's thread calls them and nobody may be left waiting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/core/histogram.h"
+#include "base/io/world.h"
+#include "cairn/branch.h"
+#include "cairn/options.h"
+#include "engine/commit/ticket.h"
+#include "engine/commit/timer.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// What an append has become.
+struct Applied {
+  uint64_t sequence = 0;
+  uint64_t length = 0;
+  bool kv_shed = false;
+};
+
+// A ticket with all the memory that it needs, made before there is anything to tell it of.
+struct NewTicket {
+  std::shared_ptr<TicketState> state;
+  Timer::Entry cut{};  // For its deadline, if it has one.
+  uint64_t deadline_ns = io::kNoDeadline;
+};
+
+class Tickets {
+ public:
+  // `observer` is told again what the log may have told before a ticket stood in its row. It is to
+  // call Finish and CutByPoison, and outlives this.
+  Tickets(const io::World& world, wal::LogObserver* observer)
+      : world_(world), log_told_(observer) {}
+  Tickets(const Tickets&) = delete;
+  Tickets& operator=(const Tickets&) = delete;
+
+  // Before the first of the calls below; both outlive them.
+  void Start(wal::Log* log, Timer* timer);
+
+  // `log`: alive as long as its store is.
+  NewTicket Make(const AppendOptions& options, uint64_t started_ns, uint64_t deadline_ns,
+                 std::weak_ptr<wal::Log> log) const;
+  // Of what is applied. Allocates nothing.
+  Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
+  // Ends the ticket at its deadline, if it waits for the log then.
+  Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket) const;
+  // Ends the ticket when the log has got there. Allocates nothing.
+  void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
+  // Without a ticket of the caller's. kUnknownOutcome at the deadline.
+  Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
+
+  // The log has got so far.
+  void Finish(uint64_t written_sequence, uint64_t durable_sequence);
+  // It gets no further: the log failed, or the store is closed.
+  void CutByPoison(const Status& cause);
+  void CutByClose() { CutAll(cut_by_close_); }
+
+  // A call that began then has been answered.
+  void RecordSave(uint64_t started_ns);
+  const Histogram& save_latency() const { return save_latency_; }
+  size_t waiting() const;
+
+ private:
+  using Row = TicketRow<&TicketState::waiting>;  // By sequence.
+  void CutAll(const Status& status);
+
+  const io::World world_;
+  wal::LogObserver* const log_told_;
+  wal::Log* log_ = nullptr;
+  Timer* timer_ = nullptr;
+  Histogram save_latency_;
+  // What is said where no memory must be needed.
+  const Status cut_by_poison_{StatusCode::kUnknownOutcome,
+                              "the log failed; reopen the store, then expected_length settles it"};
+  const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
+  const Status cut_by_deadline_{
+      StatusCode::kUnknownOutcome,
+      "the deadline passed after it was given to the log; expected_length settles it"};
+
+  mutable std::mutex mutex_;  // Guards those below.
+  Row written_, durable_;     // Waiting for that.
+};
+
+}  // namespace cairn::engine
