@@ -68,7 +68,7 @@ std::vector<ModelInfo> StoreCore::Models() {
 Result<Branch> StoreCore::FindBranch(std::string_view name, std::string_view ns) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   Lock lock(mutex_);
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadNamed(ns, name, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadNamed(ns, name, &lock));
   if (head == nullptr) {
     return Status(StatusCode::kNotFound,
                   "no branch " + Quoted(name) + (ns.empty() ? "" : " in namespace " + Quoted(ns)));
@@ -89,7 +89,8 @@ Result<BranchPage> StoreCore::ListBranches(std::string_view ns, std::string_view
   engine::Tree::NameKey from{std::string(ns), std::string(prefix), 0};
   if (!cursor.empty()) from = std::max(from, ParseCursor(ns, cursor));
   const size_t one_more = limit == SIZE_MAX ? limit : limit + 1;  // To know whether that is all.
-  CAIRN_ASSIGN_OR_RETURN(std::vector<engine::Head> heads, LoadInOrder(std::move(from), one_more));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<engine::Head> heads,
+                         access_.ReadInOrder(std::move(from), one_more));
   BranchPage page;
   for (const engine::Head& head : heads) {
     if (head.ns != ns || !head.name.starts_with(prefix)) break;
@@ -160,7 +161,7 @@ Result<const engine::Head*> StoreCore::LookAt(BranchId id, Lock* lock) {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   static_cast<void>(FlushJoined(id));  // A failure is that of the tickets, which it ended.
   *lock = Lock(mutex_);
-  return LoadBranch(id, lock);
+  return access_.LoadBranch(id, lock);
 }
 
 Result<engine::Head> StoreCore::CopyHead(BranchId id) {
@@ -244,22 +245,22 @@ StoreMetrics StoreCore::Metrics() {
   metrics.restored_cached_bytes = reads.cached_bytes.load();
   metrics.restored_table_frames = reads.frames.load();
   metrics.restored_table_bytes = reads.frame_bytes.load();
-  metrics.seals = counters_.seals.load();
-  metrics.sealed_bytes = counters_.sealed_bytes.load();
+  metrics.seals = space_counters_.seals.load();
+  metrics.sealed_bytes = space_counters_.sealed_bytes.load();
   metrics.ingests = counters_.ingests.load();
   metrics.ingested_bytes = counters_.ingested_bytes.load();
-  metrics.evicted_bytes = counters_.evicted_bytes.load();
-  metrics.evicted_branches = counters_.evicted_branches.load();
-  metrics.expired_branches = counters_.expired_branches.load();
+  metrics.evicted_bytes = space_counters_.evicted_bytes.load();
+  metrics.evicted_branches = space_counters_.evicted_branches.load();
+  metrics.expired_branches = space_counters_.expired_branches.load();
   metrics.filled_bytes = commit_counters_.filled_bytes();
   metrics.table_bytes_written = table_counters_.written_bytes.load();
-  metrics.rewritten_tables = counters_.rewritten_tables.load();
-  metrics.merged_tables = counters_.merged_tables.load();
-  metrics.joined_nodes = counters_.joined_nodes.load();
-  metrics.cut_nodes = counters_.cut_nodes.load();
+  metrics.rewritten_tables = space_counters_.rewritten_tables.load();
+  metrics.merged_tables = space_counters_.merged_tables.load();
+  metrics.joined_nodes = space_counters_.joined_nodes.load();
+  metrics.cut_nodes = space_counters_.cut_nodes.load();
   metrics.background_read_bytes = pacer_.read_bytes();
   metrics.background_written_bytes = pacer_.written_bytes();
-  metrics.retired_segments = counters_.retired_segments.load();
+  metrics.retired_segments = space_counters_.retired_segments.load();
   metrics.restores_failed_corruption = reads.failed_corruption.load();
   metrics.restores_failed_io = reads.failed_io.load();
   metrics.restores_failed_memory = reads.failed_memory.load();
@@ -282,7 +283,7 @@ StoreMetrics StoreCore::Metrics() {
   metrics.stalls_slow_group = log.slow_groups;
   metrics.stalls_segment_late = log.segment_late;
   metrics.stalls_no_segment = log.no_segment;
-  metrics.stalls_log_limit = counters_.log_limits.load(std::memory_order_relaxed);
+  metrics.stalls_log_limit = space_counters_.log_limits.load(std::memory_order_relaxed);
   metrics.log_segments = log.segments_live;
   metrics.log_spare_segments = log.segments_spare;
   metrics.segment_bytes = options_.segment_bytes;

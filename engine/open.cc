@@ -65,8 +65,9 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
       pacer_(*world_.scheduler, options_.background_bytes_per_second,
-             [this] { return HasteNow(); }) {
+             [this] { return gauge_.Haste(); }) {
   options_.tree_memory_bytes = memory_.tree;
+  MakeSpace();
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());
 }
@@ -257,7 +258,7 @@ Status StoreCore::OpenFiles() {
       next->index_sequence = last;
       next->replay_from = log_->written_end();
     }));
-    dumped_sequence_ = opened.index_sequence;
+    flusher_.SetDumped(opened.index_sequence);
   }
   PublishHint();
   return Status::Ok();
@@ -387,6 +388,9 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
   committer_.SetLog(log_.get());
   manifest_.SetLog(log_.get(), epoch);
+  access_.SetLog(log_.get());
+  gauge_.SetLog(log_.get());
+  means_.log = log_.get();
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
@@ -394,7 +398,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
             ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
-  if (!options_.read_only) log_gate_.SetLimit(LogBytesHeld());
+  if (!options_.read_only) log_gate_.SetLimit(gauge_.LogBytesHeld());
   timer_ = std::make_unique<engine::Timer>(world_);
   tickets_.Start(log_.get(), timer_.get());
   const uint32_t cores = world_.scheduler->Cores();
@@ -422,12 +426,12 @@ void StoreCore::DumpAtClose() {
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
-    if (!gives_up && !DumpIsDue(last, records_max) &&
+    if (!gives_up && !flusher_.IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
   }
-  const Status dumped = Guarded([this] { return DumpTree(); });
+  const Status dumped = Guarded([this] { return flusher_.Dump(); });
   if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
 }
 

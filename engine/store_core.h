@@ -33,6 +33,7 @@
 #include "engine/commit/ticket.h"
 #include "engine/commit/tickets.h"
 #include "engine/commit/timer.h"
+#include "engine/commit/tree_access.h"
 #include "engine/constants.h"
 #include "engine/follow/hint.h"
 #include "engine/manifest/manifest.h"
@@ -40,9 +41,11 @@
 #include "engine/memory_parts.h"
 #include "engine/metrics/commit_counters.h"
 #include "engine/restore/reader.h"
+#include "engine/space/index_flusher.h"
 #include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
 #include "engine/space/seal_table.h"
+#include "engine/space/space_means.h"
 #include "engine/tree/tree.h"
 #include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
@@ -179,7 +182,8 @@ class StoreCore final : public wal::LogObserver,
   Status CheckUsable() const;                            // Open.
   static Status CheckDurability(Durability durability);  // The level is one that exists.
   // And neither read-only nor poisoned.
-  Status CheckWritable(Durability durability = Durability::kPower) const;
+  Status CheckWritable() const { return CheckWritable(Durability::kPower); }
+  Status CheckWritable(Durability durability) const;
   Status CheckWritable(const AppendOptions& options) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
   // Held by calls that use the executor, which ends in Close: that waits for them.
@@ -195,22 +199,10 @@ class StoreCore final : public wal::LogObserver,
   };
   uint64_t Deadline(uint64_t timeout_ns) const;
 
-  // --- load.cc: what the tree must have in memory before it is asked
   using Lock = engine::Committer::Lock;
-  // The lock may be given back meanwhile; what is said holds while it is held afterwards.
-  Status Load(const engine::TreeNeeds& needs, Lock* lock);
-  // The branch and its path. kNotFound.
-  Result<const engine::Head*> LoadBranch(BranchId id, Lock* lock);
-  // The same for whoever reads: what was accepted for it is applied, and the lock is taken.
+  // The branch and its path, for whoever reads: what was accepted for it is applied, and the lock
+  // is taken. kNotFound.
   Result<const engine::Head*> LookAt(BranchId id, Lock* lock);
-  // The same for whoever changes it. kPoisoned once the tree is as it was before the log failed:
-  // what it would say to the change is not about what its caller has seen.
-  Result<const engine::Head*> LoadToChange(BranchId id, Lock* lock);
-  Status LoadToChange(const engine::TreeNeeds& needs, Lock* lock);
-  // As LoadBranch; null when there is none of that name.
-  Result<const engine::Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
-  // Up to `limit` branches of the namespace of `from`, in order from there on.
-  Result<std::vector<engine::Head>> LoadInOrder(engine::Tree::NameKey from, size_t limit);
 
   // --- commit/append.cc
   using Applied = engine::Applied;
@@ -370,22 +362,9 @@ class StoreCore final : public wal::LogObserver,
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
   const StoreId& store_id() const { return reader_.tables().context().store; }
   Status ClaimTables();
-  Status DumpIfDue();
-  Status DumpTree();
-  Status ApplyTree(engine::Manifest* checkpoint);
-  Status WriteDump();
-  Status FlushIndex();
-  Status PublishIndex();
-  Status MergeIndex();
-  bool DumpIsDue(uint64_t sequence, uint64_t records_max) const;
-  void KickIfDumpIsDue(uint64_t sequence);
   Status SealUpTo(uint64_t segment);
   Status SealDue();
-  enum class Round : uint8_t {
-    kBusy,
-    kIdle,  // Nobody writes: what is less urgent, a little of it.
-    kAll,   // Compact.
-  };
+  using Round = engine::SpaceRound::Kind;
   Status GiveBack(Round round, bool* more);
   Status SealPlaces(std::span<const uint64_t> nodes,
                     const std::function<bool(const engine::Place&)>& wanted);
@@ -393,17 +372,15 @@ class StoreCore final : public wal::LogObserver,
   Result<uint64_t> JoinAround(uint64_t node);
   Status JoinChains();
   Status CutLoose();
-  class UsedNodes;  // space/used_nodes.h
   Status SealAll(std::span<engine::Tree::SealSource> sources);
   Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
-  void KickSpace();
+  void KickSpace() { signals_.Kick(); }
   void RunSpace();
   void StopSpace();
 
   // --- space/reclaim.cc
   Status DeleteTable(uint64_t number, uint64_t bytes);
   Status DeleteDeadTables();
-  void KeepGoing(Status failed);
   Status FreeRemoved(const std::string& directory);
   double LiveShareMin(Round round);
   bool HasDoneEnough(Round round) const;
@@ -416,10 +393,6 @@ class StoreCore final : public wal::LogObserver,
   bool AwaitWork(uint32_t seen, bool idle_work);
 
   // --- space/retire.cc
-  uint64_t LogBytesMax() const;   // Behind three quarters of it the oldest is sealed.
-  uint64_t LogBytesHeld() const;  // Where data is held.
-  uint64_t ShortSegments() const;
-  bool LogIsLong() const;  // The oldest part of it should be sealed.
   uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
   Status RetireOldest(bool* retired);
   Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
@@ -431,8 +404,6 @@ class StoreCore final : public wal::LogObserver,
 
   // --- space/evict.cc
   Evict EvictOf(const engine::NamespaceUse& use) const;
-  uint64_t EvictionBegins() const;  // Of used bytes...
-  uint64_t EvictionEnds() const;    // ...and so far down.
   bool SomethingMayGo() const;
   bool RoomIsShort();
   Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
@@ -474,13 +445,10 @@ class StoreCore final : public wal::LogObserver,
   class PacedHost;
   class DataHost;
   void MakeHosts();
+  void MakeSpace();
   sstable::TableContext IndexContext() const;
   sstable::TableContext DataContext() const;  // For tables that are appends.
-  uint64_t LogBytesAtMost() const;
   uint64_t FreeOnDisk() const;
-  bool DataIsShort() const;  // There is no room for another segment of it.
-  uint64_t TableRawBytesMax() const;
-  double HasteNow();
   void KickSpaceIfShort();
 
   // --- commit/progress.cc
@@ -522,6 +490,7 @@ class StoreCore final : public wal::LogObserver,
   engine::Committer committer_{this, *world_.scheduler};
   std::mutex& mutex_ = committer_.mutex();  // Guards those below.
   engine::Tree& tree_ = committer_.tree();
+  engine::TreeAccess access_{&committer_, &options_};
   uint64_t log_start_ = 1;          // What lies below is being given back.
   std::multiset<BranchId> asking_;  // Branches with an append that waits for room.
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
@@ -534,41 +503,32 @@ class StoreCore final : public wal::LogObserver,
 
   struct Counters {
     std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
-    std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-        merged_tables{0}, joined_nodes{0}, cut_nodes{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
-    std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
-    std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
   } counters_;
+  engine::SpaceCounters space_counters_;
   Histogram append_delay_;
 
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { KickSpace(); }};
   sstable::BlockCache block_cache_{memory_.index_blocks};
+  engine::RoomGauge gauge_{&options_, &ledger_};
   engine::Pacer pacer_;
   engine::LogGate log_gate_{*world_.scheduler};
+  engine::SpaceSignals signals_{*world_.scheduler, &pacer_};
   // What is said by the space thread at its end, where no memory must be needed.
   const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
   std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
-  std::shared_ptr<sstable::LsmIndex> index_;  // Null in a store that is read only.
 
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
 
+  class SpaceSide;
+  std::unique_ptr<engine::SpaceHost> space_host_;
+  engine::SpaceMeans means_;
+  engine::IndexFlusher flusher_{means_};
+
   // The space thread's own, but for the atomic ones.
-  bool dumping_ = false, merging_ = false;
-  // What a checkpoint is to say of dumps that none names yet, by their sequence; and the newest of
-  // them that is in tables of the index.
-  std::map<uint64_t, engine::Manifest> dumps_;
-  uint64_t flushed_dump_ = 0;
-  bool held_ = false;  // By readers, some of what the round would have given back.
-  // Of the round: what first failed and kept nothing else from being done (KeepGoing).
-  Status would_not_go_;
-  uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
-  std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
-  std::atomic<uint32_t> space_word_{0};
+  engine::SpaceRound round_;
   std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
-  std::atomic<uint64_t> dumped_sequence_{0};
-  std::atomic<bool> dump_wanted_{false};
   std::atomic<bool> seal_wanted_{false};
   bool future_counts_as_now_ = false;  // See CountFutureAsNow.
   // What the thread was last woken for: of Tree::dead_noted_bytes, and joinable nodes. Guarded by
@@ -578,13 +538,10 @@ class StoreCore final : public wal::LogObserver,
   uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
   std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
-  std::set<uint64_t> damaged_tables_;         // That a round found so and went past.
   std::set<uint64_t> unmerged_tables_;        // Small ones that could not be merged.
-  uint64_t reclaimed_bytes_ = 0;              // Written anew by this round, or joined, about.
   std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
   std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
   std::atomic<uint64_t> compactions_wanted_{0};
-  std::atomic<uint32_t> compactions_word_{0};
   std::mutex space_mutex_;  // Guards those below.
   RoomAsks room_in_;
   std::map<BranchId, AskedRoom> busy_asks_;  // By calls that did not wait.
@@ -592,7 +549,6 @@ class StoreCore final : public wal::LogObserver,
   uint64_t room_made_for_ = 0;  // The last of them for which there was some.
   uint64_t compactions_done_ = 0;
   Status compaction_status_;
-  std::atomic<uint32_t> index_holds_{0};    // Who reads tables of the index that may be merged.
   std::deque<CheckpointJob*> checkpoints_;  // Whoever waits for one owns it.
   bool space_ended_ = false;                // Nobody would make another one.
 

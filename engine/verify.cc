@@ -307,9 +307,9 @@ Status StoreCore::VerifyRecord(const wal::Location& at, std::span<const std::byt
 
 void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
   // Tables of the index stay as long as this manifest is read by.
-  index_holds_.fetch_add(1);
-  const std::unique_ptr<std::atomic<uint32_t>, void (*)(std::atomic<uint32_t>*)> hold(
-      &index_holds_, [](std::atomic<uint32_t>* holds) { holds->fetch_sub(1); });
+  flusher_.HoldTables();
+  const auto release = [](engine::IndexFlusher* flusher) { flusher->ReleaseTables(); };
+  const std::unique_ptr<engine::IndexFlusher, decltype(release)> hold(&flusher_, release);
   const engine::Manifest manifest = manifest_.Copy();
   sstable::TableContext context = reader_.tables().context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);

@@ -27,7 +27,7 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
   std::shared_ptr<const ModelSpec> model;
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     model = tree_.FindModel(head->model);
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
@@ -173,7 +173,7 @@ Result<Ticket> StoreCore::AppendShedding(BranchId id, const Delta& delta,
   bool gap = false;
   if (delta.kv != nullptr) {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     const std::vector<LayerGroup>& groups = tree_.FindModel(head->model)->groups;
     for (const GroupView& view : delta.kv->groups) {
       gap |=

@@ -34,7 +34,7 @@ StoreCore::AppendResolver::AppendResolver(StoreCore* core, BranchId id, const De
 
 engine::Attempt StoreCore::AppendResolver::Prepare(Lock* lock) {
   while (true) {
-    CAIRN_RETURN_IF_ERROR(core_->LoadToChange(id_, lock).status());
+    CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(id_, lock).status());
     // What was accepted to be coalesced since the caller looked comes first.
     if (written_ != nullptr || !core_->joined_.contains(id_)) return {};
     lock->unlock();

@@ -119,7 +119,7 @@ class StoreCore::BatchResolver final : public engine::Resolver {
       }
     }
     // A rename stays in its branch's namespace.
-    CAIRN_RETURN_IF_ERROR(core_->LoadToChange(needs, lock));
+    CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs, lock));
     std::vector<std::string> namespaces(batch_.ops().size());
     for (size_t i = 0; i < batch_.ops().size(); ++i) {
       const WriteBatch::Op& op = batch_.ops()[i];
@@ -129,7 +129,7 @@ class StoreCore::BatchResolver final : public engine::Resolver {
       needs.names.emplace_back(namespaces[i], op.options.name);
     }
     do {
-      CAIRN_RETURN_IF_ERROR(core_->LoadToChange(needs, lock));
+      CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs, lock));
     } while (core_->FlushJoinedTo(needs.branches, lock));
     return Status::Ok();
   }

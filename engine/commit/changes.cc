@@ -27,7 +27,7 @@ class StoreCore::ChangeResolver final : public engine::Resolver {
 
   engine::Attempt Prepare(Lock* lock) override {
     do {  // What was accepted before comes first.
-      CAIRN_RETURN_IF_ERROR(core_->LoadToChange(needs_, lock));
+      CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs_, lock));
     } while (waits_for_room_ && core_->FlushJoinedTo(needs_.branches, lock));
     return {};
   }
@@ -180,7 +180,7 @@ Status StoreCore::Rename(BranchId id, const std::string& name, Durability durabi
   std::string ns;  // Never changes.
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     ns = head->ns;
   }
   return Change(

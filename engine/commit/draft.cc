@@ -144,7 +144,7 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   uint64_t length = 0, version = 0, lag = 0;
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     model = tree_.FindModel(head->model);
     first.assign(head->lengths.begin() + 1, head->lengths.end());
     length = head->lengths[engine::kTokenLane];

@@ -22,7 +22,7 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
   bool goes_on = true;  // From kv_length on: one delta.
   {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
     for (const GroupView& view : kv.groups) {
       goes_on &= view.position >= head->lengths[1 + view.group];
@@ -71,7 +71,7 @@ class StoreCore::FillResolver final : public engine::Resolver {
 
   engine::Attempt Prepare(Lock* lock) override {
     while (true) {
-      CAIRN_ASSIGN_OR_RETURN(head_, core_->LoadToChange(id_, lock));
+      CAIRN_ASSIGN_OR_RETURN(head_, core_->access_.LoadToChange(id_, lock));
       CAIRN_RETURN_IF_ERROR(core_->CheckExpected(*head_, expected_));
       CAIRN_ASSIGN_OR_RETURN(const engine::DeltaWindow::Kv next, Next(core_->tree_));
       if (next.count == 0) return engine::Attempt::Nothing();

@@ -56,7 +56,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
   bool full = false;
   {
     Lock lock(mutex_);
-    const auto loaded = LoadToChange(id, &lock);
+    const auto loaded = access_.LoadToChange(id, &lock);
     if (!loaded.ok()) return loaded.status();
     // Under the lock: what comes behind the last flush of Close would wait for ever.
     CAIRN_RETURN_IF_ERROR(CheckUsable());
@@ -179,7 +179,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
   {
     Lock lock(mutex_);
     if (!joined_.contains(id)) return Status::Ok();
-    const Result<const engine::Head*> loaded = LoadToChange(id, &lock);
+    const Result<const engine::Head*> loaded = access_.LoadToChange(id, &lock);
     const auto found = joined_.find(id);  // Another thread may have been faster.
     if (found == joined_.end()) return Status::Ok();
     engine::Joined& waiting = *found->second;

@@ -38,7 +38,7 @@ Result<uint64_t> StoreCore::BeginLargeAppend(BranchId id, uint64_t bytes, const 
             Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
       }
       Lock lock(mutex_);
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
       if (committer_.HasLargeAppend(id)) {
         return engine::Attempt::Held(engine::Committer::LargeAppendUnderWay());
       }
@@ -193,7 +193,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadToChange(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
                                                                     engine::LanesOf(delta, length),
                                                                     engine::SpansOf(delta)));

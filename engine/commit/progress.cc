@@ -47,7 +47,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   recovery.stop_after = acknowledged;
   // What space management was about to give back must stay while it is read, and the tables of the
   // index for good: they are the new tree's.
-  index_holds_.fetch_add(1);
+  flusher_.HoldTables();
   std::unique_ptr<engine::Pins::Pin> pin;
   engine::Manifest manifest;
   {

@@ -62,12 +62,7 @@ Status StoreCore::CheckWritable(const AppendOptions& options) const {
   return CheckWritable(options.durability);
 }
 
-Status StoreCore::PoisonStatus() const {
-  const Status cause = log_->poisoned();
-  if (cause.ok()) return cause;
-  return Status(StatusCode::kPoisoned,
-                "the log failed; reopen the store to write again: " + std::string(cause.message()));
-}
+Status StoreCore::PoisonStatus() const { return engine::PoisonStatusOf(*log_); }
 
 uint64_t StoreCore::NowNs() const {
   return opened_wall_ns_ + (world_.scheduler->MonotonicNs() - opened_ns_);

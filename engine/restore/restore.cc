@@ -18,7 +18,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   Status LookAtBranch(BranchId id, bool used, const Look& look) override {
     const uint64_t now_ns = used ? core_->NowNs() : 0;
     Lock lock(core_->mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, core_->LoadBranch(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, core_->access_.LoadBranch(id, &lock));
     CAIRN_RETURN_IF_ERROR(look(core_->tree_, *head));
     if (used) core_->NoteUsed(*head, now_ns);
     return Status::Ok();
@@ -26,8 +26,8 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   Status LookAtNode(NodeId id, const Look& look) override {
     const auto number = static_cast<uint64_t>(id);
     Lock lock(core_->mutex_);
-    CAIRN_RETURN_IF_ERROR(
-        core_->Load({.branches = {}, .nodes = {number}, .names = {}, .decided = true}, &lock));
+    CAIRN_RETURN_IF_ERROR(core_->access_.Load(
+        {.branches = {}, .nodes = {number}, .names = {}, .decided = true}, &lock));
     const engine::Node* node = core_->tree_.FindNode(number);
     if (node == nullptr) {
       return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number));

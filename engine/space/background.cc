@@ -20,7 +20,7 @@ class StoreCore::PacedHost final : public sstable::TableHost {
     if (core_->pacer_.working()) {
       // A merge reads about as much as it writes.
       CAIRN_RETURN_IF_ERROR(core_->pacer_.Take(bytes, bytes));
-      CAIRN_RETURN_IF_ERROR(core_->DumpIfDue());
+      CAIRN_RETURN_IF_ERROR(core_->flusher_.DumpIfDue());
     }
     return core_->TakeSpace(bytes);
   }
@@ -50,6 +50,53 @@ class StoreCore::DataHost final : public sstable::TableHost {
   StoreCore* const core_;
 };
 
+// What the background asks of the store.
+class StoreCore::SpaceSide final : public engine::SpaceHost {
+ public:
+  explicit SpaceSide(StoreCore* core) : core_(core) {}
+
+  uint64_t NowNs() const override { return core_->NowNs(); }
+  uint64_t opened_wall_ns() const override { return core_->opened_wall_ns_; }
+  Status CheckWritable() const override { return core_->CheckWritable(); }
+  Result<engine::Op> Change(const engine::TreeNeeds& needs, const Resolve& resolve,
+                            wal::Log::Purpose purpose) override {
+    return core_->Change(needs, resolve, Durability::kMemory, purpose, /*waits_for_room=*/false);
+  }
+  Status ApplyJoined(BranchId branch) override {
+    return core_->TryFlushJoined(branch, /*stays_if_full=*/true);
+  }
+  void ApplyAllJoined() override { core_->FlushAllJoined(); }
+  bool HasJoined(BranchId branch) const override { return core_->joined_.contains(branch); }
+  bool IsIngested(uint64_t bytes) const override { return core_->IsIngested(bytes); }
+  void PublishHint() override { core_->PublishHint(); }
+  void OnEvent(const std::string& line) override { core_->OnEvent(line); }
+  void OnEventOf(const char* what, const Status& status) override {
+    core_->OnEventOf(what, status);
+  }
+
+ private:
+  StoreCore* const core_;
+};
+
+void StoreCore::MakeSpace() {
+  space_host_ = std::make_unique<SpaceSide>(this);
+  means_ = {.world = world_,
+            .directory = path_,
+            .options = &options_,
+            .host = space_host_.get(),
+            .committer = &committer_,
+            .access = &access_,
+            .ledger = &ledger_,
+            .manifest = &manifest_,
+            .reader = &reader_,
+            .gauge = &gauge_,
+            .pacer = &pacer_,
+            .gate = &log_gate_,
+            .signals = &signals_,
+            .round = &round_,
+            .counters = &space_counters_};
+}
+
 void StoreCore::MakeHosts() {
   paced_host_ = std::make_unique<PacedHost>(this);
   data_host_ = std::make_unique<DataHost>(this);
@@ -65,29 +112,6 @@ sstable::TableContext StoreCore::DataContext() const {
   sstable::TableContext context = reader_.tables().context();
   context.host = data_host_.get();
   return context;
-}
-
-double StoreCore::HasteNow() {
-  return std::max(engine::Haste(log_->counters().segment_bytes_live, LogBytesMax()),
-                  engine::Haste(ledger_.used_bytes(), ledger_.data_bytes_max()));
-}
-
-// What data could have of the log at most, if there was nothing else.
-uint64_t StoreCore::LogBytesAtMost() const {
-  const uint64_t ballast = wal::kBallastSegments * options_.segment_bytes;
-  return ledger_.data_bytes_max() - std::min(ledger_.data_bytes_max(), ballast);
-}
-
-bool StoreCore::DataIsShort() const {
-  return ledger_.room(wal::Purpose::kData) < options_.segment_bytes ||
-         log_->counters().disk_is_full;
-}
-
-// What goes into one table: what is alive of it later must fit into the reserve, also when the log
-// had to take a segment of that.
-uint64_t StoreCore::TableRawBytesMax() const {
-  const uint64_t reserve = ledger_.reserve_bytes();  // Of a small cap half, whatever a segment is.
-  return std::min(engine::kTableRawBytes, reserve - std::min(reserve / 2, options_.segment_bytes));
 }
 
 // Something was freed.
@@ -110,8 +134,7 @@ Status StoreCore::PauseBackground() {
   CAIRN_RETURN_IF_ERROR(CheckUsable());
   if (!options_.read_only) {
     pacer_.Pause();
-    compactions_word_.fetch_add(1);  // Nobody makes room now: whoever waits for it is told.
-    world_.scheduler->WakeAll(compactions_word_);
+    signals_.EndRound();  // Nobody makes room now: whoever waits for it is told.
     log_gate_.Wake();
   }
   return CheckUsable();

@@ -259,12 +259,12 @@ Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
   }
   KickSpace();
   while (true) {
-    const uint32_t seen = compactions_word_.load();
+    const uint32_t seen = signals_.rounds();
     {
       std::lock_guard lock(space_mutex_);
       if (job.result.has_value()) return std::move(*job.result);
     }
-    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
+    signals_.AwaitRound(seen, io::kNoDeadline);
   }
 }
 
@@ -288,8 +288,7 @@ void StoreCore::RunCheckpoints(const Status& why_not) {
       std::lock_guard lock(space_mutex_);
       job->result = std::move(result);
     }
-    compactions_word_.fetch_add(1);
-    world_.scheduler->WakeAll(compactions_word_);
+    signals_.EndRound();
   }
 }
 

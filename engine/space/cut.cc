@@ -13,16 +13,16 @@ using engine::Tree;
 // round, or after another opening.
 Status StoreCore::CutLoose() {
   while (true) {
-    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_.DumpIfDue());
     CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-    UsedNodes used(this);
+    engine::UsedNodes used(&committer_);
     uint64_t node = 0;
     {
       Lock lock(mutex_);
       CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
       node = tree_.AnyLoose();
       if (node == 0) return Status::Ok();
-      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      CAIRN_RETURN_IF_ERROR(access_.Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       if (tree_.FindNode(node) != nullptr) {
         CAIRN_RETURN_IF_ERROR(engine::LoadFarthest(&tree_, &lock, node));
         if (!tree_.KnowsNode(node)) continue;  // Forgotten meanwhile.
@@ -34,7 +34,7 @@ Status StoreCore::CutLoose() {
         {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
         [node](const Tree& tree) { return tree.ResolveCut(node); }, Durability::kMemory,
         wal::Log::Purpose::kRelease, /*waits_for_room=*/false);
-    counters_.cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
+    space_counters_.cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
     const StatusCode code = cut.status().code();
     if (code == StatusCode::kNoSpace) return Status::Ok();
     if (!cut.ok() && code != StatusCode::kNotFound) return cut.status();  // Somebody was first.

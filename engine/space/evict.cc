@@ -25,13 +25,6 @@ Evict StoreCore::EvictOf(const NamespaceUse& use) const {
 
 // ---------------------------------------------------------------- how much
 
-uint64_t StoreCore::EvictionBegins() const {
-  return ledger_.data_bytes_max() - ledger_.data_bytes_max() / engine::kEvictionBeginsShare;
-}
-uint64_t StoreCore::EvictionEnds() const {
-  return ledger_.data_bytes_max() - ledger_.data_bytes_max() / engine::kEvictionEndsShare;
-}
-
 // Under the commit lock.
 bool StoreCore::SomethingMayGo() const {
   const Tree::Namespaces& all = tree_.namespaces();
@@ -44,7 +37,7 @@ bool StoreCore::RoomIsShort() {
   if (options_.max_bytes == UINT64_MAX && !room_is_wanted_.load()) return false;
   std::lock_guard lock(mutex_);
   if (!SomethingMayGo()) return false;
-  return room_is_wanted_.load() || ledger_.used_bytes() > EvictionBegins();
+  return room_is_wanted_.load() || ledger_.used_bytes() > gauge_.EvictionBegins();
 }
 
 // ---------------------------------------------------------------- who
@@ -88,20 +81,20 @@ Status StoreCore::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       continue;
     }
     if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
-    counters_.evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    space_counters_.evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
     {
       std::lock_guard lock(mutex_);
       tree_.NoteEviction(ns);
     }
     if (op->kind == engine::OpKind::kDrop) {
-      counters_.evicted_branches.fetch_add(1, std::memory_order_relaxed);
+      space_counters_.evicted_branches.fetch_add(1, std::memory_order_relaxed);
       CAIRN_RETURN_IF_ERROR(CutLoose());  // That counts, too.
       std::lock_guard lock(mutex_);
       bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
     }
     *freed += bytes;
     if (!more) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_.DumpIfDue());
     CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
   }
 }
@@ -126,7 +119,8 @@ Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t
     bool ended = false;
   };
   for (const uint8_t stage : {uint8_t{0}, uint8_t{1}}) {
-    if (stage == 1) CAIRN_RETURN_IF_ERROR(DumpTree());  // Who came there just now is in the order.
+    if (stage == 1)
+      CAIRN_RETURN_IF_ERROR(flusher_.Dump());  // Who came there just now is in the order.
     std::vector<Line> lines;
     {
       std::lock_guard lock(mutex_);
@@ -145,8 +139,8 @@ Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t
             from = line.ahead.back();
             ++from.branch;
           }
-          CAIRN_ASSIGN_OR_RETURN(
-              line.ahead, TreeRecords::ReadEvictable(*index_, line.ns, from, engine::kEvictAhead));
+          CAIRN_ASSIGN_OR_RETURN(line.ahead, TreeRecords::ReadEvictable(*means_.index, line.ns,
+                                                                        from, engine::kEvictAhead));
           line.next = 0;
           line.ended = line.ahead.size() < engine::kEvictAhead;
         }
@@ -163,7 +157,7 @@ Status StoreCore::EvictFrom(const std::vector<std::string>& namespaces, uint64_t
       }
       if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {
         if (!IsOfOneBranch(status)) return status;
-        KeepGoing(std::move(status));
+        round_.KeepGoing(std::move(status));
       }
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
     }
@@ -221,7 +215,8 @@ Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted,
     if (short_of_room) {
       const uint64_t used = ledger_.used_bytes();
       const bool refused = room_is_wanted_.load();
-      goal_bytes = options_.max_bytes == UINT64_MAX ? 0 : used - std::min(used, EvictionEnds());
+      goal_bytes =
+          options_.max_bytes == UINT64_MAX ? 0 : used - std::min(used, gauge_.EvictionEnds());
       if (refused) goal_bytes = std::max(goal_bytes, used / engine::kEvictionBeginsShare);
       goal_bytes -= std::min(goal_bytes, DeadBytes());
       // What is dead helps nobody as long as it cannot be given back.
@@ -229,7 +224,7 @@ Status StoreCore::EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted,
     }
   }
   if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(DumpTree());  // The index knows the order then.
+  CAIRN_RETURN_IF_ERROR(flusher_.Dump());  // The index knows the order then.
   uint64_t freed = 0;
   for (const auto& [name, bytes] : wanted) {
     uint64_t freed_there = 0;
@@ -255,29 +250,29 @@ Status StoreCore::CountFutureAsNow() {
     in_memory = tree_.AnyUsedAfter(NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
   }
-  if (in_memory) CAIRN_RETURN_IF_ERROR(DumpTree());  // Then the index tells of all.
+  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_.Dump());  // Then the index tells of all.
   for (const std::string& ns : namespaces) {
     TreeRecords::Evictable from;
     while (true) {
       CAIRN_ASSIGN_OR_RETURN(
           const std::vector<TreeRecords::Evictable> future,
-          TreeRecords::ReadUsedAfter(*index_, ns, NowNs(), from, engine::kEvictAhead));
+          TreeRecords::ReadUsedAfter(*means_.index, ns, NowNs(), from, engine::kEvictAhead));
       if (future.empty()) break;
       // On from here, whatever became of these: in a damaged index a branch may stand elsewhere.
       from = future.back();
       ++from.branch;
       for (const auto& [stage, priority, used_at_ns, branch] : future) {
         Lock lock(mutex_);
-        const Status loaded = LoadToChange(BranchId{branch}, &lock).status();
+        const Status loaded = access_.LoadToChange(BranchId{branch}, &lock).status();
         if (loaded.ok()) {
           tree_.NoteUsedBefore(branch, opened_wall_ns_);
         } else if (IsOfOneBranch(loaded)) {
-          KeepGoing(loaded);
+          round_.KeepGoing(loaded);
         } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.
           return loaded;
         }
       }
-      CAIRN_RETURN_IF_ERROR(DumpTree());
+      CAIRN_RETURN_IF_ERROR(flusher_.Dump());
     }
   }
   future_counts_as_now_ = true;
@@ -297,10 +292,10 @@ Status StoreCore::DropExpired() {
     size_t dropped = 1;
     while (dropped > 0) {
       dropped = 0;
-      CAIRN_RETURN_IF_ERROR(DumpTree());
+      CAIRN_RETURN_IF_ERROR(flusher_.Dump());
       CAIRN_ASSIGN_OR_RETURN(
           const std::vector<uint64_t> expired,
-          TreeRecords::ReadExpired(*index_, now_ns, engine::kEvictAhead, &next_ns));
+          TreeRecords::ReadExpired(*means_.index, now_ns, engine::kEvictAhead, &next_ns));
       for (const uint64_t branch : expired) {
         // It is used, then.
         static_cast<void>(TryFlushJoined(BranchId{branch}, /*stays_if_full=*/true));
@@ -319,12 +314,12 @@ Status StoreCore::DropExpired() {
         if (op.ok()) {
           ++dropped;
         } else if (IsOfOneBranch(op.status())) {
-          KeepGoing(op.status());
+          round_.KeepGoing(op.status());
         } else if (op.status().code() != StatusCode::kNotFound) {
           return op.status();
         }
       }
-      counters_.expired_branches.fetch_add(dropped, std::memory_order_relaxed);
+      space_counters_.expired_branches.fetch_add(dropped, std::memory_order_relaxed);
       if (expired.size() < engine::kEvictAhead) break;
     }
     return Status::Ok();
@@ -375,13 +370,13 @@ Status StoreCore::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Sta
   } asking{this, id};
   CAIRN_ASSIGN_OR_RETURN(const AskedRoom asked, AskForRoom(id, bytes, refusal, /*waits=*/true));
   while (true) {
-    const uint32_t seen = compactions_word_.load();
+    const uint32_t seen = signals_.rounds();
     CAIRN_ASSIGN_OR_RETURN(const Asked outcome, OutcomeOf(id, asked));
     if (outcome == Asked::kInVain) return refusal;
     if (outcome == Asked::kMade) break;
     CAIRN_RETURN_IF_ERROR(CheckWritable());
     CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
-    if (!world_.scheduler->Wait(compactions_word_, seen, deadline_ns)) {
+    if (!signals_.AwaitRound(seen, deadline_ns)) {
       return Status(StatusCode::kDeadlineExceeded,
                     "room was not made in time: " + std::string(refusal.message()));
     }
@@ -426,14 +421,13 @@ Status StoreCore::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& ref
 // A release needs nobody's leave: it waits when even the ballast is used up, while the space thread
 // gives back what others released, and is refused when that leaves no room.
 Status StoreCore::AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) {
-  const uint32_t now = compactions_word_.load();
+  const uint32_t now = signals_.rounds();
   if (!first_round->has_value()) *first_round = now;
   CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   // The one that is under way may have missed something, the next will not have.
   if (now - **first_round >= 2 || pacer_.stopped()) return refusal;
   KickSpace();
-  world_.scheduler->Wait(compactions_word_, now,
-                         world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);
+  signals_.AwaitRound(now, world_.scheduler->MonotonicNs() + engine::kRoomLookAgainNs);
   return Status::Ok();
 }
 
@@ -456,7 +450,7 @@ Result<StoreCore::Asked> StoreCore::OutcomeOf(std::optional<BranchId> id, const 
   }
   if (id.has_value()) {
     Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadBranch(*id, &lock));
     const NamespaceUse& use = *head->use;
     // A quota has no more room for what the store gives back.
     if (asked.by_quota) {
@@ -477,7 +471,7 @@ Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, u
     Lock lock(mutex_);
     bool allowed = SomethingMayGo();
     if (id.has_value()) {
-      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LoadBranch(*id, &lock));
+      CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadBranch(*id, &lock));
       const NamespaceUse& use = *head->use;
       asked.by_quota = refusal.reason() == StatusReason::kNamespaceQuota;
       if (asked.by_quota) {
@@ -492,7 +486,7 @@ Result<StoreCore::AskedRoom> StoreCore::AskForRoom(std::optional<BranchId> id, u
       asked.evictions = use.evictions;
     }
     // What the log could never hold is not evicted for.
-    if (!asked.by_quota && !IsIngested(bytes)) allowed &= bytes <= LogBytesAtMost();
+    if (!asked.by_quota && !IsIngested(bytes)) allowed &= bytes <= gauge_.LogBytesAtMost();
     if (!allowed) return refusal;
   }
   if (waits) CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));

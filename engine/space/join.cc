@@ -15,13 +15,13 @@ using engine::Tree;
 // The node takes in its parent, if it is all that is left of it. It can wait, so it takes no room
 // that giving back may need.
 Result<bool> StoreCore::Join(uint64_t node) {
-  if (DataIsShort()) return false;
+  if (gauge_.DataIsShort()) return false;
   const Result<Op> joined = Change(
       {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
       [node](const Tree& tree) -> Result<Op> { return tree.ResolveJoin(node); },
       Durability::kMemory, wal::Log::Purpose::kData, /*waits_for_room=*/false);
   if (joined.ok()) {
-    counters_.joined_nodes.fetch_add(1, std::memory_order_relaxed);
+    space_counters_.joined_nodes.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
   const StatusCode code = joined.status().code();
@@ -35,7 +35,7 @@ Result<uint64_t> StoreCore::JoinAround(uint64_t node) {
   uint64_t child = 0;
   {
     Lock lock(mutex_);
-    CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+    CAIRN_RETURN_IF_ERROR(access_.Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
     child = tree_.OnlyChild(node);
   }
   if (child != 0) {
@@ -45,7 +45,7 @@ Result<uint64_t> StoreCore::JoinAround(uint64_t node) {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const bool joined, Join(node));
     if (!joined) return 0;
-    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_.DumpIfDue());
   }
 }
 
@@ -62,7 +62,7 @@ Status StoreCore::JoinChains() {
     size_t length = 0;  // Nodes from this one on, each with one child.
     {
       Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      CAIRN_RETURN_IF_ERROR(access_.Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       for (uint64_t at = node; at != 0 && length < engine::kJoinChainMin; ++length) {
         at = tree_.OnlyChild(at);
       }
@@ -76,10 +76,10 @@ Status StoreCore::JoinChains() {
     }
     while (node != 0 && length >= engine::kJoinChainMin) {
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-      CAIRN_RETURN_IF_ERROR(DumpIfDue());
-      const uint64_t before = counters_.joined_nodes.load();
+      CAIRN_RETURN_IF_ERROR(flusher_.DumpIfDue());
+      const uint64_t before = space_counters_.joined_nodes.load();
       CAIRN_ASSIGN_OR_RETURN(node, JoinAround(node));
-      reclaimed_bytes_ += counters_.joined_nodes.load() - before;
+      round_.NoteReclaimed(space_counters_.joined_nodes.load() - before);
     }
   }
   return Status::Ok();

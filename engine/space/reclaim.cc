@@ -69,7 +69,7 @@ Status StoreCore::DeleteDeadTables() {
     for (const auto& [number, use] : tree_.tables()) {
       if (use.live_bytes != 0) continue;
       const bool held = reader_.pins().HoldTable(number);
-      held_ |= held;
+      round_.NoteHeld(held);
       if (!held) dead.emplace_back(number, use.bytes);
     }
     sequence = log_->last_reserved_sequence();
@@ -79,28 +79,22 @@ Status StoreCore::DeleteDeadTables() {
     CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   }
   PublishHint();  // First: a follower that misses a table finds out why.
-  for (const auto& [number, bytes] : dead) KeepGoing(DeleteTable(number, bytes));
+  for (const auto& [number, bytes] : dead) round_.KeepGoing(DeleteTable(number, bytes));
   return Status::Ok();
-}
-
-// A file or a branch that would not go keeps its space, and damage of the index keeps that from
-// being merged; nothing else is kept from being done. The round ends with what is said of the
-// first.
-void StoreCore::KeepGoing(Status failed) {
-  if (would_not_go_.ok()) would_not_go_ = std::move(failed);
 }
 
 // ---------------------------------------------------------------- written anew
 
 // A table of which less is needed than this is written anew.
 double StoreCore::LiveShareMin(Round round) {
-  if (round == Round::kAll || DataIsShort() || RoomIsShort()) return engine::kLiveShareMinAtCap;
+  if (round == Round::kAll || gauge_.DataIsShort() || RoomIsShort())
+    return engine::kLiveShareMinAtCap;
   return round == Round::kIdle ? engine::kLiveShareMinIdle : engine::kLiveShareMin;
 }
 
 // An idle round is short: somebody may come.
 bool StoreCore::HasDoneEnough(Round round) const {
-  return round == Round::kIdle && reclaimed_bytes_ >= engine::kIdleStepBytes;
+  return round == Round::kIdle && round_.reclaimed_bytes() >= engine::kIdleStepBytes;
 }
 
 // A table of which little enough is needed is written anew without the rest; the old one is dead
@@ -114,7 +108,7 @@ Status StoreCore::RewriteEmptiest(double share, bool* rewritten) {
     const Status status = RewriteEmptiestWhole(share, &emptiest, rewritten);
     if (status.code() != StatusCode::kCorruption) return status.ok() ? passed_over : status;
     if (emptiest == 0) return status;
-    damaged_tables_.insert(emptiest);
+    round_.PassOver(emptiest);
     passed_over = status;
   }
 }
@@ -129,7 +123,7 @@ Status StoreCore::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
     for (const auto& [number, use] : tree_.tables()) {
       const double live =
           static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
-      if (use.live_bytes == 0 || live >= share || damaged_tables_.contains(number)) continue;
+      if (use.live_bytes == 0 || live >= share || round_.IsPassedOver(number)) continue;
       if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
         too_large = number;
         continue;
@@ -149,11 +143,11 @@ Status StoreCore::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
   *table = emptiest;
   if (lied) return TableLied(emptiest);
   CAIRN_RETURN_IF_ERROR(RewriteTables({emptiest}));
-  counters_.rewritten_tables.fetch_add(1, std::memory_order_relaxed);
+  space_counters_.rewritten_tables.fetch_add(1, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   const auto left = tree_.tables().find(emptiest);
   *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
-  if (*rewritten) reclaimed_bytes_ += live_before;
+  if (*rewritten) round_.NoteReclaimed(live_before);
   return Status::Ok();
 }
 
@@ -167,7 +161,7 @@ Status StoreCore::RewriteTables(const std::set<uint64_t>& tables) {
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
     }
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadJoined(*index_, number, &nodes));
+    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadJoined(*means_.index, number, &nodes));
   }
   {
     std::lock_guard lock(mutex_);
@@ -221,9 +215,9 @@ Status StoreCore::MergeSmallTables(bool* merged) {
       if (done || status.code() == StatusCode::kCorruption) unmerged_tables_.insert(number);
     }
   }
-  counters_.merged_tables.fetch_add(wanted.size() - left, std::memory_order_relaxed);
+  space_counters_.merged_tables.fetch_add(wanted.size() - left, std::memory_order_relaxed);
   *merged = left < wanted.size();
-  if (*merged) reclaimed_bytes_ += bytes;
+  if (*merged) round_.NoteReclaimed(bytes);
   return status;
 }
 
@@ -258,7 +252,7 @@ bool StoreCore::AwaitWork(uint32_t seen, bool idle_work) {
     const uint64_t written = log_->counters().bytes_written;
     const uint64_t rested_ns = world_.scheduler->MonotonicNs() + engine::kIdleNs;
     const bool rests = idle_work && rested_ns < expiry_ns;
-    if (world_.scheduler->Wait(space_word_, seen, rests ? rested_ns : expiry_ns)) return false;
+    if (signals_.AwaitKick(seen, rests ? rested_ns : expiry_ns)) return false;
     if (!rests) return false;
     if (log_->counters().bytes_written - written < engine::kIdleLogBytes) return true;
   }

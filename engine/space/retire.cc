@@ -10,30 +10,6 @@
 
 namespace cairn {
 
-uint64_t StoreCore::LogBytesMax() const {
-  return std::max(
-      std::min(options_.log_bytes_max, ledger_.data_bytes_max() / engine::kLogShareAtCap),
-      engine::kLogSegmentsMin * options_.segment_bytes);
-}
-
-// Not the share of a cap: there appends are held by the cap itself, told with kNoSpace, and may
-// have room made for them.
-uint64_t StoreCore::LogBytesHeld() const {
-  return std::max(options_.log_bytes_max, engine::kLogSegmentsMin * options_.segment_bytes);
-}
-
-bool StoreCore::LogIsLong() const {
-  return DataIsShort() ||
-         log_->counters().segment_bytes_live > engine::HasteBegins(LogBytesMax()) ||
-         ShortSegments() > engine::HasteBegins(engine::kShortSegmentsMax);
-}
-
-// How many segments there are more than full ones would be.
-uint64_t StoreCore::ShortSegments() const {
-  const wal::Log::Counters log = log_->counters();
-  return log.segments_live - log.segment_bytes_live / options_.segment_bytes;
-}
-
 // The last of the oldest segments that are given back together: those that hold no more than a full
 // one, and are not needed by what is under way. 0: none.
 uint64_t StoreCore::LastToRetire(std::span<const wal::SegmentInfo> segments) const {
@@ -62,7 +38,7 @@ Status StoreCore::RetireOldest(bool* retired) {
       if (segment.number < first_left) bytes += segment.file_bytes;
     }
     log_gate_.GaveBack(bytes, log_->live_bytes());
-  } else if (full && !held_ && !pacer_.stopped()) {
+  } else if (full && !round_.held() && !pacer_.stopped()) {
     log_gate_.Open();  // Damage, or no room for a table: data goes on as far as there is any.
   }
   return status;
@@ -71,21 +47,21 @@ Status StoreCore::RetireOldest(bool* retired) {
 Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired) {
   if (segments[1].first_sequence > log_->durable_sequence()) {
     // Nobody may sync any more who is refused for want of room.
-    if (!DataIsShort() && !RoomIsShort() && !LogIsFull()) return Status::Ok();
+    if (!gauge_.DataIsShort() && !RoomIsShort() && !LogIsFull()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   }
   const uint64_t first = segments.front().number;
   const uint64_t last = LastToRetire(segments);
   if (last < first) {
-    held_ |= reader_.pins().HoldSegment(first);  // By the parts of a large append.
+    round_.NoteHeld(reader_.pins().HoldSegment(first));  // By the parts of a large append.
     return Status::Ok();
   }
   if (log_start_ <= last) {
     if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(SealUpTo(last));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(DumpTree());
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_.Dump());
     std::lock_guard lock(mutex_);
     if (reader_.pins().LowestOfParts() <= last) {
-      held_ |= reader_.pins().HoldSegment(last);
+      round_.NoteHeld(reader_.pins().HoldSegment(last));
       return Status::Ok();
     }
     log_start_ = last + 1;
@@ -94,16 +70,16 @@ Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* r
   // whole log begins at log_start_. Who began before that has it pinned.
   uint64_t end = first;
   while (end <= last && !reader_.pins().HoldSegment(end)) ++end;
-  held_ |= end <= last;
+  round_.NoteHeld(end <= last);
   if (end == first) return Status::Ok();
   if (CAIRN_KEPT(kManifestBeforeRelease)) {
     CAIRN_RETURN_IF_ERROR(
         manifest_.Edit([&](engine::Manifest* next) { next->log_start_segment = end; }));
   }
   PublishHint();
-  KeepGoing(log_->ReleaseBelow(end));
+  round_.KeepGoing(log_->ReleaseBelow(end));
   CAIRN_RETURN_IF_ERROR(FreeRemoved(io::JoinPath(path_, engine::kLogDirectory)));
-  counters_.retired_segments.fetch_add(end - first, std::memory_order_relaxed);
+  space_counters_.retired_segments.fetch_add(end - first, std::memory_order_relaxed);
   *retired = true;
   return Status::Ok();
 }
@@ -112,13 +88,13 @@ Status StoreCore::RetireSome(std::span<const wal::SegmentInfo> segments, bool* r
 // for its rounds as long as they give some back; the one that is under way may have missed it.
 void StoreCore::GiveBackAtClose() {
   if (space_thread_ == nullptr) return;
-  uint64_t left = ShortSegments();
+  uint64_t left = gauge_.ShortSegments();
   for (int vain = 0; vain < 2 && left > engine::kShortSegmentsMax;) {
-    const uint32_t seen = compactions_word_.load();
+    const uint32_t seen = signals_.rounds();
     if (pacer_.paused() || !log_->poisoned().ok()) return;
     KickSpace();
-    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
-    const uint64_t now = ShortSegments();
+    signals_.AwaitRound(seen, io::kNoDeadline);
+    const uint64_t now = gauge_.ShortSegments();
     vain = now < left ? 0 : vain + 1;
     left = now;
   }
@@ -157,10 +133,10 @@ Status StoreCore::WaitForLog(uint64_t bytes, uint64_t deadline_ns) {
 
 void StoreCore::NoteLogIsLong(uint64_t live_bytes) {
   if (!log_gate_.BeginsEpisode()) return;
-  counters_.log_limits.fetch_add(1, std::memory_order_relaxed);
+  space_counters_.log_limits.fetch_add(1, std::memory_order_relaxed);
   static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
     OnEvent("log: " + std::to_string(live_bytes) + " bytes are live, of at most " +
-            std::to_string(LogBytesHeld()) +
+            std::to_string(gauge_.LogBytesHeld()) +
             ": appends are slowed, and wait at the limit, while the oldest are sealed");
   }));
 }

@@ -24,18 +24,6 @@ using engine::Tree;
 
 namespace {
 
-// Sets a flag for as long as it lives.
-class Flagged {
- public:
-  explicit Flagged(bool* flag) : flag_(flag) { *flag_ = true; }
-  ~Flagged() { *flag_ = false; }
-  Flagged(const Flagged&) = delete;
-  Flagged& operator=(const Flagged&) = delete;
-
- private:
-  bool* const flag_;
-};
-
 uint64_t RawBytes(const Tree::SealSource& source) {
   return engine::FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
 }
@@ -82,8 +70,8 @@ Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
   CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());
-  index_ = tree_.index();
-  dumped_sequence_ = manifest_.at_opening().index_sequence;
+  means_.index = tree_.index();
+  flusher_.SetDumped(manifest_.at_opening().index_sequence);
   std::vector<uint64_t> live;
   for (const sstable::LiveTable& table : manifest_.at_opening().index) {
     live.push_back(table.number);
@@ -116,7 +104,7 @@ Status StoreCore::ClaimTables() {
 // looked (Tree::KeepLogged), dumped meanwhile or not.
 Status StoreCore::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
-  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadLogged(*index_, segment, &nodes));
+  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::ReadLogged(*means_.index, segment, &nodes));
   struct Kept {
     StoreCore* core;
     ~Kept() {
@@ -138,7 +126,7 @@ Status StoreCore::SealUpTo(uint64_t segment) {
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   const std::lock_guard lock(mutex_);  // Given back before what is kept is released.
   tree_.ForgetLogged(segment);
-  sealed_segment_ = std::max(sealed_segment_, segment);
+  flusher_.NoteSealed(segment);
   return Status::Ok();
 }
 
@@ -159,14 +147,15 @@ Status StoreCore::SealDue() {
 // greater than its parent's.
 Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
                              const std::function<bool(const engine::Place&)>& wanted) {
-  UsedNodes used(this);  // From where they are looked at to where they are told of their table.
+  engine::UsedNodes used(
+      &committer_);  // From where they are looked at to where they are told of their table.
   std::vector<Tree::SealSource> sources;
-  const uint64_t table_bytes_max = TableRawBytesMax();
+  const uint64_t table_bytes_max = gauge_.TableRawBytesMax();
   uint64_t bytes = 0;
   std::set<uint64_t> left(nodes.begin(), nodes.end());
   while (!left.empty()) {
     const uint64_t node = left.extract(left.begin()).value();
-    CAIRN_RETURN_IF_ERROR(DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_.DumpIfDue());
     CAIRN_ASSIGN_OR_RETURN(const uint64_t child, JoinAround(node));
     if (child != 0) {
       left.insert(child);
@@ -175,7 +164,8 @@ Status StoreCore::SealPlaces(std::span<const uint64_t> nodes,
     const size_t first = sources.size();
     {
       Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+      CAIRN_RETURN_IF_ERROR(
+          access_.LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       if (tree_.FindNode(node) != nullptr) {
         used.Add(node);
         tree_.Collect(node, wanted, std::min(engine::kSealSourceBytes, table_bytes_max), &sources);
@@ -198,9 +188,9 @@ Status StoreCore::SealAll(std::span<Tree::SealSource> sources) {
   StoreSealReader reader(&reader_, [this](uint64_t read_bytes, uint64_t written_bytes) -> Status {
     CAIRN_RETURN_IF_ERROR(pacer_.Take(read_bytes, written_bytes));
     CAIRN_RETURN_IF_ERROR(log_->poisoned());
-    return DumpIfDue();
+    return flusher_.DumpIfDue();
   });
-  const uint64_t table_bytes_max = TableRawBytesMax();
+  const uint64_t table_bytes_max = gauge_.TableRawBytesMax();
   for (size_t begin = 0; begin < sources.size();) {
     size_t end = begin;
     for (uint64_t bytes = 0;
@@ -240,159 +230,9 @@ Status StoreCore::SealInto(std::span<Tree::SealSource> sources, StoreSealReader*
     }
     used |= sealed.ok();
   }
-  counters_.seals.fetch_add(1, std::memory_order_relaxed);
-  counters_.sealed_bytes.fetch_add(info.raw_bytes, std::memory_order_relaxed);
+  space_counters_.seals.fetch_add(1, std::memory_order_relaxed);
+  space_counters_.sealed_bytes.fetch_add(info.raw_bytes, std::memory_order_relaxed);
   return used ? Status::Ok() : DeleteTable(info.number, info.bytes);
-}
-
-// ---------------------------------------------------------------- the index and the log
-
-// Between any two steps of the space thread, so that neither what an opening replays nor what
-// memory must hold follows from how long sealing or merging takes. The tree is another then, as far
-// as it is not in use, and has another generation; L records: see SealUpTo.
-Status StoreCore::DumpIfDue() {
-  if (!dump_wanted_ || dumping_) return Status::Ok();
-  bool due = false, many = false;
-  {
-    std::lock_guard lock(mutex_);
-    const uint64_t share = merging_ ? engine::kReplayShareInMerge : 1;
-    due = DumpIsDue(log_->last_reserved_sequence(), share * options_.replay_records_max);
-    many = tree_.dirty_count() >= engine::kDumpEntriesMax;
-  }
-  // At the cap the dump that gives a segment back comes soon, and needs what room there is.
-  if (!due || DataIsShort()) return many ? ApplyTree(nullptr) : Status::Ok();
-  Status status = DumpTree();
-  // The step may give back what lacks.
-  return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
-}
-
-Status StoreCore::DumpTree() {
-  CAIRN_RETURN_IF_ERROR(WriteDump());
-  if (merging_) return Status::Ok();
-  Status merged = MergeIndex();
-  if (merged.code() != StatusCode::kCorruption) return merged;
-  KeepGoing(std::move(merged));  // It is no better for it, but the dump is there.
-  return Status::Ok();
-}
-
-// Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a
-// checkpoint if one is given: it gets what it says of that moment.
-Status StoreCore::ApplyTree(engine::Manifest* checkpoint) {
-  // What the dump puts anew comes after it.
-  sstable::WriteBatch over = index_->NewBatch();
-  if (sealed_segment_ != 0) {
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteLogged(*index_, sealed_segment_, &over));
-  }
-  std::vector<uint64_t> gone_tables;
-  {
-    std::lock_guard lock(mutex_);
-    gone_tables.assign(tree_.gone_tables().begin(), tree_.gone_tables().end());
-  }
-  for (const uint64_t table : gone_tables) {
-    CAIRN_RETURN_IF_ERROR(engine::TreeRecords::DeleteJoined(*index_, table, &over));
-  }
-  Lock lock(mutex_);
-  CAIRN_RETURN_IF_ERROR(engine::DecideAll(&tree_, &lock));
-  CAIRN_RETURN_IF_ERROR(log_->poisoned());  // Else the tree is another by now.
-  sstable::WriteBatch changed = index_->NewBatch();
-  CAIRN_RETURN_IF_ERROR(engine::TreeRecords::Dump(&tree_, &changed));
-  index_->Apply(std::move(over));
-  index_->Apply(std::move(changed));  // At once: the tree counts it as dumped.
-  sealed_segment_ = 0;
-  tree_.Trim(options_.tree_memory_bytes);
-  dump_wanted_ = false;
-  if (checkpoint == nullptr) return Status::Ok();
-  const uint64_t sequence = log_->last_reserved_sequence();
-  checkpoint->index_sequence = sequence;
-  checkpoint->next_id = tree_.next_id();
-  checkpoint->replay_from = log_->written_end();
-  if (const uint64_t parts = reader_.pins().LowestOfParts();
-      parts <= checkpoint->replay_from.segment) {
-    checkpoint->replay_from = {.segment = parts};
-  }
-  dumped_sequence_ = sequence;
-  tree_.ForgetReplayReads();
-  return Status::Ok();
-}
-
-// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
-// then needed for content alone.
-Status StoreCore::WriteDump() {
-  const Flagged dumping(&dumping_);
-  // What was not possible is tried again before there is more of it: every round that fails would
-  // leave a memtable, and each becomes a table of its own.
-  if (const Status left = FlushIndex(); !left.ok()) {
-    CAIRN_RETURN_IF_ERROR(ApplyTree(nullptr));
-    return left;
-  }
-  CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));  // So that replay_from comes close.
-  engine::Manifest dumped;
-  CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
-  // What fails from here on is in memory, and there until the next dump makes a checkpoint.
-  CAIRN_RETURN_IF_ERROR(index_->Freeze(dumped.index_sequence).status());
-  dumps_.insert_or_assign(dumped.index_sequence, dumped);
-  CAIRN_RETURN_IF_ERROR(FlushIndex());
-  flushed_dump_ = dumped.index_sequence;  // Also when it brought nothing new.
-  CAIRN_RETURN_IF_ERROR(PublishIndex());
-  PublishHint();
-  return Status::Ok();
-}
-
-// What dumps brought into the index's memory goes into its tables.
-Status StoreCore::FlushIndex() {
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
-    if (!flushed.has_value()) return Status::Ok();
-    const auto later = dumps_.upper_bound(flushed->mark);
-    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
-  }
-}
-
-// The tables of the index, with what they hold: a dump may be in tables already, and not have made
-// its own checkpoint.
-Status StoreCore::PublishIndex() {
-  const auto flushed = dumps_.find(flushed_dump_);
-  if (flushed == dumps_.end()) {
-    return manifest_.Edit([&](engine::Manifest* next) { next->index = index_->live(); });
-  }
-  const engine::Manifest dumped = flushed->second;
-  // The index must not be ahead of what the log still has after a power loss.
-  if (CAIRN_KEPT(kLogBeforeIndex)) {
-    CAIRN_RETURN_IF_ERROR(log_->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
-  }
-  CAIRN_RETURN_IF_ERROR(manifest_.Edit([&](engine::Manifest* next) {
-    next->index = index_->live();
-    next->index_sequence = next->last_sequence = dumped.index_sequence;
-    next->next_id = dumped.next_id;
-    next->replay_from = dumped.replay_from;
-  }));
-  dumps_.erase(dumps_.begin(), dumps_.upper_bound(dumped.index_sequence));
-  return Status::Ok();
-}
-
-// Brings the index into shape. Dumps go on meanwhile (PacedHost).
-Status StoreCore::MergeIndex() {
-  const Flagged merging(&merging_);
-  while (true) {
-    const auto edit = index_->CompactOnce();
-    // Without room it waits for the next dump: giving back does not need it.
-    const bool no_room = edit.status().code() == StatusCode::kNoSpace;
-    if (!edit.ok() && !no_room) return edit.status();
-    const bool last = no_room || !edit->has_value();
-    if (!last) {
-      const std::vector<uint64_t>& removed = (*edit)->removed;
-      merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
-    }
-    if (!merged_tables_.empty()) {
-      CAIRN_RETURN_IF_ERROR(PublishIndex());
-      index_->Release(merged_tables_);
-      merged_tables_.clear();
-    }
-    // Whoever begins to hold them now has a manifest that does not name them. Also those that were
-    // held the last time.
-    if (index_holds_.load() == 0) KeepGoing(index_->DeleteReleased());
-    if (last) return Status::Ok();
-  }
 }
 
 // Under the commit lock.
@@ -401,7 +241,7 @@ void StoreCore::OnLogged(const wal::Log::Slot& slot) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
     KickSpace();
   }
-  KickIfDumpIsDue(slot.sequence);
+  if (flusher_.BecomesDue(slot.sequence)) KickSpace();
   if (tree_.seal_due_bytes() >= engine::kSealDueBytes && !seal_wanted_.exchange(true)) KickSpace();
   if (ThereIsMoreToReclaim()) KickSpace();
   // A time to live that ends before what the thread waits for.
@@ -410,18 +250,6 @@ void StoreCore::OnLogged(const wal::Log::Slot& slot) {
     expiry_seen_ns_ = expires_ns;
     KickSpace();
   }
-}
-
-void StoreCore::KickIfDumpIsDue(uint64_t sequence) {
-  const bool due = DumpIsDue(sequence, options_.replay_records_max) ||
-                   tree_.dirty_count() >= engine::kDumpEntriesMax;
-  if (due && !dump_wanted_.exchange(true)) KickSpace();
-}
-
-// Whether a replay up to `sequence` would be more than `records_max` are. Under the commit lock.
-bool StoreCore::DumpIsDue(uint64_t sequence, uint64_t records_max) const {
-  return sequence - dumped_sequence_ >= records_max ||
-         tree_.replay_reads() * engine::kReplayRecordsPerRead >= records_max;
 }
 
 // ---------------------------------------------------------------- the thread
@@ -435,20 +263,14 @@ Status StoreCore::Compact() {
   const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
   KickSpace();
   while (true) {
-    const uint32_t seen = compactions_word_.load();
+    const uint32_t seen = signals_.rounds();
     {
       std::lock_guard lock(space_mutex_);
       if (compactions_done_ >= wanted) return compaction_status_;
     }
     CAIRN_RETURN_IF_ERROR(CheckWritable());
-    world_.scheduler->Wait(compactions_word_, seen, io::kNoDeadline);
+    signals_.AwaitRound(seen, io::kNoDeadline);
   }
-}
-
-void StoreCore::KickSpace() {
-  space_word_.fetch_add(1);
-  world_.scheduler->WakeAll(space_word_);
-  pacer_.Reconsider();
 }
 
 // What there is no room for may be possible when something else was given back; what is damaged
@@ -475,8 +297,7 @@ Status StoreCore::GiveBack(Round round, bool* more) {
     return Status::Ok();
   };
   const auto outcome = [&] { return damaged.ok() ? left : damaged; };
-  damaged_tables_.clear();
-  reclaimed_bytes_ = 0;
+  round_.BeginGivingBack();
   const Status cut = CutLoose();  // Nothing else waits for it.
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
   // Tables beside the log that they are made of: not out of the reserve, which is for one segment
@@ -484,11 +305,11 @@ Status StoreCore::GiveBack(Round round, bool* more) {
   const bool at_once = log_->counters().segment_bytes_live <= ledger_.room(wal::Purpose::kData);
   if (at_once) CAIRN_RETURN_IF_ERROR(leave(all ? SealUpTo(UINT64_MAX) : SealDue()));
   const bool sealed = at_once && outcome().ok();
-  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? DumpTree() : DumpIfDue()));
+  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.Dump() : flusher_.DumpIfDue()));
   log_gate_.BeginGivingBack();
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
-    while (retired && (all || LogIsLong() || RoomIsShort())) {
+    while (retired && (all || gauge_.LogIsLong() || RoomIsShort())) {
       CAIRN_RETURN_IF_ERROR(leave(RetireOldest(&retired)));
       CAIRN_RETURN_IF_ERROR(DeleteDeadTables());
       RunCheckpoints(Status::Ok());  // While others write this may go on for long.
@@ -513,18 +334,18 @@ Status StoreCore::GiveBack(Round round, bool* more) {
   if (all && !sealed) {
     left = Status::Ok();
     CAIRN_RETURN_IF_ERROR(leave(SealUpTo(UINT64_MAX)));
-    CAIRN_RETURN_IF_ERROR(leave(DumpTree()));
+    CAIRN_RETURN_IF_ERROR(leave(flusher_.Dump()));
   }
   if (round == Round::kIdle) CAIRN_RETURN_IF_ERROR(leave(JoinChains()));
   CAIRN_RETURN_IF_ERROR(DeleteDeadTables());  // Joins may have ended the last use of some.
-  KeepGoing(log_->ReleaseBelow(0));           // What would not go before.
+  round_.KeepGoing(log_->ReleaseBelow(0));    // What would not go before.
   return outcome().ok() ? cut : outcome();
 }
 
 void StoreCore::RunSpace() {
   bool idle = false;
   while (true) {
-    const uint32_t seen = space_word_.load();
+    const uint32_t seen = signals_.kicks();
     if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
     RunCheckpoints(Status::Ok());
     const uint64_t wanted = compactions_wanted_.load();
@@ -538,8 +359,7 @@ void StoreCore::RunSpace() {
     const uint64_t used_before = ledger_.used_bytes();
     bool evicted = false, made_room = false, more = false;
     Status status;
-    held_ = false;
-    would_not_go_ = Status::Ok();
+    round_.Begin();
     try {
       ledger_.LookAtDisk();
       (void)manifest_.CountWritten();  // Each segment of the log begins a round.
@@ -555,7 +375,7 @@ void StoreCore::RunSpace() {
       }
       if (Goes(status)) {
         const Status evict =
-            EvictAsNeeded(room_in, /*stuck=*/!more && !held_, &evicted, &made_room);
+            EvictAsNeeded(room_in, /*stuck=*/!more && !round_.held(), &evicted, &made_room);
         if (status.ok() || !Goes(evict)) status = evict;
       }
     } catch (const std::bad_alloc&) {
@@ -565,12 +385,14 @@ void StoreCore::RunSpace() {
     const bool goes = Goes(status);
     if (!goes) log_gate_.Open();
     space_waits_ = status.code() == StatusCode::kNoSpace;
-    if ((status.ok() || space_waits_) && !would_not_go_.ok()) status = would_not_go_;
+    if ((status.ok() || space_waits_) && !round_.would_not_go().ok()) {
+      status = round_.would_not_go();
+    }
     if (!pacer_.stopped()) {
       background_fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
     }
     // Who waits for room goes on waiting: a reader that ends wakes this thread.
-    const bool waits_for_readers = held_ && goes && !made_room && !more;
+    const bool waits_for_readers = round_.held() && goes && !made_room && !more;
     {
       std::lock_guard lock(space_mutex_);
       // Whoever waits may not have looked when the next round ends.
@@ -589,8 +411,7 @@ void StoreCore::RunSpace() {
     const bool freed = ledger_.used_bytes() < used_before &&
                        ledger_.room(wal::Purpose::kData) >= options_.segment_bytes;
     if (evicted || more || freed) log_->SpaceWasFreed();
-    compactions_word_.fetch_add(1);
-    world_.scheduler->WakeAll(compactions_word_);
+    signals_.EndRound();
     if (!status.ok() && !pacer_.stopped()) OnEventOf("space: ", status);
     // Until it is enough, or nothing is left to take.
     if ((evicted || more) && goes) {
@@ -598,7 +419,7 @@ void StoreCore::RunSpace() {
       continue;
     }
     // What was tried in vain is tried again after something else happened.
-    const bool tried = idle && reclaimed_bytes_ == 0;
+    const bool tried = idle && round_.reclaimed_bytes() == 0;
     idle = AwaitWork(seen, /*idle_work=*/goes && !tried && IdleWorkIsDue());
   }
   {
@@ -606,8 +427,7 @@ void StoreCore::RunSpace() {
     space_ended_ = true;
   }
   RunCheckpoints(store_is_closed_);
-  compactions_word_.fetch_add(1);
-  world_.scheduler->WakeAll(compactions_word_);
+  signals_.EndRound();
 }
 
 void StoreCore::StopSpace() {

@@ -7,34 +7,34 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/store_core.h"
+#include "engine/commit/committer.h"
 
-namespace cairn {
+namespace cairn::engine {
 
-class StoreCore::UsedNodes {
+class UsedNodes {
  public:
-  explicit UsedNodes(StoreCore* core) : core_(core) {}
+  explicit UsedNodes(Committer* committer) : committer_(committer) {}
   UsedNodes(const UsedNodes&) = delete;
   ~UsedNodes() { End(); }
 
   // REQUIRES: the commit lock, and that it is in memory. May throw, and then it is not added.
   void Add(uint64_t node) {
     nodes_.push_back(node);
-    core_->tree_.Use(node);
+    committer_->tree().Use(node);
   }
   // Takes the commit lock.
   void End() {
-    std::lock_guard lock(core_->mutex_);
+    std::lock_guard lock(committer_->mutex());
     // Else the tree is another by now, which does not know of it.
-    if (!core_->committer_.rolled_back()) {
-      for (const uint64_t node : nodes_) core_->tree_.Unuse(node);
+    if (!committer_->rolled_back()) {
+      for (const uint64_t node : nodes_) committer_->tree().Unuse(node);
     }
     nodes_.clear();
   }
 
  private:
-  StoreCore* const core_;
+  Committer* const committer_;
   std::vector<uint64_t> nodes_;
 };
 
-}  // namespace cairn
+}  // namespace cairn::engine

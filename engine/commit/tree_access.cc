@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What the tree must have in memory before it is asked (tree/tree_loader.h), and listings, which
-// read the index and leave memory as it is.
+#include "engine/commit/tree_access.h"
+
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "base/core/check.h"
-#include "engine/store_core.h"
+#include "engine/constants.h"
+#include "engine/tree/tree_records.h"
 
-namespace cairn {
-
-using engine::Head;
-using engine::Tree;
+namespace cairn::engine {
 
 namespace {
 
@@ -18,12 +17,19 @@ Tree::NameKey KeyOf(const Head& head) { return {head.ns, head.name, head.id}; }
 
 }  // namespace
 
-Status StoreCore::Load(const engine::TreeNeeds& needs, Lock* lock) {
-  tree_.Trim(options_.tree_memory_bytes, engine::kTrimSteps);
-  return engine::LoadNeeds(&tree_, lock, needs);
+Status PoisonStatusOf(const wal::Log& log) {
+  const Status cause = log.poisoned();
+  if (cause.ok()) return cause;
+  return Status(StatusCode::kPoisoned,
+                "the log failed; reopen the store to write again: " + std::string(cause.message()));
 }
 
-Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
+Status TreeAccess::Load(const TreeNeeds& needs, Lock* lock) {
+  tree_.Trim(options_.tree_memory_bytes, kTrimSteps);
+  return LoadNeeds(&tree_, lock, needs);
+}
+
+Result<const Head*> TreeAccess::LoadBranch(BranchId id, Lock* lock) {
   const auto branch = static_cast<uint64_t>(id);
   const Head* head = tree_.FindHead(branch);
   if (head == nullptr && !tree_.KnowsHead(branch)) {
@@ -31,21 +37,21 @@ Result<const Head*> StoreCore::LoadBranch(BranchId id, Lock* lock) {
     head = tree_.FindHead(branch);
   }
   if (head != nullptr) return head;
-  return engine::NoBranch(branch);
+  return NoBranch(branch);
 }
 
-Result<const Head*> StoreCore::LoadToChange(BranchId id, Lock* lock) {
+Result<const Head*> TreeAccess::LoadToChange(BranchId id, Lock* lock) {
   auto head = LoadBranch(id, lock);
-  if (committer_.rolled_back()) return PoisonStatus();
+  if (committer_.rolled_back()) return PoisonStatusOf(*log_);
   return head;
 }
 
-Status StoreCore::LoadToChange(const engine::TreeNeeds& needs, Lock* lock) {
+Status TreeAccess::LoadToChange(const TreeNeeds& needs, Lock* lock) {
   Status status = Load(needs, lock);
-  return committer_.rolled_back() ? PoisonStatus() : status;
+  return committer_.rolled_back() ? PoisonStatusOf(*log_) : status;
 }
 
-Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {
+Result<const Head*> TreeAccess::LoadNamed(std::string_view ns, std::string_view name, Lock* lock) {
   const Head* head = tree_.FindHead(ns, name);
   if (head != nullptr) return head;
   CAIRN_RETURN_IF_ERROR(Load({.branches = {}, .nodes = {}, .names = {{ns, name}}}, lock));
@@ -54,25 +60,25 @@ Result<const Head*> StoreCore::LoadNamed(std::string_view ns, std::string_view n
 
 // Page by page of the index, each merged with what memory has of that stretch: memory is right
 // wherever it knows a branch.
-Result<std::vector<Head>> StoreCore::LoadInOrder(Tree::NameKey from, size_t limit) {
+Result<std::vector<Head>> TreeAccess::ReadInOrder(Tree::NameKey from, size_t limit) {
   std::vector<Head> heads;
   while (true) {
-    const size_t wanted = std::min(limit - heads.size(), engine::kNamesAtOnce);
+    const size_t wanted = std::min(limit - heads.size(), kNamesAtOnce);
     std::shared_ptr<sstable::LsmIndex> index;
     uint64_t generation = 0;
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(committer_.mutex());
       index = tree_.index();
       generation = tree_.generation();
     }
     std::vector<Head> page;
     if (index != nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(page, engine::TreeRecords::ReadInOrder(*index, from, wanted));
+      CAIRN_ASSIGN_OR_RETURN(page, TreeRecords::ReadInOrder(*index, from, wanted));
     }
     bool last = page.size() < wanted;
     Tree::NameKey upto = last ? Tree::NameKey() : KeyOf(page.back());
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(committer_.mutex());
       if (generation != tree_.generation()) continue;
       std::erase_if(page, [&](const Head& head) { return tree_.KnowsHead(head.id); });
       const size_t of_index = page.size();
@@ -101,4 +107,4 @@ Result<std::vector<Head>> StoreCore::LoadInOrder(Tree::NameKey from, size_t limi
   }
 }
 
-}  // namespace cairn
+}  // namespace cairn::engine

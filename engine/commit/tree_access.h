@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tree as who reads or changes it asks for it: with what it needs in memory
+// (tree/tree_loader.h), as much of it as tree_memory_bytes allows; and listings, which read the
+// index and leave memory as it is.
+//
+// Thread-safe. `lock` is that of the commit lock, held; it may be given back meanwhile, and what is
+// said holds while it is held afterwards.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "cairn/options.h"
+#include "engine/commit/committer.h"
+#include "engine/tree/tree_loader.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// kPoisoned with the cause, or Ok.
+Status PoisonStatusOf(const wal::Log& log);
+
+class TreeAccess {
+ public:
+  using Lock = Committer::Lock;
+
+  // Both outlive this. The options' tree_memory_bytes counts.
+  TreeAccess(Committer* committer, const Options* options)
+      : committer_(*committer), tree_(committer->tree()), options_(*options) {}
+  TreeAccess(const TreeAccess&) = delete;
+  TreeAccess& operator=(const TreeAccess&) = delete;
+
+  // Before the first change.
+  void SetLog(const wal::Log* log) { log_ = log; }
+
+  Status Load(const TreeNeeds& needs, Lock* lock);
+  // The branch and its path. kNotFound.
+  Result<const Head*> LoadBranch(BranchId id, Lock* lock);
+  // The same for a change. kPoisoned once the tree is as it was before the log failed: what it
+  // would say to the change is not about what its caller has seen.
+  Result<const Head*> LoadToChange(BranchId id, Lock* lock);
+  Status LoadToChange(const TreeNeeds& needs, Lock* lock);
+  // As LoadBranch; null when there is none of that name.
+  Result<const Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
+  // Up to `limit` branches of the namespace of `from`, in order from there on. Takes the lock.
+  Result<std::vector<Head>> ReadInOrder(Tree::NameKey from, size_t limit);
+
+ private:
+  Committer& committer_;
+  Tree& tree_;
+  const Options& options_;
+  const wal::Log* log_ = nullptr;
+};
+
+}  // namespace cairn::engine

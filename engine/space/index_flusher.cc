@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/index_flusher.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "engine/constants.h"
+#include "engine/tree/tree_loader.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+using Lock = Committer::Lock;
+
+class IndexFlusher::Step {
+ public:
+  Step(IndexFlusher* flusher, State to) : flusher_(flusher), from_(flusher->state_) {
+    CAIRN_CHECK((from_ == State::kIdle && (to == State::kDumping || to == State::kMerging)) ||
+                (from_ == State::kMerging && to == State::kDumpingInMerge));
+    flusher_->state_ = to;
+  }
+  ~Step() { flusher_->state_ = from_; }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+ private:
+  IndexFlusher* const flusher_;
+  const State from_;
+};
+
+// ---------------------------------------------------------------- when
+
+bool IndexFlusher::IsDue(uint64_t sequence, uint64_t records_max) const {
+  return sequence - dumped_sequence_ >= records_max ||
+         tree_.replay_reads() * kReplayRecordsPerRead >= records_max;
+}
+
+bool IndexFlusher::BecomesDue(uint64_t sequence) {
+  const bool due =
+      IsDue(sequence, means_.options->replay_records_max) || tree_.dirty_count() >= kDumpEntriesMax;
+  return due && !wanted_.exchange(true);
+}
+
+void IndexFlusher::NoteSealed(uint64_t segment) {
+  sealed_segment_ = std::max(sealed_segment_, segment);
+}
+
+Status IndexFlusher::DumpIfDue() {
+  if (!wanted_ || is_dumping()) return Status::Ok();
+  bool due = false, many = false;
+  {
+    std::lock_guard lock(mutex_);
+    const uint64_t share = is_merging() ? kReplayShareInMerge : 1;
+    due = IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
+    many = tree_.dirty_count() >= kDumpEntriesMax;
+  }
+  // At the cap the dump that gives a segment back comes soon, and needs what room there is.
+  if (!due || means_.gauge->DataIsShort()) return many ? ApplyTree(nullptr) : Status::Ok();
+  Status status = Dump();
+  // The step may give back what lacks.
+  return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
+}
+
+// ---------------------------------------------------------------- dumps
+
+Status IndexFlusher::Dump() {
+  CAIRN_RETURN_IF_ERROR(WriteDump());
+  if (is_merging()) return Status::Ok();
+  Status merged = Merge();
+  if (merged.code() != StatusCode::kCorruption) return merged;
+  means_.round->KeepGoing(std::move(merged));  // It is no better for it, but the dump is there.
+  return Status::Ok();
+}
+
+// Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a
+// checkpoint if one is given: it gets what it says of that moment.
+Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
+  sstable::LsmIndex& index = *means_.index;
+  // What the dump puts anew comes after it.
+  sstable::WriteBatch over = index.NewBatch();
+  if (sealed_segment_ != 0) {
+    CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteLogged(index, sealed_segment_, &over));
+  }
+  std::vector<uint64_t> gone_tables;
+  {
+    std::lock_guard lock(mutex_);
+    gone_tables.assign(tree_.gone_tables().begin(), tree_.gone_tables().end());
+  }
+  for (const uint64_t table : gone_tables) {
+    CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteJoined(index, table, &over));
+  }
+  Lock lock(mutex_);
+  CAIRN_RETURN_IF_ERROR(DecideAll(&tree_, &lock));
+  CAIRN_RETURN_IF_ERROR(means_.log->poisoned());  // Else the tree is another by now.
+  sstable::WriteBatch changed = index.NewBatch();
+  CAIRN_RETURN_IF_ERROR(TreeRecords::Dump(&tree_, &changed));
+  index.Apply(std::move(over));
+  index.Apply(std::move(changed));  // At once: the tree counts it as dumped.
+  sealed_segment_ = 0;
+  tree_.Trim(means_.options->tree_memory_bytes);
+  wanted_ = false;
+  if (checkpoint == nullptr) return Status::Ok();
+  const uint64_t sequence = means_.log->last_reserved_sequence();
+  checkpoint->index_sequence = sequence;
+  checkpoint->next_id = tree_.next_id();
+  checkpoint->replay_from = means_.log->written_end();
+  if (const uint64_t parts = means_.reader->pins().LowestOfParts();
+      parts <= checkpoint->replay_from.segment) {
+    checkpoint->replay_from = {.segment = parts};
+  }
+  dumped_sequence_ = sequence;
+  tree_.ForgetReplayReads();
+  return Status::Ok();
+}
+
+// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
+// then needed for content alone.
+Status IndexFlusher::WriteDump() {
+  const Step dumping(this, state_ == State::kMerging ? State::kDumpingInMerge : State::kDumping);
+  // What was not possible is tried again before there is more of it: every round that fails would
+  // leave a memtable, and each becomes a table of its own.
+  if (const Status left = FlushTables(); !left.ok()) {
+    CAIRN_RETURN_IF_ERROR(ApplyTree(nullptr));
+    return left;
+  }
+  CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from comes close.
+  Manifest dumped;
+  CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
+  // What fails from here on is in memory, and there until the next dump makes a checkpoint.
+  CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
+  dumps_.insert_or_assign(dumped.index_sequence, dumped);
+  CAIRN_RETURN_IF_ERROR(FlushTables());
+  flushed_dump_ = dumped.index_sequence;  // Also when it brought nothing new.
+  CAIRN_RETURN_IF_ERROR(Publish());
+  means_.host->PublishHint();
+  return Status::Ok();
+}
+
+// What dumps brought into the index's memory goes into its tables.
+Status IndexFlusher::FlushTables() {
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const auto flushed, means_.index->Flush());
+    if (!flushed.has_value()) return Status::Ok();
+    const auto later = dumps_.upper_bound(flushed->mark);
+    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
+  }
+}
+
+// The tables of the index, with what they hold: a dump may be in tables already, and not have made
+// its own checkpoint.
+Status IndexFlusher::Publish() {
+  const auto flushed = dumps_.find(flushed_dump_);
+  if (flushed == dumps_.end()) {
+    return means_.manifest->Edit([&](Manifest* next) { next->index = means_.index->live(); });
+  }
+  const Manifest dumped = flushed->second;
+  // The index must not be ahead of what the log still has after a power loss.
+  if (CAIRN_KEPT(kLogBeforeIndex)) {
+    CAIRN_RETURN_IF_ERROR(
+        means_.log->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
+  }
+  CAIRN_RETURN_IF_ERROR(means_.manifest->Edit([&](Manifest* next) {
+    next->index = means_.index->live();
+    next->index_sequence = next->last_sequence = dumped.index_sequence;
+    next->next_id = dumped.next_id;
+    next->replay_from = dumped.replay_from;
+  }));
+  dumps_.erase(dumps_.begin(), dumps_.upper_bound(dumped.index_sequence));
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- merges
+
+// Brings the index into shape. Dumps go on meanwhile: who takes space for it asks DumpIfDue.
+Status IndexFlusher::Merge() {
+  const Step merging(this, State::kMerging);
+  while (true) {
+    const auto edit = means_.index->CompactOnce();
+    // Without room it waits for the next dump: giving back does not need it.
+    const bool no_room = edit.status().code() == StatusCode::kNoSpace;
+    if (!edit.ok() && !no_room) return edit.status();
+    const bool last = no_room || !edit->has_value();
+    if (!last) {
+      const std::vector<uint64_t>& removed = (*edit)->removed;
+      merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
+    }
+    if (!merged_tables_.empty()) {
+      CAIRN_RETURN_IF_ERROR(Publish());
+      means_.index->Release(merged_tables_);
+      merged_tables_.clear();
+    }
+    // Whoever begins to hold them now has a manifest that does not name them. Also those that were
+    // held the last time.
+    if (holds_.load() == 0) means_.round->KeepGoing(means_.index->DeleteReleased());
+    if (last) return Status::Ok();
+  }
+}
+
+}  // namespace cairn::engine

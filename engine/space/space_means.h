@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the parts of the background share, and what they count.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/io/parallel_for.h"
+#include "base/io/world.h"
+#include "cairn/options.h"
+#include "engine/commit/committer.h"
+#include "engine/commit/ledger.h"
+#include "engine/commit/tree_access.h"
+#include "engine/manifest/manifest_keeper.h"
+#include "engine/restore/reader.h"
+#include "engine/space/log_gate.h"
+#include "engine/space/pacer.h"
+#include "engine/space/room_gauge.h"
+#include "engine/space/space_host.h"
+#include "engine/space/space_round.h"
+#include "engine/space/space_signals.h"
+#include "sstable/lsm_index.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// All grow only.
+struct SpaceCounters {
+  std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
+      merged_tables{0}, joined_nodes{0}, cut_nodes{0};
+  std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
+  std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
+};
+
+// What is named outlives every part.
+struct SpaceMeans {
+  io::World world;
+  std::string directory;             // Of the store.
+  const Options* options = nullptr;  // With the segment_bytes that the store has.
+  SpaceHost* host = nullptr;
+  Committer* committer = nullptr;
+  TreeAccess* access = nullptr;
+  ByteLedger* ledger = nullptr;
+  ManifestKeeper* manifest = nullptr;
+  Reader* reader = nullptr;
+  const RoomGauge* gauge = nullptr;
+  Pacer* pacer = nullptr;
+  LogGate* gate = nullptr;
+  SpaceSignals* signals = nullptr;
+  SpaceRound* round = nullptr;
+  SpaceCounters* counters = nullptr;
+  // From the opening of the log on...
+  wal::Log* log = nullptr;
+  io::ParallelFor* parallel_for = nullptr;
+  // ...and in a store that writes, from the end of the replay.
+  std::shared_ptr<sstable::LsmIndex> index{};
+
+  std::mutex& mutex() const { return committer->mutex(); }
+  Tree& tree() const { return committer->tree(); }
+};
+
+}  // namespace cairn::engine

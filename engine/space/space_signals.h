@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the space thread and others wake each other: kicks, that there is something to do, and
+// rounds, that one has ended. A word is read before what it stands for is looked at, so nothing is
+// missed between the look and the sleep. Thread-safe; Await... sleep, so no lock may be held.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/io/world.h"
+#include "engine/space/pacer.h"
+
+namespace cairn::engine {
+
+class SpaceSignals {
+ public:
+  SpaceSignals(io::Scheduler& scheduler, Pacer* pacer) : scheduler_(scheduler), pacer_(pacer) {}
+  SpaceSignals(const SpaceSignals&) = delete;
+  SpaceSignals& operator=(const SpaceSignals&) = delete;
+
+  void Kick() {
+    Change(&kicks_);
+    pacer_->Reconsider();
+  }
+  uint32_t kicks() const { return kicks_.load(); }
+  // False when the deadline passed.
+  bool AwaitKick(uint32_t seen, uint64_t deadline_ns) {
+    return scheduler_.Wait(kicks_, seen, deadline_ns);
+  }
+
+  // Or something else that those who wait for rounds must look at.
+  void EndRound() { Change(&rounds_); }
+  uint32_t rounds() const { return rounds_.load(); }
+  bool AwaitRound(uint32_t seen, uint64_t deadline_ns) {
+    return scheduler_.Wait(rounds_, seen, deadline_ns);
+  }
+
+ private:
+  void Change(std::atomic<uint32_t>* word) {
+    word->fetch_add(1);
+    scheduler_.WakeAll(*word);
+  }
+
+  io::Scheduler& scheduler_;
+  Pacer* const pacer_;
+  std::atomic<uint32_t> kicks_{0}, rounds_{0};
+};
+
+}  // namespace cairn::engine
