@@ -64,10 +64,8 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
           world_, path_, [this] { return NowNs(); }, &table_counters_),
       ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
-      pacer_(*world_.scheduler, options_.background_bytes_per_second,
-             [this] { return gauge_.Haste(); }) {
+      space_(MakeSpaceMeans()) {
   options_.tree_memory_bytes = memory_.tree;
-  MakeSpace();
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());
 }
@@ -102,10 +100,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   core->open_.store(true, std::memory_order_release);
   if (!options.read_only) {
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
-    core->space_thread_ = core->world_.scheduler->StartThread(
-        "cairn-space", [space = core.get()] { space->RunSpace(); },
-        io::ThreadPriority::kBackground);
-    if (core->space_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for space");
+    CAIRN_RETURN_IF_ERROR(core->space_.Start());
   }
   return core;
 }
@@ -258,7 +253,7 @@ Status StoreCore::OpenFiles() {
       next->index_sequence = last;
       next->replay_from = log_->written_end();
     }));
-    flusher_.SetDumped(opened.index_sequence);
+    space_.flusher().SetDumped(opened.index_sequence);
   }
   PublishHint();
   return Status::Ok();
@@ -389,8 +384,6 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   committer_.SetLog(log_.get());
   manifest_.SetLog(log_.get(), epoch);
   access_.SetLog(log_.get());
-  gauge_.SetLog(log_.get());
-  means_.log = log_.get();
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
@@ -398,7 +391,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
             ", " + std::to_string(ledger_.reserve_bytes()) + " of it for giving space back, and " +
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
-  if (!options_.read_only) log_gate_.SetLimit(gauge_.LogBytesHeld());
+  if (!options_.read_only) space_.gate().SetLimit(space_.gauge().LogBytesHeld());
   timer_ = std::make_unique<engine::Timer>(world_);
   tickets_.Start(log_.get(), timer_.get());
   const uint32_t cores = world_.scheduler->Cores();
@@ -411,6 +404,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
                                                       io::ThreadPriority::kBackground);
   parallel_for_ = std::make_unique<io::ParallelFor>(*world_.scheduler, background_executor_.get(),
                                                     executor_threads_);
+  space_.SetLog(log_.get(), parallel_for_.get());
   StartReader();
   return Status::Ok();
 }
@@ -426,12 +420,12 @@ void StoreCore::DumpAtClose() {
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
-    if (!gives_up && !flusher_.IsDue(last, records_max) &&
+    if (!gives_up && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
   }
-  const Status dumped = Guarded([this] { return flusher_.Dump(); });
+  const Status dumped = Guarded([this] { return space_.flusher().Dump(); });
   if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
 }
 
@@ -457,9 +451,10 @@ Status StoreCore::Close() {
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: what Open started is taken down with the members. Or closed before.
   if (!open_.load()) return closed_;
-  static_cast<void>(Guarded([this] { return GiveBackAtClose(), Status::Ok(); }));
+  static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
   open_.store(false);
-  StopSpace();
+  space_.Stop();
+  background_executor_.reset();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
   // AppendJoined looks under the lock whether the store is open. Once it was free, whoever found

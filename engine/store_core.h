@@ -8,7 +8,7 @@
 //
 // The file names tell the parts: open.cc, commit/usable.cc, commit/append.cc,
 // commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
-// restore/*.cc, space/*.cc, lookup.cc, verify.cc.
+// restore/restore.cc, follow/follow.cc, lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -41,11 +41,7 @@
 #include "engine/memory_parts.h"
 #include "engine/metrics/commit_counters.h"
 #include "engine/restore/reader.h"
-#include "engine/space/index_flusher.h"
-#include "engine/space/log_gate.h"
-#include "engine/space/pacer.h"
-#include "engine/space/seal_table.h"
-#include "engine/space/space_means.h"
+#include "engine/space/space_manager.h"
 #include "engine/tree/tree.h"
 #include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
@@ -53,14 +49,11 @@
 
 namespace cairn {
 
-class StoreSealReader;
-
 namespace engine {
 class LayerWords;
 }
 
 class StoreCore final : public wal::LogObserver,
-                        public sstable::TableHost,
                         public engine::CommitHost,
                         public std::enable_shared_from_this<StoreCore> {
  public:
@@ -87,8 +80,10 @@ class StoreCore final : public wal::LogObserver,
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
   Status Flush();
   Result<RefreshResult> Refresh();
-  Status Compact();
-  Result<CheckpointInfo> Checkpoint(const std::string& target, const CheckpointProgress& progress);
+  Status Compact() { return space_.Compact(); }
+  Result<CheckpointInfo> Checkpoint(const std::string& target, const CheckpointProgress& progress) {
+    return space_.checkpoints().Make(target, progress);
+  }
   Status PauseBackground();
   Status ResumeBackground();
   Result<CompletionQueue> NewCompletionQueue();
@@ -141,23 +136,24 @@ class StoreCore final : public wal::LogObserver,
   void OnEvent(const std::string& line) override;
   void OnEventOf(const char* what, const Status& status);  // For threads that must not fail.
 
-  // --- sstable::TableHost, for tables that give space back elsewhere
-  Result<uint64_t> NewTableNumber() override { return manifest_.NewTableNumber(); }
-  Status TakeSpace(uint64_t bytes) override;
-  void ReturnSpace(uint64_t bytes) override;
-
   // --- engine::CommitHost
   // The wall clock as it would be if nobody had set it since the store was opened: what is written
   // down, and what expiry and the order of eviction go by.
   uint64_t NowNs() const override;
   // Data that the log's limit holds is kBusy, as where its memory is full.
-  bool LogIsHeld(uint64_t bytes) const override;
-  void OnLogged(const wal::Log::Slot& slot) override;
-  void OnRefused(const Status& status) override;
-  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) override;
+  bool LogIsHeld(uint64_t bytes) const override { return space_.throttle().Holds(bytes); }
+  void OnLogged(const wal::Log::Slot& slot) override { space_.OnLogged(slot); }
+  void OnRefused(const Status& status) override { space_.OnRefused(status); }
+  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) override {
+    return space_.throttle().Wait(bytes, deadline_ns);
+  }
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                  uint64_t deadline_ns) override;
-  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) override;
+                  uint64_t deadline_ns) override {
+    return space_.asks().MakeRoom(id, bytes, refusal, deadline_ns);
+  }
+  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) override {
+    return space_.asks().AwaitReclaim(refusal, first_round);
+  }
 
  private:
   // --- open.cc
@@ -357,99 +353,16 @@ class StoreCore final : public wal::LogObserver,
   Status VerifyTable(uint64_t number, VerifyLevel level,
                      std::span<const engine::SealedRange> sealed, Verified* all);
 
-  // --- space/space.cc
+  // --- open_tables.cc
   void SetTableContext();
   Status OpenTree(const engine::Manifest& manifest, engine::Tree* tree);
   const StoreId& store_id() const { return reader_.tables().context().store; }
   Status ClaimTables();
-  Status SealUpTo(uint64_t segment);
-  Status SealDue();
-  using Round = engine::SpaceRound::Kind;
-  Status GiveBack(Round round, bool* more);
-  Status SealPlaces(std::span<const uint64_t> nodes,
-                    const std::function<bool(const engine::Place&)>& wanted);
-  Result<bool> Join(uint64_t node);
-  Result<uint64_t> JoinAround(uint64_t node);
-  Status JoinChains();
-  Status CutLoose();
-  Status SealAll(std::span<engine::Tree::SealSource> sources);
-  Status SealInto(std::span<engine::Tree::SealSource> sources, StoreSealReader* reader);
-  void KickSpace() { signals_.Kick(); }
-  void RunSpace();
-  void StopSpace();
 
-  // --- space/reclaim.cc
-  Status DeleteTable(uint64_t number, uint64_t bytes);
-  Status DeleteDeadTables();
-  Status FreeRemoved(const std::string& directory);
-  double LiveShareMin(Round round);
-  bool HasDoneEnough(Round round) const;
-  Status RewriteEmptiest(double share, bool* rewritten);
-  Status RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten);
-  Status RewriteTables(const std::set<uint64_t>& tables);
-  Status MergeSmallTables(bool* merged);
-  bool ThereIsMoreToReclaim();
-  bool IdleWorkIsDue();
-  bool AwaitWork(uint32_t seen, bool idle_work);
-
-  // --- space/retire.cc
-  uint64_t LastToRetire(std::span<const wal::SegmentInfo> segments) const;
-  Status RetireOldest(bool* retired);
-  Status RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired);
-  void GiveBackAtClose();
-  bool LogIsFull() const;  // Some data may be held.
-  // For calls that can wait, without a lock: before data of so many bytes is reserved.
-  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
-  void NoteLogIsLong(uint64_t live_bytes);
-
-  // --- space/evict.cc
-  Evict EvictOf(const engine::NamespaceUse& use) const;
-  bool SomethingMayGo() const;
-  bool RoomIsShort();
-  Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
-  bool IsOfOneBranch(const Status& status) const;
-  Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
-                   uint64_t* freed);
-  uint64_t DeadBytes() const;
-  // What an append lacked when it was refused for the cap of its namespace, and how long its branch
-  // was. By namespace and branch.
-  struct RoomAsk {
-    uint64_t bytes = 0, length = 0;
-  };
-  using RoomAsks = std::map<std::string, std::map<uint64_t, RoomAsk>>;
-  Status EvictAsNeeded(const RoomAsks& asks, bool stuck, bool* evicted, bool* made);
-  Status CountFutureAsNow();
-  Status DropExpired();
-  uint64_t NextExpiry();
-  Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
-  // What was asked for, and how it was then.
-  struct AskedRoom {
-    uint64_t call_bytes = 0;  // Of the call that was refused.
-    uint64_t used_bytes = 0;  // Of the ledger.
-    uint64_t pass = 0;        // Of the space thread, which will have seen to it.
-    bool by_quota = false;
-    RoomAsk ask{};           // Of a quota...
-    uint64_t evictions = 0;  // ...and of what it is for.
-  };
-  enum class Asked : uint8_t { kPending, kMade, kInVain };  // kMade: it may be there.
-  Result<Asked> OutcomeOf(std::optional<BranchId> id, const AskedRoom& asked);
-  Result<AskedRoom> AskForRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                               bool waits);
-  Status RefusedWhilePaused(const Status& refusal) const;
-
-  // --- space/checkpoint.cc
-  struct CheckpointJob;
-  void RunCheckpoints(const Status& why_not);
-  Result<CheckpointInfo> MakeCheckpoint(const CheckpointJob& job);
-  // --- space/background.cc
-  class PacedHost;
-  class DataHost;
-  void MakeHosts();
-  void MakeSpace();
-  sstable::TableContext IndexContext() const;
-  sstable::TableContext DataContext() const;  // For tables that are appends.
+  // --- space_side.cc
+  class SpaceSide;
+  engine::SpaceMeans MakeSpaceMeans();
   uint64_t FreeOnDisk() const;
-  void KickSpaceIfShort();
 
   // --- commit/progress.cc
   void ReloadTree(uint64_t acknowledged);
@@ -491,8 +404,6 @@ class StoreCore final : public wal::LogObserver,
   std::mutex& mutex_ = committer_.mutex();  // Guards those below.
   engine::Tree& tree_ = committer_.tree();
   engine::TreeAccess access_{&committer_, &options_};
-  uint64_t log_start_ = 1;          // What lies below is being given back.
-  std::multiset<BranchId> asking_;  // Branches with an append that waits for room.
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
 
@@ -505,52 +416,14 @@ class StoreCore final : public wal::LogObserver,
     std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
     std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
   } counters_;
-  engine::SpaceCounters space_counters_;
-  Histogram append_delay_;
 
   std::unique_ptr<engine::ReaderHost> reader_host_;
-  engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { KickSpace(); }};
+  engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { space_.Kick(); }};
   sstable::BlockCache block_cache_{memory_.index_blocks};
-  engine::RoomGauge gauge_{&options_, &ledger_};
-  engine::Pacer pacer_;
-  engine::LogGate log_gate_{*world_.scheduler};
-  engine::SpaceSignals signals_{*world_.scheduler, &pacer_};
-  // What is said by the space thread at its end, where no memory must be needed.
-  const Status store_is_closed_{StatusCode::kInvalidState, "the store is closed"};
-  std::unique_ptr<sstable::TableHost> paced_host_, data_host_;
+  std::unique_ptr<engine::SpaceHost> space_host_;
+  engine::SpaceManager space_;
 
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
-
-  class SpaceSide;
-  std::unique_ptr<engine::SpaceHost> space_host_;
-  engine::SpaceMeans means_;
-  engine::IndexFlusher flusher_{means_};
-
-  // The space thread's own, but for the atomic ones.
-  engine::SpaceRound round_;
-  std::atomic<uint64_t> newest_segment_{0};  // Of the log, that anything was placed in.
-  std::atomic<bool> seal_wanted_{false};
-  bool future_counts_as_now_ = false;  // See CountFutureAsNow.
-  // What the thread was last woken for: of Tree::dead_noted_bytes, and joinable nodes. Guarded by
-  // mutex_.
-  uint64_t dead_seen_bytes_ = 0;
-  bool joins_noted_ = false;
-  uint64_t expiry_seen_ns_ = 0;               // What the space thread waits for; guarded by mutex_.
-  std::atomic<bool> room_is_wanted_{false};   // By an append that was refused.
-  std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
-  std::set<uint64_t> unmerged_tables_;        // Small ones that could not be merged.
-  std::atomic<bool> background_fails_{false};  // The last round, but for want of room.
-  std::atomic<bool> space_waits_{false};       // For something to be freed: there was no room.
-  std::atomic<uint64_t> compactions_wanted_{0};
-  std::mutex space_mutex_;  // Guards those below.
-  RoomAsks room_in_;
-  std::map<BranchId, AskedRoom> busy_asks_;  // By calls that did not wait.
-  uint64_t room_passes_wanted_ = 0, room_passes_done_ = 0;
-  uint64_t room_made_for_ = 0;  // The last of them for which there was some.
-  uint64_t compactions_done_ = 0;
-  Status compaction_status_;
-  std::deque<CheckpointJob*> checkpoints_;  // Whoever waits for one owns it.
-  bool space_ended_ = false;                // Nobody would make another one.
 
   // Last, so that they stop first.
   uint32_t executor_threads_ = 1;
@@ -560,7 +433,6 @@ class StoreCore final : public wal::LogObserver,
   std::unique_ptr<io::Executor> prefetch_executor_;    // One thread, once there is a hint.
   std::unique_ptr<io::Executor> background_executor_;  // As many threads, for the space thread.
   std::unique_ptr<io::ParallelFor> parallel_for_;      // The same.
-  std::unique_ptr<io::Thread> space_thread_;
 };
 
 }  // namespace cairn

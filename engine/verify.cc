@@ -229,8 +229,8 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
   wal::RecoveryOptions recovery;
   {
     std::lock_guard lock(mutex_);
-    recovery.first_segment = log_start_;
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, log_start_);
+    recovery.first_segment = space_.retirer().log_start();
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
   }
   recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
   recovery.store = store_id();
@@ -307,9 +307,9 @@ Status StoreCore::VerifyRecord(const wal::Location& at, std::span<const std::byt
 
 void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
   // Tables of the index stay as long as this manifest is read by.
-  flusher_.HoldTables();
+  space_.flusher().HoldTables();
   const auto release = [](engine::IndexFlusher* flusher) { flusher->ReleaseTables(); };
-  const std::unique_ptr<engine::IndexFlusher, decltype(release)> hold(&flusher_, release);
+  const std::unique_ptr<engine::IndexFlusher, decltype(release)> hold(&space_.flusher(), release);
   const engine::Manifest manifest = manifest_.Copy();
   sstable::TableContext context = reader_.tables().context();
   sstable::BlockCache cache(engine::kVerifyCacheBytes);

@@ -89,7 +89,7 @@ Result<StoreCore::Applied> StoreCore::AppendRecord(BranchId id, const Delta& del
   AppendResolver append(this, id, delta, expected, &payload, nullptr);
   if (policy.busy != engine::RetryPolicy::Busy::kReturn) {
     policy.log_bytes = payload.bytes();
-    SlowDown(payload.bytes(), policy.deadline_ns);
+    space_.throttle().SlowDown(payload.bytes(), policy.deadline_ns);
   }
   const engine::Attempt ended = committer_.Commit(&append, policy);
   if (!ended.done()) return ended.status;
@@ -125,7 +125,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
     if (auto ticket = AppendJoined(id, kept, options, model, !keeps_kv)) return std::move(*ticket);
   }
   if (const Status flushed = TryFlushJoined(id); !flushed.ok()) {
-    return WhileRoomIsMade(id, 0, flushed);
+    return space_.asks().WhileRoomIsMade(id, 0, flushed);
   }
   const uint64_t bytes = PayloadBytes(*model, kept);
   if (bytes > options_.submit_copy_max_bytes || !FitsRecord(*model, kept)) {
@@ -141,7 +141,7 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
   if (options.overload == Overload::kShedKv) {
     return AppendShedding(id, kept, options, expected, applied.status());
   }
-  return WhileRoomIsMade(id, bytes, applied.status());
+  return space_.asks().WhileRoomIsMade(id, bytes, applied.status());
 }
 
 Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& delta,

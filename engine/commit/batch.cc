@@ -258,8 +258,9 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
   if (ended.kind == engine::Attempt::Kind::kRefused) {
     // Room may be made, as for an append that does not wait.
     const bool by_quota = ended.status.reason() == StatusReason::kNamespaceQuota;
-    return WhileRoomIsMade(resolver.refused_branch(), resolver.bytes(),
-                           by_quota ? ended.status : ended.status.WithContext("the batch"));
+    return space_.asks().WhileRoomIsMade(
+        resolver.refused_branch(), resolver.bytes(),
+        by_quota ? ended.status : ended.status.WithContext("the batch"));
   }
   if (!ended.done()) return ended.status;
   Store::WriteResult result;

@@ -69,7 +69,7 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
   }
   const engine::Attempt ended = committer_.Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) KickSpace();
+  if (change.table_bytes_died() != 0) space_.Kick();
   CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
@@ -172,7 +172,7 @@ Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
         return tree.ResolveRewind(static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) KickSpaceIfShort();  // What died in the log makes it smaller when it is sealed.
+  if (op.ok()) space_.OnFreed();  // What died in the log makes it smaller when it is sealed.
   return op.status();
 }
 
@@ -198,7 +198,7 @@ Status StoreCore::Drop(BranchId id, Durability durability) {
         return tree.ResolveDrop(static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) KickSpace();
+  if (op.ok()) space_.Kick();
   return op.status();
 }
 

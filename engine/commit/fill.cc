@@ -142,7 +142,7 @@ class StoreCore::FillResolver final : public engine::Resolver {
     payload_.emplace(model_, delta_, window_, std::vector<engine::DeltaState>());
     record_.strips = payload_->strips();
     policy_->log_bytes = policy_->room_bytes = payload_->bytes();
-    core_->SlowDown(payload_->bytes(), policy_->deadline_ns);
+    core_->space_.throttle().SlowDown(payload_->bytes(), policy_->deadline_ns);
     hashes_.reserve(payload_->strips().size());
   }
 

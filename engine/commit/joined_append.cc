@@ -214,7 +214,8 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
     joined_count_.fetch_sub(1, std::memory_order_release);
   }
   if (!committed.ok()) {
-    const Status told = Guarded([&] { return WhileRoomIsMade(id, joined->bytes, committed); });
+    const Status told =
+        Guarded([&] { return space_.asks().WhileRoomIsMade(id, joined->bytes, committed); });
     for (auto& [durability, ticket] : joined->tickets) ticket->Finish(told);
     return committed;
   }

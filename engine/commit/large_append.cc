@@ -117,7 +117,8 @@ Result<engine::Part> StoreCore::WritePart(const ModelSpec& model, const Delta& d
   engine::DeltaPayload payload(model, delta, window, {});
   payload.SetLength(length_before);
   PartResolver record(payload, unit, ticket);
-  if (ticket == nullptr) SlowDown(payload.bytes(), deadline_ns);  // A job keeps no thread waiting.
+  if (ticket == nullptr)
+    space_.throttle().SlowDown(payload.bytes(), deadline_ns);  // A job keeps no thread waiting.
   const engine::Attempt ended = committer_.Commit(
       &record, {.busy = engine::RetryPolicy::Busy::kAwaitMemory, .deadline_ns = deadline_ns});
   if (!ended.done()) return ended.status;
@@ -229,7 +230,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
-      .tables = DataContext(),
+      .tables = space_.DataContext(),
       .allocator = options_.allocator,
       .scheduler = world_.scheduler.get(),
       .executor = executor_.get(),
@@ -258,12 +259,12 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
   });
   if (!applied.ok()) {
     // No record names it. What cannot be removed is an orphan, counted until it goes.
-    static_cast<void>(DeleteTable(written.table.number, written.table.bytes));
+    static_cast<void>(space_.dead_tables().Delete(written.table.number, written.table.bytes));
     return applied;
   }
   // Small ones are to be merged.
   if (counters_.ingests.fetch_add(1, std::memory_order_relaxed) % engine::kSmallTablesMax == 0) {
-    KickSpace();
+    space_.Kick();
   }
   counters_.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;
@@ -274,7 +275,7 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                                                   uint64_t length, uint64_t deadline_ns,
                                                   TicketState* ticket) {
   // Nothing in the tree names the parts until the last record is there.
-  const auto pin = reader_.pins().Take(engine::Pins::Of::kParts, newest_segment_.load());
+  const auto pin = reader_.pins().Take(engine::Pins::Of::kParts, space_.newest_segment());
   const uint64_t part_bytes = PayloadBytesMax();
   std::vector<engine::DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
@@ -349,7 +350,8 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);
       }
       state->Finish(Guarded([&] {
-        return self->WhileRoomIsMade(id, self->PayloadBytes(*model, delta), applied.status());
+        return self->space_.asks().WhileRoomIsMade(id, self->PayloadBytes(*model, delta),
+                                                   applied.status());
       }));
       return;
     }

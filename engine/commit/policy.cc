@@ -56,7 +56,7 @@ void StoreCore::NoteUsed(const engine::Head& head, uint64_t now_ns) {
   if (options_.read_only || !matters) return;
   if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
   tree_.NoteUsed(head.id, now_ns);
-  if (flusher_.BecomesDue(log_->last_reserved_sequence())) KickSpace();
+  if (space_.flusher().BecomesDue(log_->last_reserved_sequence())) space_.Kick();
 }
 
 }  // namespace cairn

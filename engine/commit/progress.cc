@@ -19,7 +19,7 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
   tickets_.CutByPoison(cause);
-  log_gate_.Wake();
+  space_.gate().Wake();
   {
     std::lock_guard lock(poison_mutex_);
     if (poison_told_) return;
@@ -47,14 +47,15 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   recovery.stop_after = acknowledged;
   // What space management was about to give back must stay while it is read, and the tables of the
   // index for good: they are the new tree's.
-  flusher_.HoldTables();
+  space_.flusher().HoldTables();
   std::unique_ptr<engine::Pins::Pin> pin;
   engine::Manifest manifest;
   {
     std::lock_guard lock(mutex_);
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, log_start_);
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
     manifest = manifest_.Copy();
-    manifest.log_start_segment = log_start_;  // What lies below may be gone already.
+    manifest.log_start_segment =
+        space_.retirer().log_start();  // What lies below may be gone already.
   }
   Status status = OpenTree(manifest, &tree);
   if (status.ok()) {

@@ -186,7 +186,7 @@ Status StoreCore::OpenFollower() {
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
   NoteRecovery(seen->log, seen->whole);
-  log_start_ = seen->manifest.log_start_segment;
+  space_.retirer().SetLogStart(seen->manifest.log_start_segment);
   manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
   tree_ = std::move(seen->tree);
   seen_hint_ = seen->hint;
@@ -243,7 +243,7 @@ Result<RefreshResult> StoreCore::Follow(bool look_anyway) {
     seen->tree.SetGeneration(tree_.generation() + 1);
     before = std::move(tree_);  // Taken apart without the lock.
     tree_ = std::move(seen->tree);
-    log_start_ = log_start;
+    space_.retirer().SetLogStart(log_start);
   }
   for (const auto& [number, use] : before.tables()) {
     {

@@ -37,7 +37,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   bool read_only() const override { return core_->options_.read_only; }
   Status FollowWriter() override { return core_->Follow(/*look_anyway=*/true).status(); }
   Result<bool> WriterLives() override { return core_->WriterLives(); }
-  Status Pace(uint64_t bytes) override { return core_->pacer_.Take(bytes, 0); }
+  Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
 
  private:
   StoreCore* const core_;

@@ -2,7 +2,6 @@
 #include "engine/space/checkpoint.h"
 
 #include <memory>
-#include <set>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
@@ -11,13 +10,11 @@
 #include "base/core/text.h"
 #include "base/io/file_util.h"
 #include "engine/constants.h"
-#include "engine/store_core.h"
+#include "sstable/table_files.h"
 #include "wal/log_copy.h"
 #include "wal/segment_files.h"
 
-namespace cairn {
-
-namespace engine {
+namespace cairn::engine {
 
 namespace {
 
@@ -86,8 +83,8 @@ class CheckpointDirectory {
     }
     CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
     wal::LogCopy copy;
-    copy.from = io::JoinPath(plan_.source, engine::kLogDirectory);
-    copy.to = At(engine::kLogDirectory);
+    copy.from = io::JoinPath(plan_.source, kLogDirectory);
+    copy.to = At(kLogDirectory);
     copy.store = plan_.manifest.store;
     copy.segments = log.segments;
     copy.segment_bytes = plan_.manifest.segment_bytes;
@@ -101,7 +98,7 @@ class CheckpointDirectory {
       CAIRN_RETURN_IF_ERROR(files().SyncDirectory(At(kTableDirectory)));
     }
 
-    CAIRN_RETURN_IF_ERROR(MakeDirectory(engine::kLogDirectory));
+    CAIRN_RETURN_IF_ERROR(MakeDirectory(kLogDirectory));
     const uint64_t first = plan_.manifest.log_start_segment;
     for (uint64_t i = 0; i < std::max<size_t>(log.segments.size(), 1); ++i) {
       made_.push_back(wal::SegmentPath(copy.to, first + i));
@@ -125,7 +122,7 @@ class CheckpointDirectory {
   Result<wal::RecoveredLog> FindLog() {
     if (plan_.last_sequence == 0) return wal::RecoveredLog();  // Nothing was ever written.
     wal::RecoveryOptions options;
-    options.directory = io::JoinPath(plan_.source, engine::kLogDirectory);
+    options.directory = io::JoinPath(plan_.source, kLogDirectory);
     options.store = plan_.manifest.store;
     options.first_segment = plan_.manifest.log_start_segment;
     options.read_only = true;
@@ -227,109 +224,4 @@ Result<CheckpointInfo> WriteCheckpointDirectory(io::World& world, const CopyPlan
   return CheckpointDirectory(&world, &plan, target).Make();
 }
 
-}  // namespace engine
-
-// Asked for by one thread, made by the space thread: it alone deletes tables, recycles segments and
-// replaces the manifest, so while it makes a copy nothing of that happens.
-struct StoreCore::CheckpointJob {
-  std::string target;
-  CheckpointProgress progress;
-  std::optional<Result<CheckpointInfo>> result;
-};
-
-Result<CheckpointInfo> StoreCore::Checkpoint(const std::string& target,
-                                             const CheckpointProgress& progress) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable());
-  if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
-  if (target == ":memory:") {
-    return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
-  }
-  if (target.starts_with(path_ + "/")) {
-    return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
-  }
-  if (pacer_.paused()) {
-    return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
-  }
-  FlushAllJoined();
-  CheckpointJob job{target, progress, {}};
-  {
-    std::lock_guard lock(space_mutex_);
-    if (space_ended_) return Status(StatusCode::kInvalidState, "the store is closed");
-    checkpoints_.push_back(&job);
-  }
-  KickSpace();
-  while (true) {
-    const uint32_t seen = signals_.rounds();
-    {
-      std::lock_guard lock(space_mutex_);
-      if (job.result.has_value()) return std::move(*job.result);
-    }
-    signals_.AwaitRound(seen, io::kNoDeadline);
-  }
-}
-
-// All that wait; `why_not` unless it is Ok.
-void StoreCore::RunCheckpoints(const Status& why_not) {
-  while (true) {
-    CheckpointJob* job = nullptr;
-    {
-      std::lock_guard lock(space_mutex_);
-      if (checkpoints_.empty()) return;
-      job = checkpoints_.front();
-      checkpoints_.pop_front();
-    }
-    Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
-      CAIRN_RETURN_IF_ERROR(why_not);
-      log_gate_.Open();  // It may take long, and nothing is given back meanwhile.
-      return MakeCheckpoint(*job);
-    });
-    log_gate_.Shut();
-    {
-      std::lock_guard lock(space_mutex_);
-      job->result = std::move(result);
-    }
-    signals_.EndRound();
-  }
-}
-
-Result<CheckpointInfo> StoreCore::MakeCheckpoint(const CheckpointJob& job) {
-  engine::CopyPlan plan;
-  uint64_t sequence = 0;
-  plan.manifest = manifest_.Copy();
-  std::set<uint64_t> dead;  // Before anything that may come along.
-  {
-    std::lock_guard lock(mutex_);
-    sequence = log_->last_reserved_sequence();
-    plan.manifest.next_id = tree_.next_id();
-    for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes == 0) dead.insert(number);
-    }
-  }
-  CAIRN_RETURN_IF_ERROR(log_->Wait(sequence, /*durable=*/true, io::kNoDeadline));
-  plan.last_sequence = log_->durable_sequence();
-  if (CAIRN_KEPT(kNumberAfterSequence)) {
-    // Tables that the log names up to there got their numbers before this.
-    plan.manifest.next_file_number = manifest_.Copy().next_file_number;
-  }
-  // What was appended meanwhile may come along, and name a table of its own; and what has been
-  // dropped since is needed where the copy ends. Tables go by this thread alone.
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, use] : tree_.tables()) {
-      if (!dead.contains(number)) plan.snapshots.push_back(number);
-    }
-  }
-  plan.manifest.history.GoOn(engine::DrawHistory(*world_.scheduler),
-                             plan.manifest.At(plan.last_sequence));
-  plan.source = path_;
-  plan.options = options_file_;
-  plan.allocator = options_.allocator;
-  plan.progress = job.progress;
-  plan.go_on = [this] {
-    if (!pacer_.stopped()) return Status::Ok();
-    return Status(StatusCode::kCancelled, "the store is closing");
-  };
-  return engine::WriteCheckpointDirectory(world_, plan, job.target);
-}
-
-}  // namespace cairn
+}  // namespace cairn::engine

@@ -45,6 +45,7 @@ struct SpaceMeans {
   TreeAccess* access = nullptr;
   ByteLedger* ledger = nullptr;
   ManifestKeeper* manifest = nullptr;
+  const StoreOptionsFile* options_file = nullptr;
   Reader* reader = nullptr;
   const RoomGauge* gauge = nullptr;
   Pacer* pacer = nullptr;

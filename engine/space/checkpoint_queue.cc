@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/checkpoint_queue.h"
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+
+namespace cairn::engine {
+
+struct CheckpointQueue::Job {
+  std::string target;
+  CheckpointProgress progress;
+  std::optional<Result<CheckpointInfo>> result;
+};
+
+Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
+                                             const CheckpointProgress& progress) {
+  CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
+  if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  if (target == ":memory:") {
+    return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
+  }
+  if (target.starts_with(means_.directory + "/")) {
+    return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
+  }
+  if (means_.pacer->paused()) {
+    return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
+  }
+  means_.host->ApplyAllJoined();
+  Job job{target, progress, {}};
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return closed_;
+    jobs_.push_back(&job);
+  }
+  means_.signals->Kick();
+  while (true) {
+    const uint32_t seen = means_.signals->rounds();
+    {
+      std::lock_guard lock(mutex_);
+      if (job.result.has_value()) return std::move(*job.result);
+    }
+    means_.signals->AwaitRound(seen, io::kNoDeadline);
+  }
+}
+
+// All that wait; `why_not` unless it is Ok.
+void CheckpointQueue::AnswerAll(const Status& why_not) {
+  while (true) {
+    Job* job = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      if (jobs_.empty()) return;
+      job = jobs_.front();
+      jobs_.pop_front();
+    }
+    Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
+      CAIRN_RETURN_IF_ERROR(why_not);
+      means_.gate->Open();  // It may take long, and nothing is given back meanwhile.
+      return Copy(*job);
+    });
+    means_.gate->Shut();
+    {
+      std::lock_guard lock(mutex_);
+      job->result = std::move(result);
+    }
+    means_.signals->EndRound();
+  }
+}
+
+Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
+  CopyPlan plan;
+  uint64_t sequence = 0;
+  plan.manifest = means_.manifest->Copy();
+  std::set<uint64_t> dead;  // Before anything that may come along.
+  {
+    std::lock_guard lock(means_.mutex());
+    sequence = means_.log->last_reserved_sequence();
+    plan.manifest.next_id = means_.tree().next_id();
+    for (const auto& [number, use] : means_.tree().tables()) {
+      if (use.live_bytes == 0) dead.insert(number);
+    }
+  }
+  CAIRN_RETURN_IF_ERROR(means_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  plan.last_sequence = means_.log->durable_sequence();
+  if (CAIRN_KEPT(kNumberAfterSequence)) {
+    // Tables that the log names up to there got their numbers before this.
+    plan.manifest.next_file_number = means_.manifest->Copy().next_file_number;
+  }
+  // What was appended meanwhile may come along, and name a table of its own; and what has been
+  // dropped since is needed where the copy ends. Tables go by this thread alone.
+  {
+    std::lock_guard lock(means_.mutex());
+    for (const auto& [number, use] : means_.tree().tables()) {
+      if (!dead.contains(number)) plan.snapshots.push_back(number);
+    }
+  }
+  plan.manifest.history.GoOn(DrawHistory(*means_.world.scheduler),
+                             plan.manifest.At(plan.last_sequence));
+  plan.source = means_.directory;
+  plan.options = *means_.options_file;
+  plan.allocator = means_.options->allocator;
+  plan.progress = job.progress;
+  plan.go_on = [this] {
+    if (!means_.pacer->stopped()) return Status::Ok();
+    return Status(StatusCode::kCancelled, "the store is closing");
+  };
+  io::World world = means_.world;
+  return WriteCheckpointDirectory(world, plan, job.target);
+}
+
+void CheckpointQueue::End() {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  AnswerAll(closed_);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/dead_tables.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/io/file_util.h"
+
+namespace cairn::engine {
+
+Status TableLied(uint64_t number) {
+  return Status(StatusCode::kCorruption, "the index: table " + std::to_string(number) +
+                                             ": more of it is needed than its record says");
+}
+
+Status DeadTables::Delete(uint64_t number, uint64_t bytes) {
+  CAIRN_RETURN_IF_ERROR(means_.log->CheckLock());
+  means_.reader->tables().Forget(number);
+  const std::string& directory = means_.reader->tables().context().directory;
+  CAIRN_RETURN_IF_ERROR(
+      io::RemoveIfExists(*means_.world.files, sstable::SnapshotTablePath(directory, number)));
+  {
+    // First: what the tree still knows is deleted again, and its bytes may be returned once only.
+    std::lock_guard lock(means_.mutex());
+    if (const auto known = means_.tree().tables().find(number);
+        known != means_.tree().tables().end()) {
+      // Undone was what let it die: only where the index lied about what was live.
+      if (known->second.live_bytes != 0) return TableLied(number);
+      means_.tree().ForgetTable(number);
+    }
+  }
+  means_.ledger->Return(bytes);
+  return FreeRemoved(directory);
+}
+
+Status DeadTables::FreeRemoved(const std::string& directory) {
+  if (!means_.ledger->DiskIsShort()) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(means_.world.files->SyncDirectory(directory));
+  means_.ledger->LookAtDisk();
+  return Status::Ok();
+}
+
+Status DeadTables::DeleteAll() {
+  std::vector<std::pair<uint64_t, uint64_t>> dead;
+  uint64_t sequence = 0;
+  {
+    std::lock_guard lock(means_.mutex());
+    for (const auto& [number, use] : means_.tree().tables()) {
+      if (use.live_bytes != 0) continue;
+      const bool held = means_.reader->pins().HoldTable(number);
+      means_.round->NoteHeld(held);
+      if (!held) dead.emplace_back(number, use.bytes);
+    }
+    sequence = means_.log->last_reserved_sequence();
+  }
+  if (dead.empty()) return Status::Ok();
+  if (CAIRN_KEPT(kLogBeforeTableDies)) {
+    CAIRN_RETURN_IF_ERROR(means_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+  }
+  means_.host->PublishHint();  // First: a follower that misses a table finds out why.
+  for (const auto& [number, bytes] : dead) means_.round->KeepGoing(Delete(number, bytes));
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

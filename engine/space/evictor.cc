@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/evictor.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/core/check.h"
+#include "engine/constants.h"
+#include "engine/space/cut.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+// One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
+// which fits a record. `freed`: bytes, as namespaces count.
+Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
+  TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
+  // What was accepted is applied first; when that cannot be done now, the branch is left alone.
+  static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
+  while (true) {
+    Tree::Missing missing;
+    uint64_t bytes = 0, died_before = 0;
+    bool more = false;  // Of the path, for the next step.
+    std::string ns;
+    const auto op = means_.host->Change(
+        needs,
+        [&](const Tree& tree) -> Result<Op> {
+          const Head* const head = tree.FindHead(branch);
+          const bool busy = head == nullptr || head->keep.pinned ||
+                            means_.committer->HasLargeAppend(BranchId{branch}) ||
+                            means_.host->HasJoined(BranchId{branch}) ||
+                            asks_->IsAsking(BranchId{branch});
+          if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
+          died_before = tree.died_bytes();
+          ns = head->ns;
+          CAIRN_ASSIGN_OR_RETURN(Op evict,
+                                 tree.ResolveEvict(branch, kSealedRangesAtOnce, &missing));
+          if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
+          more = evict.sealed.size() >= kSealedRangesAtOnce;
+          bytes = tree.EvictedBytes(evict);
+          if (whole && bytes == 0) return tree.ResolveDrop(branch);
+          if (evict.sealed.empty() && head->kv_evicted) {
+            return Status(StatusCode::kNotFound, "nothing is left to take");
+          }
+          return evict;
+        },
+        wal::Log::Purpose::kRelease);
+    if (missing.any()) {
+      needs.branches.insert(needs.branches.end(), missing.branches.begin(), missing.branches.end());
+      needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
+      continue;
+    }
+    if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
+    means_.counters->evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    {
+      std::lock_guard lock(mutex_);
+      tree_.NoteEviction(ns);
+    }
+    if (op->kind == OpKind::kDrop) {
+      means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
+      CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // That counts, too.
+      std::lock_guard lock(mutex_);
+      bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
+    }
+    *freed += bytes;
+    if (!more) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+  }
+}
+
+bool IsOfOneBranch(const wal::Log& log, const Status& status) {
+  const StatusCode code = status.code();
+  return (code == StatusCode::kCorruption || code == StatusCode::kInvalidArgument ||
+          code == StatusCode::kIoError) &&
+         log.poisoned().ok();
+}
+
+// Branches of these namespaces go, in order, until so many bytes are free.
+Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
+                          uint64_t* freed) {
+  using Evictable = TreeRecords::Evictable;
+  // The order of one namespace, read ahead.
+  struct Line {
+    std::string ns;
+    std::vector<Evictable> ahead{};
+    size_t next = 0;
+    bool ended = false;
+  };
+  for (const uint8_t stage : {uint8_t{0}, uint8_t{1}}) {
+    if (stage == 1)
+      CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // Who came there just now is in the order.
+    std::vector<Line> lines;
+    {
+      std::lock_guard lock(mutex_);
+      for (const std::string& ns : namespaces) {
+        const NamespaceUse* const use = tree_.FindNamespace(ns);
+        if (use == nullptr || asks_->EvictOf(*use) == Evict::kNever) continue;
+        lines.push_back({ns});
+      }
+    }
+    while (*freed < goal_bytes) {
+      Line* first = nullptr;
+      for (Line& line : lines) {
+        if (line.next == line.ahead.size() && !line.ended) {
+          Evictable from{.stage = stage};
+          if (!line.ahead.empty()) {
+            from = line.ahead.back();
+            ++from.branch;
+          }
+          CAIRN_ASSIGN_OR_RETURN(
+              line.ahead, TreeRecords::ReadEvictable(*means_.index, line.ns, from, kEvictAhead));
+          line.next = 0;
+          line.ended = line.ahead.size() < kEvictAhead;
+        }
+        if (line.next == line.ahead.size() || line.ahead[line.next].stage != stage) continue;
+        if (first == nullptr || line.ahead[line.next] < first->ahead[first->next]) first = &line;
+      }
+      if (first == nullptr) break;
+      const uint64_t branch = first->ahead[first->next++].branch;
+      bool whole = false;
+      {
+        std::lock_guard lock(mutex_);
+        const NamespaceUse* const use = tree_.FindNamespace(first->ns);
+        whole = stage == 1 && use != nullptr && asks_->EvictOf(*use) == Evict::kBranches;
+      }
+      if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {
+        if (!IsOfOneBranch(*means_.log, status)) return status;
+        means_.round->KeepGoing(std::move(status));
+      }
+      CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+    }
+    if (*freed >= goal_bytes) return Status::Ok();
+  }
+  return Status::Ok();
+}
+
+// What comes back without anything going: what is dead in tables, and in the log but for the
+// segment that is written to. Under the commit lock.
+uint64_t Evictor::DeadBytes() const {
+  uint64_t dead = 0, live = 0;
+  for (const auto& [number, use] : tree_.tables()) {
+    dead += use.sealed_bytes - std::min(use.sealed_bytes, use.live_bytes);
+    live += use.live_bytes;
+  }
+  uint64_t held = 0;  // By tables and log.
+  for (const auto& [name, use] : tree_.namespaces()) held += use.bytes;
+  const uint64_t live_in_log = held - std::min(held, live);
+  const uint64_t log_bytes = means_.log->counters().segment_bytes_live;
+  const uint64_t given_back = log_bytes - std::min(log_bytes, means_.options->segment_bytes);
+  return dead + given_back - std::min(given_back, live_in_log);
+}
+
+// What is wanted of this pass: by namespaces beyond their cap, and by the store. Whose append came
+// through since it asked needs nothing any more. `stuck`: nothing could be given back before it.
+// `made`: there is room now for what was refused. `evicted`: something went.
+Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted,
+                              bool* made) {
+  std::vector<std::string> all;
+  std::map<std::string, uint64_t> wanted;
+  uint64_t goal_bytes = 0;
+  const bool short_of_room = asks_->RoomIsShort();
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, use] : tree_.namespaces()) {
+      if (asks_->EvictOf(use) == Evict::kNever) continue;
+      all.push_back(name);
+      const uint64_t cap = use.policy.max_bytes;
+      const uint64_t begins = cap - cap / kEvictionBeginsShare;
+      const uint64_t ends = cap - cap / kEvictionEndsShare;
+      uint64_t goal = use.bytes > begins ? use.bytes - ends : 0;
+      if (const auto of = asks.find(name); of != asks.end()) {
+        for (const auto& [branch, ask] : of->second) {
+          const Head* const head = tree_.FindHead(branch);
+          const bool served = head != nullptr && head->lengths[kTokenLane] != ask.length;
+          const uint64_t needed = use.bytes + ask.bytes;
+          *made |= served || needed <= cap;  // Since it was asked for.
+          if (!served && needed > cap) goal = std::max(goal, needed - cap);
+        }
+      }
+      if (goal > 0) wanted[name] = goal;
+    }
+    if (short_of_room) {
+      const uint64_t used = means_.ledger->used_bytes();
+      const bool refused = asks_->AnyRefused();
+      goal_bytes = means_.options->max_bytes == UINT64_MAX
+                       ? 0
+                       : used - std::min(used, means_.gauge->EvictionEnds());
+      if (refused) goal_bytes = std::max(goal_bytes, used / kEvictionBeginsShare);
+      goal_bytes -= std::min(goal_bytes, DeadBytes());
+      // What is dead helps nobody as long as it cannot be given back.
+      if (refused && stuck) goal_bytes = std::max(goal_bytes, means_.options->segment_bytes);
+    }
+  }
+  if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index knows the order then.
+  uint64_t freed = 0;
+  for (const auto& [name, bytes] : wanted) {
+    uint64_t freed_there = 0;
+    CAIRN_RETURN_IF_ERROR(EvictFrom({name}, bytes, &freed_there));
+    freed += freed_there;
+  }
+  if (freed < goal_bytes) CAIRN_RETURN_IF_ERROR(EvictFrom(all, goal_bytes, &freed));
+  *evicted = freed > 0;
+  *made |= *evicted;
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Eviction, on the space thread. Who goes is read from the index, in order (tree/tree_records.h,
+// U), after a dump: so it costs no memory, however many branches there are. What happened to a
+// branch since is seen when it is loaded.
+//
+// Eviction changes the tree by log records and nothing else; the space comes back as it always
+// does, when tables die or are rewritten and log segments retire. No lock may be held around it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/space/index_flusher.h"
+#include "engine/space/room_asks.h"
+#include "engine/space/space_means.h"
+
+namespace cairn::engine {
+
+// What is wrong with one branch, or with what the index has of it, keeps no other from going.
+bool IsOfOneBranch(const wal::Log& log, const Status& status);
+
+class Evictor {
+ public:
+  Evictor(const SpaceMeans& means, IndexFlusher* flusher, RoomAsks* asks)
+      : means_(means), mutex_(means.mutex()), tree_(means.tree()), flusher_(flusher), asks_(asks) {}
+  Evictor(const Evictor&) = delete;
+  Evictor& operator=(const Evictor&) = delete;
+
+  // What is wanted of this pass: by namespaces beyond their cap, and by the store. Whose append
+  // came through since it asked needs nothing any more. `stuck`: nothing could be given back before
+  // it. `made`: there is room now for what was refused. `evicted`: something went.
+  Status EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted, bool* made);
+
+ private:
+  Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
+  Status EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
+                   uint64_t* freed);
+  uint64_t DeadBytes() const;
+
+  const SpaceMeans& means_;
+  std::mutex& mutex_;  // The commit lock.
+  Tree& tree_;
+  IndexFlusher* const flusher_;
+  RoomAsks* const asks_;
+};
+
+}  // namespace cairn::engine

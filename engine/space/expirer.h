@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Branches whose time to live has ended are dropped, on the space thread: replay reads no clock.
+// Which they are is read from the index, in order (tree/tree_records.h, X), after a dump. No lock
+// may be held around it, but where that is said.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/space/index_flusher.h"
+#include "engine/space/room_asks.h"
+#include "engine/space/space_means.h"
+
+namespace cairn::engine {
+
+class Expirer {
+ public:
+  Expirer(const SpaceMeans& means, IndexFlusher* flusher, const RoomAsks* asks)
+      : means_(means), mutex_(means.mutex()), tree_(means.tree()), flusher_(flusher), asks_(asks) {}
+  Expirer(const Expirer&) = delete;
+  Expirer& operator=(const Expirer&) = delete;
+
+  Status DropExpired();
+  // Before anything is evicted or expires.
+  Status CountFutureAsNow();
+  // When the space thread is to look again though nobody kicks it; on the monotonic clock.
+  uint64_t NextExpiry();
+
+  // Any thread, under the commit lock: a time to live ends before what the space thread waits for.
+  bool BecomesDue();
+
+ private:
+  const SpaceMeans& means_;
+  std::mutex& mutex_;  // The commit lock.
+  Tree& tree_;
+  IndexFlusher* const flusher_;
+  const RoomAsks* const asks_;
+  bool counted_ = false;  // See CountFutureAsNow.
+  uint64_t seen_ns_ = 0;  // What the space thread waits for; the commit lock guards it.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/log_retirer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+// The last of the oldest segments that are given back together: those that hold no more than a full
+// one, and are not needed by what is under way. 0: none.
+uint64_t LogRetirer::LastToRetire(std::span<const wal::SegmentInfo> segments) const {
+  uint64_t last = 0, bytes = 0;
+  for (size_t i = 0; i + 1 < segments.size(); ++i) {
+    bytes += segments[i].file_bytes;
+    if (i > 0 && bytes > means_.options->segment_bytes) break;
+    if (segments[i + 1].first_sequence > means_.log->durable_sequence()) break;
+    last = segments[i].number;
+  }
+  return std::min(last, means_.reader->pins().LowestOfParts() - 1);
+}
+
+Status LogRetirer::RetireOldest(bool* retired) {
+  *retired = false;
+  const bool full = throttle_->IsFull();
+  const std::vector<wal::SegmentInfo> segments = means_.log->Segments();
+  Status status;
+  if (segments.size() > 1) status = Guarded([&] { return RetireSome(segments, retired); });
+  if (*retired) {
+    uint64_t bytes = 0;
+    const uint64_t first_left = means_.log->Segments().front().number;
+    for (const wal::SegmentInfo& segment : segments) {
+      if (segment.number < first_left) bytes += segment.file_bytes;
+    }
+    means_.gate->GaveBack(bytes, means_.log->live_bytes());
+  } else if (full && !means_.round->held() && !means_.pacer->stopped()) {
+    means_.gate->Open();  // Damage, or no room for a table: data goes on as far as there is any.
+  }
+  return status;
+}
+
+Status LogRetirer::RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired) {
+  if (segments[1].first_sequence > means_.log->durable_sequence()) {
+    // Nobody may sync any more who is refused for want of room.
+    if (!means_.gauge->DataIsShort() && !asks_->RoomIsShort() && !throttle_->IsFull())
+      return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
+  }
+  const uint64_t first = segments.front().number;
+  const uint64_t last = LastToRetire(segments);
+  if (last < first) {
+    means_.round->NoteHeld(
+        means_.reader->pins().HoldSegment(first));  // By the parts of a large append.
+    return Status::Ok();
+  }
+  if (log_start_ <= last) {
+    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(sealer_->SealUpTo(last));
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+    std::lock_guard lock(mutex_);
+    if (means_.reader->pins().LowestOfParts() <= last) {
+      means_.round->NoteHeld(means_.reader->pins().HoldSegment(last));
+      return Status::Ok();
+    }
+    log_start_ = last + 1;
+  }
+  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
+  // whole log begins at log_start_. Who began before that has it pinned.
+  uint64_t end = first;
+  while (end <= last && !means_.reader->pins().HoldSegment(end)) ++end;
+  means_.round->NoteHeld(end <= last);
+  if (end == first) return Status::Ok();
+  if (CAIRN_KEPT(kManifestBeforeRelease)) {
+    CAIRN_RETURN_IF_ERROR(
+        means_.manifest->Edit([&](Manifest* next) { next->log_start_segment = end; }));
+  }
+  means_.host->PublishHint();
+  means_.round->KeepGoing(means_.log->ReleaseBelow(end));
+  CAIRN_RETURN_IF_ERROR(dead_tables_->FreeRemoved(io::JoinPath(means_.directory, kLogDirectory)));
+  means_.counters->retired_segments.fetch_add(end - first, std::memory_order_relaxed);
+  *retired = true;
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who waits for the log to become shorter: callers that are slowed, and those that are held
+// (space/log_gate.h says when). Thread-safe; SlowDown and Wait sleep, so no lock may be held around
+// them.
+#pragma once
+
+#include <cstdint>
+
+#include "base/core/histogram.h"
+#include "engine/space/space_means.h"
+
+namespace cairn::engine {
+
+class LogThrottle {
+ public:
+  explicit LogThrottle(const SpaceMeans& means) : means_(means) {}
+  LogThrottle(const LogThrottle&) = delete;
+  LogThrottle& operator=(const LogThrottle&) = delete;
+
+  // Data of so many bytes must wait. Not while the background is paused: then the log grows.
+  bool Holds(uint64_t bytes) const;
+  bool IsFull() const;  // Some data may be held.
+  // For calls that can wait: before data of so many bytes is reserved.
+  void SlowDown(uint64_t bytes, uint64_t deadline_ns);
+  // For data that was refused. kDeadlineExceeded.
+  Status Wait(uint64_t bytes, uint64_t deadline_ns);
+
+  const Histogram& delay() const { return delay_; }
+
+ private:
+  void NoteLogIsLong(uint64_t live_bytes);
+
+  const SpaceMeans& means_;
+  Histogram delay_;
+};
+
+}  // namespace cairn::engine

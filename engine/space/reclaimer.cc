@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/reclaimer.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/io/file_util.h"
+#include "engine/constants.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+// A table of which less is needed than this is written anew.
+double Reclaimer::LiveShareMin(SpaceRound::Kind kind) const {
+  if (kind == SpaceRound::Kind::kAll || means_.gauge->DataIsShort() || asks_->RoomIsShort())
+    return kLiveShareMinAtCap;
+  return kind == SpaceRound::Kind::kIdle ? kLiveShareMinIdle : kLiveShareMin;
+}
+
+bool Reclaimer::HasDoneEnough(SpaceRound::Kind kind) const {
+  return kind == SpaceRound::Kind::kIdle && means_.round->reclaimed_bytes() >= kIdleStepBytes;
+}
+
+// A table of which little enough is needed is written anew without the rest; the old one is dead
+// then. Of several the emptiest is first, which gives most for what is written, if there is room
+// for it beside the old one and it is not damaged.
+Status Reclaimer::RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten) {
+  const double share = LiveShareMin(kind);
+  Status passed_over;
+  while (true) {
+    uint64_t emptiest = 0;
+    const Status status = RewriteEmptiestWhole(share, &emptiest, rewritten);
+    if (status.code() != StatusCode::kCorruption) return status.ok() ? passed_over : status;
+    if (emptiest == 0) return status;
+    means_.round->PassOver(emptiest);
+    passed_over = status;
+  }
+}
+
+Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten) {
+  *rewritten = false;
+  uint64_t emptiest = 0, live_before = 0, too_large = 0;
+  bool lied = false;
+  const uint64_t room = means_.ledger->room(wal::Purpose::kReclaim);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      const double live =
+          static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
+      if (use.live_bytes == 0 || live >= share || means_.round->IsPassedOver(number)) continue;
+      if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
+        too_large = number;
+        continue;
+      }
+      emptiest = number;
+      live_before = use.live_bytes;
+      lied = use.lied;
+      share = live;
+    }
+  }
+  if (emptiest == 0) {
+    if (too_large == 0) return Status::Ok();
+    return Status(StatusCode::kNoSpace, "no room to write table " + std::to_string(too_large) +
+                                            " anew without what is dead of it: " +
+                                            std::to_string(room) + " bytes are left");
+  }
+  *table = emptiest;
+  if (lied) return TableLied(emptiest);
+  CAIRN_RETURN_IF_ERROR(RewriteTables({emptiest}));
+  means_.counters->rewritten_tables.fetch_add(1, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  const auto left = tree_.tables().find(emptiest);
+  *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
+  if (*rewritten) means_.round->NoteReclaimed(live_before);
+  return Status::Ok();
+}
+
+// What is needed of these goes into new tables.
+Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
+  std::vector<uint64_t> nodes;
+  for (const uint64_t number : tables) {
+    const auto opened = means_.reader->tables().Open(number);
+    if (!opened.ok()) return io::GoneIsDamage(opened.status());
+    CAIRN_ASSIGN_OR_RETURN(const auto fragments, (*opened)->Fragments());
+    for (const sstable::FragmentEntry& fragment : fragments) {
+      if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
+    }
+    CAIRN_RETURN_IF_ERROR(TreeRecords::ReadJoined(*means_.index, number, &nodes));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, node] : tree_.joined()) {
+      if (tables.contains(number)) nodes.push_back(node);
+    }
+  }
+  return sealer_->SealPlaces(
+      nodes, [&](const Place& place) { return place.in_table() && tables.contains(place.table); });
+}
+
+// The oldest first: each is a file that each restore opens, and a footer. There are two sizes, so
+// that a byte is written again for this twice at most. It needs no room that others might: it can
+// wait. Tables that cannot be merged, damaged ones among them, are left alone from then on.
+Status Reclaimer::MergeSmallTables(bool* merged) {
+  *merged = false;
+  std::array<std::set<uint64_t>, 2> by_size;
+  std::set<uint64_t> wanted;
+  uint64_t bytes = 0;
+  const uint64_t room = means_.ledger->room(wal::Purpose::kData);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, use] : tree_.tables()) {
+      if (use.live_bytes == 0 || use.bytes >= kSmallTableBytes) continue;
+      if (unmerged_tables_.contains(number)) continue;
+      by_size[use.bytes < kSmallTableBytes / kSmallTablesMax ? 0 : 1].insert(number);
+    }
+    for (const std::set<uint64_t>& small : by_size) {
+      if (small.size() <= kSmallTablesMax) continue;
+      for (const uint64_t number : small) {
+        bytes += tree_.tables().at(number).bytes;
+        if (bytes > std::min(room, kTableRawBytes)) break;
+        wanted.insert(number);
+      }
+      break;
+    }
+  }
+  if (wanted.size() < 2) return Status::Ok();
+  const Status status = RewriteTables(wanted);
+  const bool done = status.ok();
+  size_t left = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const uint64_t number : wanted) {
+      const auto use = tree_.tables().find(number);
+      if (use == tree_.tables().end() || use->second.live_bytes == 0) continue;
+      ++left;
+      if (done || status.code() == StatusCode::kCorruption) unmerged_tables_.insert(number);
+    }
+  }
+  means_.counters->merged_tables.fetch_add(wanted.size() - left, std::memory_order_relaxed);
+  *merged = left < wanted.size();
+  if (*merged) means_.round->NoteReclaimed(bytes);
+  return status;
+}
+
+bool Reclaimer::BecomesDue() {
+  if (tree_.dead_noted_bytes() - dead_seen_bytes_ >= kDeadLookBytes) {
+    dead_seen_bytes_ = tree_.dead_noted_bytes();
+    return true;
+  }
+  return joiner_->BecomesDue();
+}
+
+bool Reclaimer::IdleWorkIsDue() const {
+  std::lock_guard lock(mutex_);
+  if (joiner_->IsDue()) return true;
+  return std::any_of(tree_.tables().begin(), tree_.tables().end(), [](const auto& entry) {
+    const TableUse& use = entry.second;
+    return use.live_bytes != 0 && static_cast<double>(use.live_bytes) <
+                                      kLiveShareMinIdle * static_cast<double>(use.sealed_bytes);
+  });
+}
+
+}  // namespace cairn::engine

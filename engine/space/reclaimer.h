@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the space of tables comes back. A table of which enough is dead is written anew without that,
+// the emptiest first; and small ones are written into one. (Dead ones: dead_tables.h.) How much
+// must be dead follows from who would like the device:
+//
+//   others are writing            half of it: a byte is then rewritten at most for one that died
+//   the log rests                 a seventh, a little at a time
+//   Compact, or there is no room  a tenth
+//
+// The space thread's, but for what is marked. No lock may be held around its calls.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "engine/space/joiner.h"
+#include "engine/space/room_asks.h"
+#include "engine/space/sealer.h"
+#include "engine/space/space_means.h"
+
+namespace cairn::engine {
+
+class Reclaimer {
+ public:
+  Reclaimer(const SpaceMeans& means, Sealer* sealer, Joiner* joiner, RoomAsks* asks)
+      : means_(means),
+        mutex_(means.mutex()),
+        tree_(means.tree()),
+        sealer_(sealer),
+        joiner_(joiner),
+        asks_(asks) {}
+  Reclaimer(const Reclaimer&) = delete;
+  Reclaimer& operator=(const Reclaimer&) = delete;
+
+  // One table of which less is needed than such a round wants, if there is one. kNoSpace,
+  // kCorruption: of those that were passed over.
+  Status RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten);
+  // When there are many small tables, those of a size are written into one.
+  Status MergeSmallTables(bool* merged);
+  // An idle round is short: somebody may come.
+  bool HasDoneEnough(SpaceRound::Kind kind) const;
+  // Whether an idle round would do more than one that is not. Takes the commit lock.
+  bool IdleWorkIsDue() const;
+
+  // Any thread, under the commit lock: so much died since it last said so that a round may be worth
+  // it.
+  bool BecomesDue();
+
+ private:
+  double LiveShareMin(SpaceRound::Kind kind) const;
+  Status RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten);
+  Status RewriteTables(const std::set<uint64_t>& tables);
+
+  const SpaceMeans& means_;
+  std::mutex& mutex_;  // The commit lock.
+  Tree& tree_;
+  Sealer* const sealer_;
+  Joiner* const joiner_;
+  RoomAsks* const asks_;
+  std::set<uint64_t> unmerged_tables_;  // Small ones that could not be merged.
+  uint64_t dead_seen_bytes_ = 0;        // Of Tree::dead_noted_bytes; the commit lock guards it.
+};
+
+}  // namespace cairn::engine

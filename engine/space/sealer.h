@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Moves content into snapshot tables: out of the log, and out of tables of which little is needed.
+//
+//   read      what lives at the wanted places                    read ahead, verified
+//   write     into a table, read back and compared               paced, durable
+//   remap     an op of kind seal, and the tree names the table   commit lock
+//
+// Between its steps dumps that are due are made. The space thread's, but for what is marked. No
+// lock may be held around its calls. Errors: kNoSpace, kCorruption of what is read; what was sealed
+// before stays so.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "engine/space/dead_tables.h"
+#include "engine/space/index_flusher.h"
+#include "engine/space/joiner.h"
+#include "engine/space/seal_reader.h"
+#include "engine/space/space_means.h"
+
+namespace cairn::engine {
+
+class Sealer {
+ public:
+  Sealer(const SpaceMeans& means, IndexFlusher* flusher, Joiner* joiner, DeadTables* dead_tables)
+      : means_(means),
+        mutex_(means.mutex()),
+        tree_(means.tree()),
+        flusher_(flusher),
+        joiner_(joiner),
+        dead_tables_(dead_tables) {}
+  Sealer(const Sealer&) = delete;
+  Sealer& operator=(const Sealer&) = delete;
+
+  // Everything in log segments up to `segment`.
+  Status SealUpTo(uint64_t segment);
+  // Conversations whose chains have become long, when they are worth a table.
+  Status SealDue();
+  // What of these nodes lies at a wanted place.
+  Status SealPlaces(std::span<const uint64_t> nodes,
+                    const std::function<bool(const Place&)>& wanted);
+
+  // Any thread, under the commit lock: SealDue has something to do since just now.
+  bool BecomesDue();
+
+ private:
+  Status SealAll(std::span<Tree::SealSource> sources);
+  Status SealInto(std::span<Tree::SealSource> sources, StoreSealReader* reader);
+
+  const SpaceMeans& means_;
+  std::mutex& mutex_;  // The commit lock.
+  Tree& tree_;
+  IndexFlusher* const flusher_;
+  Joiner* const joiner_;
+  DeadTables* const dead_tables_;
+  std::atomic<bool> wanted_{false};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/space_manager.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/out_of_memory.h"
+#include "engine/constants.h"
+#include "engine/space/cut.h"
+#include "engine/tree/tree_loader.h"
+
+namespace cairn::engine {
+
+using Kind = SpaceRound::Kind;
+
+// One round, from what is wanted of it to what came of it.
+struct SpaceManager::Round {
+  bool idle = false;
+  uint64_t compactions = 0;  // Wanted when it began.
+  RoomAsks::Pass pass{};
+  uint64_t used_before = 0;
+  bool evicted = false, made_room = false;
+  bool more = false;  // It was one step of several.
+  Status status{};
+};
+
+namespace {
+
+// What there is no room for may be possible when something else was given back; what is damaged
+// stops the rest from nothing, and may be evicted or dropped.
+bool Goes(const Status& status) {
+  return status.ok() || status.code() == StatusCode::kNoSpace ||
+         status.code() == StatusCode::kCorruption;
+}
+
+}  // namespace
+
+SpaceManager::SpaceManager(SpaceMeans of_store)
+    : means_(std::move(of_store)),
+      gauge_(means_.options, means_.ledger),
+      pacer_(*means_.world.scheduler, means_.options->background_bytes_per_second,
+             [this] { return gauge_.Haste(); }),
+      gate_(*means_.world.scheduler),
+      signals_(*means_.world.scheduler, &pacer_) {
+  means_.gauge = &gauge_;
+  means_.pacer = &pacer_;
+  means_.gate = &gate_;
+  means_.signals = &signals_;
+  means_.round = &round_;
+  means_.counters = &counters_;
+}
+
+// ---------------------------------------------------------------- opening and closing
+
+void SpaceManager::SetLog(wal::Log* log, io::ParallelFor* parallel_for) {
+  means_.log = log;
+  means_.parallel_for = parallel_for;
+  gauge_.SetLog(log);
+}
+
+void SpaceManager::SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence) {
+  means_.index = std::move(index);
+  flusher_.SetDumped(dumped_sequence);
+}
+
+Status SpaceManager::Start() {
+  thread_ = means_.world.scheduler->StartThread(
+      "cairn-space", [this] { Run(); }, io::ThreadPriority::kBackground);
+  if (thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for space");
+  return Status::Ok();
+}
+
+// Processes that end before the background did anything must not leave ever more segments. Waits
+// for its rounds as long as they give some back; the one that is under way may have missed it.
+void SpaceManager::GiveBackAtClose() {
+  if (thread_ == nullptr) return;
+  uint64_t left = gauge_.ShortSegments();
+  for (int vain = 0; vain < 2 && left > kShortSegmentsMax;) {
+    const uint32_t seen = signals_.rounds();
+    if (pacer_.paused() || !means_.log->poisoned().ok()) return;
+    signals_.Kick();
+    signals_.AwaitRound(seen, io::kNoDeadline);
+    const uint64_t now = gauge_.ShortSegments();
+    vain = now < left ? 0 : vain + 1;
+    left = now;
+  }
+}
+
+void SpaceManager::Stop() {
+  pacer_.Stop();
+  gate_.End();
+  signals_.Kick();
+  thread_.reset();
+}
+
+// ---------------------------------------------------------------- callers
+
+void SpaceManager::OnLogged(const wal::Log::Slot& slot) {
+  if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
+    newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
+    signals_.Kick();
+  }
+  if (flusher_.BecomesDue(slot.sequence)) signals_.Kick();
+  if (sealer_.BecomesDue()) signals_.Kick();
+  if (reclaimer_.BecomesDue()) signals_.Kick();
+  if (expirer_.BecomesDue()) signals_.Kick();
+}
+
+void SpaceManager::OnFreed() {
+  if (short_of_room_.exchange(false)) signals_.Kick();
+}
+
+// Now and then also when that was tried and waits for something to be freed itself.
+void SpaceManager::OnRefused(const Status& status) {
+  if (status.code() != StatusCode::kNoSpace) return;
+  const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
+  const uint64_t kicked_ns = refused_kick_ns_.load();
+  if (short_of_room_.load() && now_ns < kicked_ns + kRefusedAgainNs) return;
+  refused_kick_ns_.store(now_ns);
+  signals_.Kick();
+}
+
+Status SpaceManager::Compact() {
+  CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
+  if (pacer_.paused()) {
+    return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
+  }
+  means_.host->ApplyAllJoined();
+  const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
+  signals_.Kick();
+  while (true) {
+    const uint32_t seen = signals_.rounds();
+    {
+      std::lock_guard lock(mutex_);
+      if (compactions_done_ >= wanted) return compaction_status_;
+    }
+    CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
+    signals_.AwaitRound(seen, io::kNoDeadline);
+  }
+}
+
+void SpaceManager::Pause() {
+  pacer_.Pause();
+  signals_.EndRound();  // Nobody makes room now: whoever waits for it is told.
+  gate_.Wake();
+}
+
+sstable::TableContext SpaceManager::IndexContext() {
+  sstable::TableContext context = means_.reader->tables().context();
+  context.host = &index_host_;
+  return context;
+}
+
+sstable::TableContext SpaceManager::DataContext() {
+  sstable::TableContext context = means_.reader->tables().context();
+  context.host = &data_host_;
+  return context;
+}
+
+// ---------------------------------------------------------------- the thread
+
+void SpaceManager::Become(Phase phase) {
+  switch (phase_) {
+    case Phase::kNew: CAIRN_CHECK(phase == Phase::kBetween); break;
+    case Phase::kBetween: CAIRN_CHECK(phase != Phase::kNew && phase != Phase::kBetween); break;
+    case Phase::kRound:
+    case Phase::kRests: CAIRN_CHECK(phase == Phase::kBetween); break;
+    case Phase::kEnded: CAIRN_CHECK(false);
+  }
+  phase_ = phase;
+}
+
+void SpaceManager::Run() {
+  Become(Phase::kBetween);
+  bool idle = false;
+  while (true) {
+    const uint32_t seen = signals_.kicks();
+    if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
+    Become(Phase::kRound);
+    checkpoints_.RunAll();
+    Round round{.idle = idle, .compactions = compactions_wanted_.load()};
+    round.pass = asks_.BeginPass();
+    round.used_before = means_.ledger->used_bytes();
+    Work(&round);
+    pacer_.End();
+    Become(Phase::kBetween);
+    const bool goes = Goes(round.status);
+    Tell(&round);
+    // Until it is enough, or nothing is left to take.
+    if ((round.evicted || round.more) && goes) {
+      idle = false;
+      continue;
+    }
+    // What was tried in vain is tried again after something else happened.
+    const bool tried = idle && round_.reclaimed_bytes() == 0;
+    const bool idle_work = goes && !tried && reclaimer_.IdleWorkIsDue();
+    Become(Phase::kRests);
+    idle = AwaitWork(seen, idle_work);
+    Become(Phase::kBetween);
+  }
+  Become(Phase::kEnded);
+  checkpoints_.End();
+  signals_.EndRound();
+}
+
+void SpaceManager::Work(Round* round) {
+  round_.Begin();
+  Status& status = round->status;
+  try {
+    means_.ledger->LookAtDisk();
+    (void)means_.manifest->CountWritten();  // Each segment of the log begins a round.
+    {
+      Committer::Lock lock(means_.mutex());
+      status = DecideAll(&means_.tree(), &lock);
+    }
+    if (status.ok()) status = expirer_.CountFutureAsNow();
+    if (status.ok()) status = expirer_.DropExpired();
+    if (Goes(status)) {
+      const bool all = round->compactions > compactions_done_;
+      status = GiveBack(all ? Kind::kAll : round->idle ? Kind::kIdle : Kind::kBusy, &round->more);
+    }
+    if (Goes(status)) {
+      const bool stuck = !round->more && !round_.held();
+      const Status evict =
+          evictor_.EvictAsNeeded(round->pass.asks, stuck, &round->evicted, &round->made_room);
+      if (status.ok() || !Goes(evict)) status = evict;
+    }
+  } catch (const std::bad_alloc&) {
+    status = OutOfMemory();
+  }
+}
+
+// What came of it, to all that wait for it.
+void SpaceManager::Tell(Round* round) {
+  Status& status = round->status;
+  const bool goes = Goes(status);
+  if (!goes) gate_.Open();
+  const bool is_short = status.code() == StatusCode::kNoSpace;
+  short_of_room_ = is_short;
+  if ((status.ok() || is_short) && !round_.would_not_go().ok()) status = round_.would_not_go();
+  if (!pacer_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
+  {
+    std::lock_guard lock(mutex_);
+    // Whoever waits may not have looked when the next round ends.
+    if (round->compactions > compactions_done_) compaction_status_ = status;
+    compactions_done_ = round->compactions;
+  }
+  const bool made = round->made_room || round->more;
+  // Who waits for room goes on waiting: a reader that ends wakes this thread.
+  const bool waits_for_readers = round_.held() && goes && !made;
+  asks_.EndPass(std::move(round->pass), waits_for_readers ? RoomAsks::Ended::kAwaitsReaders
+                                        : made            ? RoomAsks::Ended::kMade
+                                                          : RoomAsks::Ended::kInVain);
+  // Also where nobody waits: the log was refused when there was less room.
+  means_.ledger->LookAtDisk();
+  const bool freed = means_.ledger->used_bytes() < round->used_before &&
+                     means_.ledger->room(wal::Purpose::kData) >= means_.options->segment_bytes;
+  if (round->evicted || round->more || freed) means_.log->SpaceWasFreed();
+  signals_.EndRound();
+  if (!status.ok() && !pacer_.stopped()) means_.host->OnEventOf("space: ", status);
+}
+
+// One round of everything that makes tables of the log and gives space back. What there is no room
+// for is left, and the rest done; so the round may give back what was lacking. kNoSpace,
+// kCorruption: something was left. Where evicting gives more room at once, one step is a round, and
+// there is `more`.
+Status SpaceManager::GiveBack(Kind kind, bool* more) {
+  const bool all = kind == Kind::kAll;
+  const auto enough = [&](bool stepped) {
+    *more = stepped && !all && asks_.RoomIsShort();
+    return *more;
+  };
+  Status left, damaged;
+  const auto leave = [&](Status status) {
+    if (status.ok() || !Goes(status)) return status;
+    (status.code() == StatusCode::kCorruption ? damaged : left) = std::move(status);
+    return Status::Ok();
+  };
+  const auto outcome = [&] { return damaged.ok() ? left : damaged; };
+  round_.BeginGivingBack();
+  const Status cut = CutLoose(means_, &flusher_);  // Nothing else waits for it.
+  CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+  // Tables beside the log that they are made of: not out of the reserve, which is for one segment
+  // after the other.
+  const bool at_once =
+      means_.log->counters().segment_bytes_live <= means_.ledger->room(wal::Purpose::kData);
+  if (at_once) {
+    CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.SealUpTo(UINT64_MAX) : sealer_.SealDue()));
+  }
+  const bool sealed = at_once && outcome().ok();
+  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.Dump() : flusher_.DumpIfDue()));
+  gate_.BeginGivingBack();
+  while (true) {
+    bool retired = true, rewritten = true, rewrote = false;
+    while (retired && (all || gauge_.LogIsLong() || asks_.RoomIsShort())) {
+      CAIRN_RETURN_IF_ERROR(leave(retirer_.RetireOldest(&retired)));
+      CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+      checkpoints_.RunAll();  // While others write this may go on for long.
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      if (enough(retired)) return outcome();
+    }
+    // Last: a damaged table must not keep the log from being given back.
+    while (rewritten && !reclaimer_.HasDoneEnough(kind)) {
+      CAIRN_RETURN_IF_ERROR(leave(reclaimer_.RewriteEmptiest(kind, &rewritten)));
+      if (!rewritten && !asks_.RoomIsShort()) {
+        CAIRN_RETURN_IF_ERROR(leave(reclaimer_.MergeSmallTables(&rewritten)));
+      }
+      if (rewritten) CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+      rewrote |= rewritten;
+      checkpoints_.RunAll();
+      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      if (enough(rewritten)) return outcome();
+      if (rewritten && throttle_.IsFull()) break;
+    }
+    if (rewritten) continue;  // Appends wait for the log, nobody for a table.
+    if (left.ok() || !rewrote) break;
+    left = Status::Ok();
+  }
+  if (all && !sealed) {
+    left = Status::Ok();
+    CAIRN_RETURN_IF_ERROR(leave(sealer_.SealUpTo(UINT64_MAX)));
+    CAIRN_RETURN_IF_ERROR(leave(flusher_.Dump()));
+  }
+  if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
+  CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.
+  round_.KeepGoing(means_.log->ReleaseBelow(0));    // What would not go before.
+  return outcome().ok() ? cut : outcome();
+}
+
+// Until somebody wakes the thread, or something expires. True: `idle_work` is to be done, and the
+// log got little for a while.
+bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
+  const uint64_t expiry_ns = expirer_.NextExpiry();
+  while (true) {
+    const uint64_t written = means_.log->counters().bytes_written;
+    const uint64_t rested_ns = means_.world.scheduler->MonotonicNs() + kIdleNs;
+    const bool rests = idle_work && rested_ns < expiry_ns;
+    if (signals_.AwaitKick(seen, rests ? rested_ns : expiry_ns)) return false;
+    if (!rests) return false;
+    if (means_.log->counters().bytes_written - written < kIdleLogBytes) return true;
+  }
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The background: owns the thread that turns deltas into tables and gives space back, the parts
+// that it works with, and what callers wait for of it. That thread alone writes the index, deletes
+// what the tree named once and moves the start of the log, so none of that needs a lock; it takes
+// the commit lock only to look and to log. Large appends write tables beside it
+// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are given
+// in turns.
+//
+//   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded
+//
+// In a round it copies (checkpoint_queue.h), drops what has expired (expirer.h), seals, retires and
+// rewrites (sealer.h, log_retirer.h, reclaimer.h), and evicts (evictor.h); between rounds it tells
+// those who wait (room_asks.h); it rests until it is kicked or something expires.
+//
+// Thread-safe, but for what is marked. No lock may be held around calls that wait: Compact, Pause,
+// GiveBackAtClose, Stop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/io/world.h"
+#include "engine/space/checkpoint_queue.h"
+#include "engine/space/dead_tables.h"
+#include "engine/space/evictor.h"
+#include "engine/space/expirer.h"
+#include "engine/space/index_flusher.h"
+#include "engine/space/joiner.h"
+#include "engine/space/log_retirer.h"
+#include "engine/space/log_throttle.h"
+#include "engine/space/reclaimer.h"
+#include "engine/space/room_asks.h"
+#include "engine/space/sealer.h"
+#include "engine/space/space_means.h"
+#include "engine/space/table_hosts.h"
+
+namespace cairn::engine {
+
+class SpaceManager final : public DataRoomWatcher {
+ public:
+  // The store's part of the means; what is this one's own is put there here.
+  explicit SpaceManager(SpaceMeans of_store);
+  SpaceManager(const SpaceManager&) = delete;
+  SpaceManager& operator=(const SpaceManager&) = delete;
+
+  // --- The opening's, by one thread.
+  void SetLog(wal::Log* log, io::ParallelFor* parallel_for);
+  // The index of a store that writes, which holds the tree up to this sequence.
+  void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence);
+  // kIoError when the system refuses a thread.
+  Status Start();
+
+  // --- For callers.
+  Status Compact();
+  // Returns when the thread stands still, until as many Resume.
+  void Pause();
+  bool Resume() { return pacer_.Resume(); }  // False when there was no Pause left to undo.
+  void Kick() { signals_.Kick(); }
+  // Something was refused: what there is to give back is given back.
+  void OnRefused(const Status& status) override;
+  // There is more room than there was: who stands still for want of it goes on.
+  void OnFreed() override;
+  // A record got its place. Under the commit lock.
+  void OnLogged(const wal::Log::Slot& slot);
+  // Of the log, that anything was placed in.
+  uint64_t newest_segment() const { return newest_segment_.load(); }
+  // The last round failed, but for want of room.
+  bool fails() const { return fails_.load(); }
+  sstable::TableContext IndexContext();
+  sstable::TableContext DataContext();  // For tables that are appends.
+
+  // --- Of Close.
+  // Waits for rounds as long as they give short segments back.
+  void GiveBackAtClose();
+  // Ends the thread. Idempotent.
+  void Stop();
+
+  IndexFlusher& flusher() { return flusher_; }
+  DeadTables& dead_tables() { return dead_tables_; }
+  LogRetirer& retirer() { return retirer_; }
+  LogThrottle& throttle() { return throttle_; }
+  const LogThrottle& throttle() const { return throttle_; }
+  RoomAsks& asks() { return asks_; }
+  CheckpointQueue& checkpoints() { return checkpoints_; }
+  Pacer& pacer() { return pacer_; }
+  LogGate& gate() { return gate_; }
+  const RoomGauge& gauge() const { return gauge_; }
+  const SpaceCounters& counters() const { return counters_; }
+  sstable::TableHost* reclaim_host() { return &reclaim_host_; }
+
+ private:
+  enum class Phase : uint8_t { kNew, kBetween, kRound, kRests, kEnded };
+  struct Round;
+
+  void Become(Phase phase);
+  void Run();
+  void Work(Round* round);
+  Status GiveBack(SpaceRound::Kind kind, bool* more);
+  void Tell(Round* round);
+  bool AwaitWork(uint32_t seen, bool idle_work);
+
+  SpaceMeans means_;  // First: the parts refer to it.
+  SpaceCounters counters_;
+  SpaceRound round_;
+  RoomGauge gauge_;
+  Pacer pacer_;
+  LogGate gate_;
+  SpaceSignals signals_;
+  IndexFlusher flusher_{means_};
+  DeadTables dead_tables_{means_};
+  Joiner joiner_{means_, &flusher_};
+  Sealer sealer_{means_, &flusher_, &joiner_, &dead_tables_};
+  LogThrottle throttle_{means_};
+  RoomAsks asks_{means_};
+  Reclaimer reclaimer_{means_, &sealer_, &joiner_, &asks_};
+  LogRetirer retirer_{means_, &sealer_, &flusher_, &dead_tables_, &asks_, &throttle_};
+  Evictor evictor_{means_, &flusher_, &asks_};
+  Expirer expirer_{means_, &flusher_, &asks_};
+  CheckpointQueue checkpoints_{means_};
+  ReclaimTableHost reclaim_host_{means_};
+  IndexTableHost index_host_{means_, &flusher_};
+  DataTableHost data_host_{means_, this};
+
+  Phase phase_ = Phase::kNew;                 // The thread's.
+  std::atomic<uint64_t> newest_segment_{0};   // Of the log, that anything was placed in.
+  std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
+  std::atomic<bool> short_of_room_{false};    // The last round, and nothing was freed since.
+  std::atomic<bool> fails_{false};
+  std::atomic<uint64_t> compactions_wanted_{0};
+  std::mutex mutex_;  // Guards the next two.
+  uint64_t compactions_done_ = 0;
+  Status compaction_status_;
+
+  std::unique_ptr<io::Thread> thread_;  // Last, so that it stops first.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/space/table_hosts.h"
+
+#include "base/core/check.h"
+#include "engine/space/index_flusher.h"
+
+namespace cairn::engine {
+
+Status IndexTableHost::TakeSpace(uint64_t bytes) {
+  if (means_.pacer->working()) {
+    // A merge reads about as much as it writes.
+    CAIRN_RETURN_IF_ERROR(means_.pacer->Take(bytes, bytes));
+    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+  }
+  return ReclaimTableHost::TakeSpace(bytes);
+}
+
+Status DataTableHost::TakeSpace(uint64_t bytes) {
+  const Status taken = means_.ledger->Take(bytes, wal::Purpose::kData);
+  watcher_->OnRefused(taken);
+  return taken;
+}
+
+void DataTableHost::ReturnSpace(uint64_t bytes) {
+  ReclaimTableHost::ReturnSpace(bytes);
+  watcher_->OnFreed();
+}
+
+}  // namespace cairn::engine
