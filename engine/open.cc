@@ -62,9 +62,11 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       budget_(options_.max_memory_bytes),
       manifest_(
           world_, path_, [this] { return NowNs(); }, &table_counters_),
+      hints_(world_, path_, &manifest_, &open_, [this](const std::string& line) { OnEvent(line); }),
       ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
-      space_(MakeSpaceMeans()) {
+      space_(MakeSpaceMeans()),
+      follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());
@@ -93,7 +95,8 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   const std::shared_ptr<StoreCore> core(new StoreCore(std::move(world), directory, chosen),
                                         Destroy);
   if (followed != nullptr) {
-    followed->Confirm(directory, [follower = core.get()] { return follower->ConfirmFile(); });
+    followed->Confirm(directory,
+                      [follower = core.get()] { return follower->follower_.ConfirmFile(); });
   }
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
@@ -193,7 +196,7 @@ Status StoreCore::CreateFiles() {
     CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
   }
   CAIRN_RETURN_IF_ERROR(manifest_.WriteFirst());
-  PublishHint();
+  hints_.Publish();
   return Status::Ok();
 }
 
@@ -255,7 +258,7 @@ Status StoreCore::OpenFiles() {
     }));
     space_.flusher().SetDumped(opened.index_sequence);
   }
-  PublishHint();
+  hints_.Publish();
   return Status::Ok();
 }
 
@@ -405,6 +408,8 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   parallel_for_ = std::make_unique<io::ParallelFor>(*world_.scheduler, background_executor_.get(),
                                                     executor_threads_);
   space_.SetLog(log_.get(), parallel_for_.get());
+  hints_.Start(log_.get(), timer_.get(), executor_.get());
+  follower_.SetLog(log_.get());
   StartReader();
   return Status::Ok();
 }
@@ -442,7 +447,7 @@ Status StoreCore::CloseLog() {
   CAIRN_RETURN_IF_ERROR(log_->Close());
   CAIRN_RETURN_IF_ERROR(PoisonStatus());
   CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
-  PublishHint();
+  hints_.Publish();
   return Status::Ok();
 }
 

@@ -8,7 +8,7 @@
 //
 // The file names tell the parts: open.cc, commit/usable.cc, commit/append.cc,
 // commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
-// restore/restore.cc, follow/follow.cc, lookup.cc, verify.cc.
+// restore/restore.cc, follow_side.cc, space_side.cc, lookup.cc, verify.cc.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,8 @@
 #include "engine/commit/timer.h"
 #include "engine/commit/tree_access.h"
 #include "engine/constants.h"
-#include "engine/follow/hint.h"
+#include "engine/follow/follower.h"
+#include "engine/follow/hint_publisher.h"
 #include "engine/manifest/manifest.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/memory_parts.h"
@@ -319,24 +320,10 @@ class StoreCore final : public wal::LogObserver,
                                       engine::LayerWords* layers, const TicketState* ticket);
   Status PrefetchNow(BranchId id, uint64_t begin, uint64_t end);
 
-  // --- follow/follow.cc: reading beside a writer
-  struct Seen {
-    bool beside_writer = false;
-    std::optional<engine::Hint> hint{};
-    engine::Manifest manifest{};
-    engine::Tree tree{};
-    wal::RecoveredLog log{};
-    Status whole{};  // Not Ok: cut, and salvaged.
-  };
-  void PublishHint();
-  void PublishHintSoon(uint64_t durable_sequence);
-  Result<bool> WriterLives();
-  Status CheckHistory(const engine::Manifest& manifest) const;
-  Status ConfirmFile();
-  Status Look(Seen* seen);
-  Result<std::unique_ptr<Seen>> LookAgain();
+  // --- follow_side.cc: reading beside a writer
+  class FollowSide;
+  engine::Follower::Means MakeFollowMeans();
   Status OpenFollower();
-  Result<RefreshResult> Follow(bool look_anyway);
 
   // --- verify.cc
   struct Verified;
@@ -382,20 +369,13 @@ class StoreCore final : public wal::LogObserver,
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
   sstable::TableCounters table_counters_;
   engine::ManifestKeeper manifest_;
-  io::Turn follow_turn_{*world_.scheduler};
-  std::optional<engine::Hint> seen_hint_;  // Of a reader; the turn guards both.
-  bool beside_writer_ = false;
   engine::StoreOptionsFile options_file_;
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.
   uint64_t left_out_ = 0, left_out_upto_ = 0;
   std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
-  io::Turn hint_turn_{*world_.scheduler};
-  engine::HintWriter hint_writer_{*world_.files, path_};  // The turn guards both.
-  bool hint_failed_ = false;
-  std::atomic<uint64_t> hint_sequence_{0};  // What it says.
-  std::atomic<bool> hint_due_{false};
+  engine::HintPublisher hints_;
   engine::ByteLedger ledger_;
   engine::StagingPool staging_;
 
@@ -422,6 +402,8 @@ class StoreCore final : public wal::LogObserver,
   sstable::BlockCache block_cache_{memory_.index_blocks};
   std::unique_ptr<engine::SpaceHost> space_host_;
   engine::SpaceManager space_;
+  std::unique_ptr<engine::FollowHost> follow_host_;
+  engine::Follower follower_;
 
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
 

@@ -201,8 +201,8 @@ Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), Ve
     all->meter->BeginPartAnew();
     Verified found{.meter = all->meter};
     (this->*part)(level, &found);
-    if (found.report.damages.empty() || !options_.read_only || !Follow(/*look_anyway=*/true).ok() ||
-        manifest_.number() == seen) {
+    if (found.report.damages.empty() || !options_.read_only ||
+        !follower_.Follow(/*look_anyway=*/true).ok() || manifest_.number() == seen) {
       all->Add(std::move(found));
       all->meter->EndPart();
       return Status::Ok();
@@ -386,7 +386,8 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
       if (Status status = FindSealed(**table, sealed[i]); !status.ok()) damaged(status);
     }
   }
-  if (options_.read_only && !found.report.damages.empty() && Follow(/*look_anyway=*/true).ok()) {
+  if (options_.read_only && !found.report.damages.empty() &&
+      follower_.Follow(/*look_anyway=*/true).ok()) {
     std::lock_guard lock(mutex_);
     if (!needed()) return Status::Ok();  // Deleted while it was read.
   }

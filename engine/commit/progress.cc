@@ -11,7 +11,7 @@ namespace cairn {
 
 void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence) {
   tickets_.Finish(written_sequence, durable_sequence);
-  PublishHintSoon(durable_sequence);
+  hints_.PublishSoon(durable_sequence);
 }
 
 // By whichever thread found out, the log's as well: what fails here for want of memory must leave
@@ -96,7 +96,7 @@ Status StoreCore::Flush() {
   CAIRN_RETURN_IF_ERROR(CheckWritable());
   FlushAllJoined();
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
-  PublishHint();
+  hints_.Publish();
   return Status::Ok();
 }
 

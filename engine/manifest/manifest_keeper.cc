@@ -138,6 +138,11 @@ HistoryId ManifestKeeper::history() const {
   return manifest_.history.id;
 }
 
+StoreId ManifestKeeper::store() const {
+  std::lock_guard lock(mutex_);
+  return manifest_.store;
+}
+
 uint64_t ManifestKeeper::IndexBytes() const {
   std::lock_guard lock(mutex_);
   uint64_t bytes = 0;

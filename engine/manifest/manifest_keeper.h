@@ -66,6 +66,7 @@ class ManifestKeeper {
   Manifest Copy() const;
   uint64_t number() const;  // 0: nothing was begun or shown.
   HistoryId history() const;
+  StoreId store() const;
   uint64_t IndexBytes() const;
   uint64_t epoch() const { return epoch_; }
 

@@ -35,8 +35,8 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     return look(core_->tree_, engine::HeadOfNode(*node));
   }
   bool read_only() const override { return core_->options_.read_only; }
-  Status FollowWriter() override { return core_->Follow(/*look_anyway=*/true).status(); }
-  Result<bool> WriterLives() override { return core_->WriterLives(); }
+  Status FollowWriter() override { return core_->follower_.Follow(/*look_anyway=*/true).status(); }
+  Result<bool> WriterLives() override { return core_->follower_.WriterLives(); }
   Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
 
  private:

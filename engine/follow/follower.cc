@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/follow/follower.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/io/file_util.h"
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// Of one look, while the writer goes on replacing what is looked at. A look takes milliseconds, a
+// checkpoint comes every some thousand records.
+constexpr int kLooks = 8;
+
+}  // namespace
+
+Result<std::unique_ptr<Seen>> Follower::LookFirst() {
+  auto seen = LookAgain();
+  if (seen.ok()) {
+    seen_hint_ = (*seen)->hint;
+    beside_writer_ = (*seen)->beside_writer;
+  }
+  return seen;
+}
+
+Result<bool> Follower::WriterLives() const {
+  if (means_.options->salvage) return false;  // Whoever repairs a store is alone with it.
+  return means_.world.files->IsLocked(io::JoinPath(means_.directory, kLockFile));
+}
+
+// Whether all that was seen of the store is so in this one, too: files that were looked at stay
+// what they are then, and so do those that are known by name.
+Status Follower::CheckHistory(const Manifest& manifest) const {
+  if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
+  if (means_.manifest->IsContinuedBy(manifest)) return Status::Ok();
+  return Status(StatusCode::kInvalidState,
+                means_.directory +
+                    ": another history of the store has taken its place, as when a backup is " +
+                    "put there; open it anew");
+}
+
+// Behind the opening of a file that is known by its name.
+Status Follower::ConfirmFile() const {
+  if (means_.manifest->number() == 0)
+    return Status::Ok();  // Nothing was seen that it could differ from.
+  auto manifest = ReadManifest(*means_.world.files, means_.directory);
+  if (manifest.status().code() == StatusCode::kNotFound) {
+    return Status(StatusCode::kStale, means_.directory + ": no MANIFEST: it is being replaced");
+  }
+  if (!manifest.ok()) return manifest.status();
+  return CheckHistory(*manifest);
+}
+
+// One look at everything. Beside a writer only what is known to be durable counts: the hint says
+// it, or the log itself. Without one all that is there counts, as for the next writer.
+Status Follower::Look(Seen* seen) {
+  io::FileSystem& files = *means_.world.files;
+  CAIRN_ASSIGN_OR_RETURN(seen->beside_writer, WriterLives());
+  seen->hint = ReadHint(files, means_.directory, means_.manifest->store());
+  CAIRN_ASSIGN_OR_RETURN(seen->manifest, ReadManifest(files, means_.directory));
+  if (seen->manifest.store.bytes != means_.manifest->store().bytes) {
+    return Status(StatusCode::kInvalidState,
+                  means_.directory + ": another store has taken its place");
+  }
+  CAIRN_RETURN_IF_ERROR(CheckHistory(seen->manifest));
+  // What another history's writer knew to be durable says nothing of this one.
+  if (seen->hint.has_value() && seen->hint->history != seen->manifest.history.id) {
+    seen->hint.reset();
+  }
+  for (const bool hinted : {true, false}) {
+    wal::RecoveryOptions recovery;
+    recovery.read_only = true;
+    recovery.salvage = means_.options->salvage;
+    if (seen->beside_writer) {
+      recovery.following = true;
+      recovery.stop_after = seen->manifest.last_sequence;
+      // What was shown once stays: it was durable, or the writer that came later has made it so.
+      if (log_ != nullptr) {
+        recovery.stop_after = std::max(recovery.stop_after, log_->last_reserved_sequence());
+      }
+      if (hinted && seen->hint.has_value()) {
+        recovery.stop_after = std::max(recovery.stop_after, seen->hint->durable);
+      }
+    }
+    seen->tree = Tree();
+    CAIRN_RETURN_IF_ERROR(means_.host->ReadTree(seen->manifest, recovery, &seen->tree, &seen->log));
+    // An earlier writer's hint says nothing of what a salvage put in the place of what was lost.
+    const bool outdated = seen->hint.has_value() && !seen->log.segments.empty() &&
+                          seen->hint->epoch < seen->log.segments.back().epoch;
+    if (!seen->beside_writer || !outdated) break;
+    seen->hint.reset();
+  }
+  seen->whole = means_.host->CheckLogIsWhole(seen->manifest, seen->log);
+  if (!seen->whole.ok() &&
+      (!means_.options->salvage || seen->whole.code() != StatusCode::kCorruption)) {
+    return seen->whole;
+  }
+  // Both were read before, with all that they name.
+  CAIRN_ASSIGN_OR_RETURN(const Manifest still, ReadManifest(files, means_.directory));
+  if (still.history.id != seen->manifest.history.id) {
+    return Status(StatusCode::kStale, means_.directory + ": it was replaced while it was read");
+  }
+  if (seen->beside_writer) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(const bool came, WriterLives());
+  if (!came) return Status::Ok();
+  return Status(StatusCode::kStale, means_.directory + ": a writer came while the store was read");
+}
+
+// Looks until nothing is replaced meanwhile. An error that two looks at the same find is one.
+Result<std::unique_ptr<Seen>> Follower::LookAgain() {
+  Status status;
+  uint64_t checkpoint = 0;
+  std::optional<Hint> hint;
+  for (int look = 0; look < kLooks; ++look) {
+    auto seen = std::make_unique<Seen>();
+    const std::string found = status.ToString();  // By the look before.
+    status = Look(seen.get());
+    if (status.ok()) return seen;
+    const bool may_move = status.code() == StatusCode::kCorruption ||
+                          status.code() == StatusCode::kNotFound ||
+                          status.code() == StatusCode::kStale;
+    // Two that moved under it at the same checkpoint are two errors.
+    const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
+                      status.ToString() == found;
+    if (!may_move || (same && status.code() != StatusCode::kStale)) {
+      return io::GoneIsDamage(status);
+    }
+    checkpoint = seen->manifest.number;
+    hint = seen->hint;
+  }
+  return Status(StatusCode::kStale, means_.directory +
+                                        ": the writer replaces files faster than they are read (" +
+                                        status.ToString() + ")");
+}
+
+Result<RefreshResult> Follower::Follow(bool look_anyway) {
+  const io::Turn::Holder turn(&turn_);
+  // What was opened is read on where it was moved to; but who asks for what is new at the path must
+  // not be told that nothing is.
+  CAIRN_ASSIGN_OR_RETURN(const bool replaced, means_.world.files->IsReplaced(means_.directory));
+  if (replaced) {
+    return Status(StatusCode::kInvalidState,
+                  means_.directory + ": another directory has taken its place; open that");
+  }
+  RefreshResult result{.changed = false, .sequence = log_->last_reserved_sequence()};
+  if (!look_anyway && seen_hint_.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());
+    const auto hint = ReadHint(*means_.world.files, means_.directory, means_.manifest->store());
+    if (beside_writer == beside_writer_ && hint == seen_hint_) return result;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
+  if (seen->log.last_sequence < result.sequence) {
+    return Status(StatusCode::kCorruption, means_.directory + ": the log ends with sequence " +
+                                               std::to_string(seen->log.last_sequence) +
+                                               ", but has been seen up to " +
+                                               std::to_string(result.sequence));
+  }
+  result.changed = seen->log.last_sequence != result.sequence;
+  result.sequence = seen->log.last_sequence;
+  Tree before;  // Made here: a Tree is assigned without memory, but not constructed.
+  static_assert(std::is_nothrow_move_assignable_v<Tree>);
+  // First: what the new tree names must be there to be opened. Behind it nothing may fail: what is
+  // remembered of this look must be what is shown.
+  CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
+  seen_hint_ = seen->hint;
+  beside_writer_ = seen->beside_writer;
+  const uint64_t log_start = seen->manifest.log_start_segment;
+  means_.manifest->Show(std::move(seen->manifest), result.sequence);
+  Tree& tree = means_.committer->tree();
+  {
+    std::lock_guard lock(means_.committer->mutex());
+    seen->tree.SetGeneration(tree.generation() + 1);
+    before = std::move(tree);  // Taken apart without the lock.
+    tree = std::move(seen->tree);
+    means_.host->SetLogStart(log_start);
+  }
+  for (const auto& [number, use] : before.tables()) {
+    {
+      std::lock_guard lock(means_.committer->mutex());
+      if (tree.tables().contains(number)) continue;
+    }
+    means_.reader->tables().Forget(number);
+  }
+  return result;
+}
+
+}  // namespace cairn::engine

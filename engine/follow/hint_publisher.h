@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The writer's part of reading beside it: tells readers, by the hint (follow/hint.h), how far log
+// and checkpoint are. Thread-safe, but for Start. Publish waits for I/O, so no lock may be held
+// around it; PublishSoon never blocks.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/io/executor.h"
+#include "base/io/world.h"
+#include "engine/commit/timer.h"
+#include "engine/follow/hint.h"
+#include "engine/manifest/manifest_keeper.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+class HintPublisher {
+ public:
+  // `open`: whether the store is; before that and afterwards nothing is published soon. `on_event`
+  // is told when readers are not. All outlive this.
+  HintPublisher(const io::World& world, const std::string& directory,
+                const ManifestKeeper* manifest, const std::atomic<bool>* open,
+                std::function<void(const std::string&)> on_event)
+      : world_(world),
+        manifest_(*manifest),
+        open_(*open),
+        on_event_(std::move(on_event)),
+        writer_(*world_.files, directory) {}
+  HintPublisher(const HintPublisher&) = delete;
+  HintPublisher& operator=(const HintPublisher&) = delete;
+
+  // Before the first of the calls below.
+  void Start(const wal::Log* log, Timer* timer, io::Executor* executor);
+  // Does not tell of the newest checkpoint unless its writing is over; calls may overlap.
+  void Publish();
+  // The log has got on.
+  void PublishSoon(uint64_t durable_sequence);
+
+ private:
+  const io::World world_;
+  const ManifestKeeper& manifest_;
+  const std::atomic<bool>& open_;
+  const std::function<void(const std::string&)> on_event_;
+  const wal::Log* log_ = nullptr;
+  Timer* timer_ = nullptr;
+  io::Executor* executor_ = nullptr;
+
+  io::Turn turn_{*world_.scheduler};
+  HintWriter writer_;  // The turn guards both.
+  bool failed_ = false;
+  std::atomic<uint64_t> sequence_{0};  // What it says.
+  std::atomic<bool> due_{false};
+};
+
+}  // namespace cairn::engine
