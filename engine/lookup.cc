@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Questions about models and branches, and the metrics.
+// Questions about models and branches, and the metrics (engine/collect_metrics.h).
 #include "base/core/check.h"
 #include "base/core/text.h"
 #include "engine/restore/plan.h"
@@ -204,109 +204,18 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
 }
 
 StoreMetrics StoreCore::Metrics() {
-  StoreMetrics metrics;
-  {
-    std::lock_guard lock(mutex_);
-    metrics.models = tree_.models().size();
-    for (const auto& [number, use] : tree_.tables()) {
-      // One that nobody needs is as good as gone: its file may be, before the index knows.
-      if (use.live_bytes == 0) continue;
-      ++metrics.tables;
-      metrics.table_bytes += use.bytes;
-      metrics.table_live_bytes += use.live_bytes;
-    }
-    const engine::TreeCounts& counts = tree_.counts();
-    metrics.branches = counts.branches;
-    metrics.tree_memory_bytes = tree_.memory_bytes();
-    metrics.tree_loads = tree_.loads();
-    metrics.nodes = counts.nodes;
-    metrics.tokens = counts.tokens;
-    metrics.raw_bytes = counts.raw_bytes;
-    metrics.missing_kv_bytes = counts.evicted_bytes;
-    metrics.chain_lanes = counts.kv_lanes;
-    metrics.chain_deltas = counts.kv_extents;
-  }
-  metrics.tickets_waiting = tickets_.waiting();
-  metrics.tokens_appended = commit_counters_.tokens();
-  metrics.kv_bytes_appended = commit_counters_.kv_bytes();
-  metrics.appends = commit_counters_.appends();
-  metrics.forks = commit_counters_.forks();
-  metrics.rewinds = commit_counters_.rewinds();
-  metrics.drops = commit_counters_.drops();
-  const engine::ReaderCounters& reads = reader_.counters();
-  metrics.restores = reads.restores.load();
-  metrics.restored_hot_records = reads.hot_records.load();
-  metrics.restored_hot_bytes = reads.hot_bytes.load();
-  metrics.restored_log_records = reads.log_records.load();
-  metrics.restored_log_bytes = reads.log_bytes.load();
-  metrics.prefetches = reads.prefetches.load();
-  metrics.prefetches_failed = reads.prefetches_failed.load();
-  metrics.restored_cached_frames = reads.cached_frames.load();
-  metrics.restored_cached_bytes = reads.cached_bytes.load();
-  metrics.restored_table_frames = reads.frames.load();
-  metrics.restored_table_bytes = reads.frame_bytes.load();
-  metrics.seals = space_.counters().seals.load();
-  metrics.sealed_bytes = space_.counters().sealed_bytes.load();
-  metrics.ingests = counters_.ingests.load();
-  metrics.ingested_bytes = counters_.ingested_bytes.load();
-  metrics.evicted_bytes = space_.counters().evicted_bytes.load();
-  metrics.evicted_branches = space_.counters().evicted_branches.load();
-  metrics.expired_branches = space_.counters().expired_branches.load();
-  metrics.filled_bytes = commit_counters_.filled_bytes();
-  metrics.table_bytes_written = table_counters_.written_bytes.load();
-  metrics.rewritten_tables = space_.counters().rewritten_tables.load();
-  metrics.merged_tables = space_.counters().merged_tables.load();
-  metrics.joined_nodes = space_.counters().joined_nodes.load();
-  metrics.cut_nodes = space_.counters().cut_nodes.load();
-  metrics.background_read_bytes = space_.pacer().read_bytes();
-  metrics.background_written_bytes = space_.pacer().written_bytes();
-  metrics.retired_segments = space_.counters().retired_segments.load();
-  metrics.restores_failed_corruption = reads.failed_corruption.load();
-  metrics.restores_failed_io = reads.failed_io.load();
-  metrics.restores_failed_memory = reads.failed_memory.load();
-  metrics.restores_failed_deadline = reads.failed_deadline.load();
-  metrics.restores_failed_cancelled = reads.failed_cancelled.load();
-  metrics.restores_failed_other = reads.failed_other.load();
-  metrics.busy = counters_.busy.load();
-  metrics.cancelled = counters_.cancelled.load();
-  metrics.kv_shed = counters_.kv_shed.load();
-  metrics.save = tickets_.save_latency().Snapshot();
-  metrics.restore = reads.latency.Snapshot();
-  metrics.append_delay = space_.throttle().delay().Snapshot();
-  if (log_ == nullptr) return metrics;  // Closed in a child after fork().
-  const wal::Log::Counters log = log_->counters();
-  metrics.log_groups = log.groups;
-  metrics.log_records = log.records;
-  metrics.log_syncs = log.syncs;
-  metrics.log_bytes_written = log.bytes_written;
-  metrics.log_bytes_prewritten = log.bytes_prewritten;
-  metrics.stalls_slow_group = log.slow_groups;
-  metrics.stalls_segment_late = log.segment_late;
-  metrics.stalls_no_segment = log.no_segment;
-  metrics.stalls_log_limit = space_.counters().log_limits.load(std::memory_order_relaxed);
-  metrics.log_segments = log.segments_live;
-  metrics.log_spare_segments = log.segments_spare;
-  metrics.segment_bytes = options_.segment_bytes;
-  metrics.log_groups_in_flight = log.groups_in_flight;
-  metrics.poisoned = log_->poisoned().ok() ? 0 : 1;
-  metrics.background_failing = space_.fails() ? 1 : 0;
-  metrics.stored_bytes = log.segment_bytes_live + metrics.table_bytes;
-  metrics.physical_bytes = ledger_.used_bytes();
-  if (options_.read_only) {
-    metrics.physical_bytes =
-        engine::kSmallFilesBytes + metrics.stored_bytes + manifest_.IndexBytes();
-    metrics.written_bytes_day = manifest_.Copy().written.LastDay(NowNs());
-  } else {
-    metrics.written_bytes_day = manifest_.CountWritten().LastDay(NowNs());
-  }
-  metrics.hot_tail_bytes = log.hot_bytes;
-  metrics.page_cache_bytes = reader_.page_cache().bytes();
-  metrics.replayed_records = replayed_records_;
-  metrics.written_sequence = log_->written_sequence();
-  metrics.durable_sequence = log_->durable_sequence();
-  metrics.last_sequence = log_->last_reserved_sequence();  // Last: never below the other two.
-  metrics.log_records_waiting = metrics.last_sequence - metrics.written_sequence;
-  return metrics;
+  return engine::CollectMetrics({.options = &options_,
+                                 .committer = &committer_,
+                                 .commits = &commit_counters_,
+                                 .calls = &counters_,
+                                 .tickets = &tickets_,
+                                 .reader = &reader_,
+                                 .space = &space_,
+                                 .manifest = &manifest_,
+                                 .ledger = &ledger_,
+                                 .tables = &table_counters_,
+                                 .log = log_.get(),
+                                 .now_ns = [this] { return NowNs(); }});
 }
 
 }  // namespace cairn

@@ -275,7 +275,7 @@ Result<uint64_t> StoreCore::Replay(const engine::Manifest& manifest, wal::Recove
   uint64_t left_out = 0;
   Status first_left_out;
   const auto on_record = [&](const wal::RecordView& record) -> Status {
-    ++replayed_records_;
+    ++counters_.replayed_records;
     Status status = replayer.Apply(record);
     if (!status.ok()) status = status.WithContext(engine::PlaceText(record.location));
     if (!recovery.salvage || status.code() != StatusCode::kCorruption) return status;

@@ -25,6 +25,7 @@
 #include "base/io/executor.h"
 #include "base/io/file_cache.h"
 #include "cairn/store.h"
+#include "engine/collect_metrics.h"
 #include "engine/commit/committer.h"
 #include "engine/commit/joined_append.h"
 #include "engine/commit/kv_layout.h"
@@ -373,7 +374,6 @@ class StoreCore final : public wal::LogObserver,
   std::string recovery_note_;
   // Of the log, how many records the salvage that opened it left out, and where it ended then.
   uint64_t left_out_ = 0, left_out_upto_ = 0;
-  std::atomic<uint64_t> replayed_records_{0};
   std::unique_ptr<io::FileLock> lock_;
   engine::HintPublisher hints_;
   engine::ByteLedger ledger_;
@@ -392,10 +392,7 @@ class StoreCore final : public wal::LogObserver,
   std::mutex poison_mutex_;
   bool poison_told_ = false;
 
-  struct Counters {
-    std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
-    std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
-  } counters_;
+  engine::CallCounters counters_;
 
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { space_.Kick(); }};

@@ -3,7 +3,7 @@
 // Every number of StoreMetrics once: its name as a field and as a sample for Prometheus. All texts
 // about metrics are made from this table. To add a number: a field in cairn/metrics.h, a row in
 // catalog.cc beside those of its family, a row in docs/metrics.md, and the line in
-// StoreCore::Metrics that fills it.
+// engine::CollectMetrics that fills it.
 #pragma once
 
 #include <span>

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A StoreMetrics of one moment: from the counters that the parts of a store keep, the log's own,
+// and the tree's sums. Takes the commit lock for a moment. Nothing is changed but the counter of
+// bytes written, which learns of what was.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "cairn/metrics.h"
+#include "cairn/options.h"
+#include "engine/commit/committer.h"
+#include "engine/commit/ledger.h"
+#include "engine/commit/tickets.h"
+#include "engine/manifest/manifest_keeper.h"
+#include "engine/metrics/commit_counters.h"
+#include "engine/restore/reader.h"
+#include "engine/space/space_manager.h"
+#include "sstable/table_files.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// What calls of a store count that no part of it does. All grow only.
+struct CallCounters {
+  std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
+  std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
+  std::atomic<uint64_t> replayed_records{0};
+};
+
+struct MetricsSources {
+  const Options* options = nullptr;
+  Committer* committer = nullptr;
+  const CommitCounters* commits = nullptr;
+  const CallCounters* calls = nullptr;
+  const Tickets* tickets = nullptr;
+  Reader* reader = nullptr;
+  SpaceManager* space = nullptr;
+  ManifestKeeper* manifest = nullptr;
+  const ByteLedger* ledger = nullptr;
+  const sstable::TableCounters* tables = nullptr;
+  const wal::Log* log = nullptr;       // Null: the store has none open.
+  std::function<uint64_t()> now_ns{};  // The wall clock.
+};
+
+StoreMetrics CollectMetrics(const MetricsSources& from);
+
+}  // namespace cairn::engine
