@@ -7,6 +7,7 @@
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
+#include "engine/verifier.h"
 
 namespace cairn {
 
@@ -201,6 +202,25 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
   CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
                          engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "spans"));
   return tree_.Spans(*head, range.begin, range.end);
+}
+
+Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {
+  const Use use(this);
+  CAIRN_RETURN_IF_ERROR(CheckUsable());
+  if (level > VerifyLevel::kAll) {
+    return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
+  }
+  if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
+  engine::Verifier verifier({.world = world_,
+                             .directory = path_,
+                             .options = &options_,
+                             .committer = &committer_,
+                             .manifest = &manifest_,
+                             .reader = &reader_,
+                             .space = &space_,
+                             .follower = &follower_,
+                             .log = log_.get()});
+  return verifier.Run(level, progress);
 }
 
 StoreMetrics StoreCore::Metrics() {

@@ -8,7 +8,7 @@
 //
 // The file names tell the parts: open.cc, commit/usable.cc, commit/append.cc,
 // commit/large_append.cc, commit/changes.cc, commit/fill.cc, commit/policy.cc, commit/progress.cc,
-// restore/restore.cc, follow_side.cc, space_side.cc, lookup.cc, verify.cc.
+// restore/restore.cc, follow_side.cc, space_side.cc, lookup.cc.
 #pragma once
 
 #include <atomic>
@@ -325,21 +325,6 @@ class StoreCore final : public wal::LogObserver,
   class FollowSide;
   engine::Follower::Means MakeFollowMeans();
   Status OpenFollower();
-
-  // --- verify.cc
-  struct Verified;
-  struct Found;
-  struct Strips;
-  Status VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                    uint64_t bytes, Verified* all);
-  void VerifySmallFiles(VerifyLevel level, Verified* found);
-  void VerifyLog(VerifyLevel level, Verified* found);
-  void VerifySegment(std::span<const Found> records, Verified* found);
-  Status VerifyRecord(const wal::Location& at, std::span<const std::byte> bytes,
-                      Strips* strips) const;
-  void VerifyIndex(VerifyLevel level, Verified* found);
-  Status VerifyTable(uint64_t number, VerifyLevel level,
-                     std::span<const engine::SealedRange> sealed, Verified* all);
 
   // --- open_tables.cc
   void SetTableContext();

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Reads the store back from the device and checks what the level asks for. Nothing comes out of a
-// cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
-// part by part, so that a store at its cap gives space back while all of it is read: the log, then
-// one table after the other.
+#include "engine/verifier.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,13 +9,15 @@
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
 #include "base/io/file_util.h"
-#include "engine/store_core.h"
+#include "engine/commit/replayer.h"
+#include "engine/constants.h"
+#include "engine/tree/tree_records.h"
 #include "sstable/index_table.h"
 
-namespace cairn {
+namespace cairn::engine {
 
 // Where each record is; payloads are checked after the headers have been replayed.
-struct StoreCore::Found {
+struct Verifier::Found {
   wal::Location location;
   uint64_t sequence = 0;
 };
@@ -26,7 +25,7 @@ struct StoreCore::Found {
 namespace {
 
 // Positions that somebody says are in a table, by its number.
-using Sealed = std::map<uint64_t, std::vector<engine::SealedRange>>;
+using Sealed = std::map<uint64_t, std::vector<SealedRange>>;
 
 // A state that takes several frames; those before the last are kept here.
 struct StateFrames {
@@ -47,8 +46,8 @@ Status CheckState(const sstable::FragmentEntry& fragment, std::span<const std::b
     if (++frames->count < fragment.slices) return Status::Ok();
     stored = frames->bytes;
   }
-  return fragment.lane == engine::kSamplerLane ? engine::DecodeSampler(stored).status()
-                                               : engine::DecodeMetadata(stored).status();
+  return fragment.lane == kSamplerLane ? DecodeSampler(stored).status()
+                                       : DecodeMetadata(stored).status();
 }
 
 // Whether a frame is what its fragment says. A KV frame tells its own shape.
@@ -57,10 +56,10 @@ Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
                   std::vector<std::byte>* memory, StateFrames* state) {
   const auto bad = [](const std::string& what) { return Status(StatusCode::kCorruption, what); };
   const uint32_t rows = fragment.rows(page);
-  if (fragment.lane == engine::kSamplerLane || fragment.lane == engine::kMetadataLane) {
+  if (fragment.lane == kSamplerLane || fragment.lane == kMetadataLane) {
     return CheckState(fragment, stored, state);
   }
-  if (fragment.lane == engine::kTokenLane) {
+  if (fragment.lane == kTokenLane) {
     std::vector<TokenId> ids(rows);
     if (frame.raw_bytes != rows * sizeof(TokenId)) return bad("a token block of another length");
     return DecodeTokens(stored, ids);
@@ -81,7 +80,7 @@ void EraseWordBeginning(const std::string& prefix, std::string* text) {
 }
 
 // Whether the table has all of these positions. Ok when it does.
-Status FindSealed(sstable::SnapshotTable& table, const engine::SealedRange& range) {
+Status FindSealed(sstable::SnapshotTable& table, const SealedRange& range) {
   const uint64_t end = range.begin + range.count;
   for (uint64_t position = range.begin; position < end;) {
     CAIRN_ASSIGN_OR_RETURN(const auto fragment, table.Find(range.node, range.lane, position));
@@ -124,13 +123,13 @@ class Meter {
 }  // namespace
 
 // What the strips of a record turned out to be.
-struct StoreCore::Strips {
+struct Verifier::Strips {
   uint64_t count = 0, bytes = 0;
   std::vector<Status> damages{};
 };
 
 // What one part of the store turned out to be.
-struct StoreCore::Verified {
+struct Verifier::Verified {
   Meter* meter = nullptr;
   VerifyReport report{};
   Sealed sealed{};
@@ -148,26 +147,20 @@ struct StoreCore::Verified {
       report.damages.push_back(std::move(damage));
     }
     for (auto& [table, ranges] : part.sealed) {
-      std::vector<engine::SealedRange>& all = sealed[table];
+      std::vector<SealedRange>& all = sealed[table];
       all.insert(all.end(), ranges.begin(), ranges.end());
     }
   }
 };
 
-Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {
-  const Use use(this);
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  if (level > VerifyLevel::kAll) {
-    return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
-  }
-  if (!options_.read_only && log_->poisoned().ok()) CAIRN_RETURN_IF_ERROR(Flush());
-  const uint64_t log_bytes = log_->counters().segment_bytes_live;
-  const uint64_t index_bytes = manifest_.IndexBytes();
+Result<VerifyReport> Verifier::Run(VerifyLevel level, const VerifyProgress& progress) {
+  const uint64_t log_bytes = from_.log->counters().segment_bytes_live;
+  const uint64_t index_bytes = from_.manifest->IndexBytes();
   uint64_t table_bytes = 0;
   std::vector<std::pair<uint64_t, uint64_t>> tables;  // Number and bytes.
   {
-    std::lock_guard lock(mutex_);
-    for (const auto& [number, table] : tree_.tables()) {
+    std::lock_guard lock(from_.committer->mutex());
+    for (const auto& [number, table] : from_.committer->tree().tables()) {
       if (table.live_bytes == 0) continue;
       tables.emplace_back(number, table.bytes);
       table_bytes += table.bytes;
@@ -175,16 +168,16 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& 
   }
   Meter meter(progress, log_bytes + index_bytes + table_bytes);
   Verified all{.meter = &meter};
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifySmallFiles, level, 0, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyLog, level, log_bytes, &all));
-  CAIRN_RETURN_IF_ERROR(VerifyPart(&StoreCore::VerifyIndex, level, index_bytes, &all));
+  CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckSmallFiles, level, 0, &all));
+  CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckLog, level, log_bytes, &all));
+  CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckIndex, level, index_bytes, &all));
   for (const auto& [number, bytes] : tables) {
     meter.BeginPart(bytes);
-    CAIRN_RETURN_IF_ERROR(VerifyTable(number, level, all.sealed[number], &all));
+    CAIRN_RETURN_IF_ERROR(CheckTable(number, level, all.sealed[number], &all));
     meter.EndPart();
   }
   meter.End();
-  const std::string directory = io::JoinPath(path_, "");
+  const std::string directory = io::JoinPath(from_.directory, "");
   for (VerifyReport::Damage& damage : all.report.damages) {
     EraseWordBeginning(directory, &damage.what);
   }
@@ -193,21 +186,21 @@ Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& 
 
 // A part that a reader finds damaged beside a writer may only have moved: then it is read anew, as
 // it is by now.
-Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), VerifyLevel level,
-                             uint64_t bytes, Verified* all) {
+Status Verifier::CheckPart(void (Verifier::*part)(VerifyLevel, Verified*), VerifyLevel level,
+                           uint64_t bytes, Verified* all) {
   all->meter->BeginPart(bytes);
   for (int again = 0;; ++again) {
-    const uint64_t seen = manifest_.number();
+    const uint64_t seen = from_.manifest->number();
     all->meter->BeginPartAnew();
     Verified found{.meter = all->meter};
     (this->*part)(level, &found);
-    if (found.report.damages.empty() || !options_.read_only ||
-        !follower_.Follow(/*look_anyway=*/true).ok() || manifest_.number() == seen) {
+    if (found.report.damages.empty() || !from_.options->read_only ||
+        !from_.follower->Follow(/*look_anyway=*/true).ok() || from_.manifest->number() == seen) {
       all->Add(std::move(found));
       all->meter->EndPart();
       return Status::Ok();
     }
-    if (again == engine::kReadAgainMax) {
+    if (again == kReadAgainMax) {
       return Status(StatusCode::kStale, "the writer has moved what was to be verified: " +
                                             found.report.damages[0].where + ": " +
                                             found.report.damages[0].what);
@@ -215,47 +208,47 @@ Status StoreCore::VerifyPart(void (StoreCore::*part)(VerifyLevel, Verified*), Ve
   }
 }
 
-void StoreCore::VerifySmallFiles(VerifyLevel, Verified* found) {
-  if (Status status = engine::ReadManifest(*world_.files, path_).status(); !status.ok()) {
+void Verifier::CheckSmallFiles(VerifyLevel, Verified* found) {
+  if (Status status = ReadManifest(*from_.world.files, from_.directory).status(); !status.ok()) {
     found->Damage("MANIFEST", status);
   }
-  if (Status status = engine::ReadOptionsFile(*world_.files, path_).status(); !status.ok()) {
+  if (Status status = ReadOptionsFile(*from_.world.files, from_.directory).status(); !status.ok()) {
     found->Damage("OPTIONS", status);
   }
 }
 
-void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
-  std::unique_ptr<engine::Pins::Pin> pin;
+void Verifier::CheckLog(VerifyLevel level, Verified* found) {
+  std::unique_ptr<Pins::Pin> pin;
   wal::RecoveryOptions recovery;
   {
-    std::lock_guard lock(mutex_);
-    recovery.first_segment = space_.retirer().log_start();
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
+    std::lock_guard lock(from_.committer->mutex());
+    recovery.first_segment = from_.space->retirer().log_start();
+    pin = from_.reader->pins().Take(Pins::Of::kReader, from_.space->retirer().log_start());
   }
-  recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
-  recovery.store = store_id();
+  recovery.directory = io::JoinPath(from_.directory, kLogDirectory);
+  recovery.store = from_.reader->tables().context().store;
   recovery.read_only = true;
-  recovery.salvage = options_.salvage;
-  recovery.stop_after = log_->written_sequence();
+  recovery.salvage = from_.options->salvage;
+  recovery.stop_after = from_.log->written_sequence();
   std::vector<Found> records;
-  const auto recovered = wal::Recover(world_, recovery, [&](const wal::RecordView& record) {
+  io::World world = from_.world;
+  const auto recovered = wal::Recover(world, recovery, [&](const wal::RecordView& record) {
     ++found->report.records;
     if (level == VerifyLevel::kAll) records.push_back({record.location, record.sequence});
     if (level == VerifyLevel::kHeaders) return Status::Ok();
-    CAIRN_ASSIGN_OR_RETURN(const auto ops, engine::DecodeRecord(record));
-    for (const engine::Op& op : ops) {
-      const bool ingested = op.kind == engine::OpKind::kAppend && op.table.number != 0;
-      if (op.kind != engine::OpKind::kSeal && !ingested) continue;
-      std::vector<engine::SealedRange>& sealed =
-          found->sealed[ingested ? op.table.number : op.other];
+    CAIRN_ASSIGN_OR_RETURN(const auto ops, DecodeRecord(record));
+    for (const Op& op : ops) {
+      const bool ingested = op.kind == OpKind::kAppend && op.table.number != 0;
+      if (op.kind != OpKind::kSeal && !ingested) continue;
+      std::vector<SealedRange>& sealed = found->sealed[ingested ? op.table.number : op.other];
       sealed.insert(sealed.end(), op.sealed.begin(), op.sealed.end());
     }
     return Status::Ok();
   });
-  if (!recovered.ok()) found->Damage(engine::kLogDirectory, recovered.status());
+  if (!recovered.ok()) found->Damage(kLogDirectory, recovered.status());
   // By itself the last group cannot be told from one that was cut; who wrote it knows better.
   if (recovered.ok() && recovered->last_sequence < recovery.stop_after) {
-    found->Damage(engine::kLogDirectory,
+    found->Damage(kLogDirectory,
                   Status(StatusCode::kCorruption,
                          "it ends with sequence " + std::to_string(recovered->last_sequence) +
                              ", but " + std::to_string(recovery.stop_after) + " was written" +
@@ -265,24 +258,24 @@ void StoreCore::VerifyLog(VerifyLevel level, Verified* found) {
     const auto end = std::find_if(first, records.end(), [&](const Found& record) {
       return record.location.segment != first->location.segment;
     });
-    VerifySegment({first, end}, found);
+    CheckSegment({first, end}, found);
     first = end;
   }
 }
 
 // Reads the records of a segment anew, all of them.
-void StoreCore::VerifySegment(std::span<const Found> records, Verified* found) {
+void Verifier::CheckSegment(std::span<const Found> records, Verified* found) {
   std::vector<wal::Location> places;
   places.reserve(records.size());
   for (const Found& record : records) places.push_back(record.location);
   std::vector<Strips> strips(records.size());
   const std::vector<Status> checked =
-      reader_.CheckRecords(places, [&](size_t index, std::span<const std::byte> bytes) {
-        return VerifyRecord(places[index], bytes, &strips[index]);
+      from_.reader->CheckRecords(places, [&](size_t index, std::span<const std::byte> bytes) {
+        return CheckRecord(places[index], bytes, &strips[index]);
       });
   for (size_t i = 0; i < records.size(); ++i) {
     const auto damaged = [&](const Status& status) {
-      found->Damage(engine::PlaceText(places[i]), status, records[i].sequence);
+      found->Damage(PlaceText(places[i]), status, records[i].sequence);
     };
     found->report.strips += strips[i].count;
     found->report.bytes += strips[i].bytes;
@@ -293,30 +286,31 @@ void StoreCore::VerifySegment(std::span<const Found> records, Verified* found) {
 }
 
 // Damage of a strip is told by itself.
-Status StoreCore::VerifyRecord(const wal::Location& at, std::span<const std::byte> bytes,
-                               Strips* strips) const {
-  CAIRN_ASSIGN_OR_RETURN(const auto record, wal::ParseRecord(bytes, at, store_id()));
+Status Verifier::CheckRecord(const wal::Location& at, std::span<const std::byte> bytes,
+                             Strips* strips) const {
+  CAIRN_ASSIGN_OR_RETURN(const auto record,
+                         wal::ParseRecord(bytes, at, from_.reader->tables().context().store));
   for (size_t strip = 0; strip < record.strip_count(); ++strip) {
     ++strips->count;
     strips->bytes += record.strip(strip).bytes;
-    Status status = record.VerifyStrip(bytes, strip, store_id());
+    Status status = record.VerifyStrip(bytes, strip, from_.reader->tables().context().store);
     if (!status.ok()) strips->damages.push_back(std::move(status));
   }
   return Status::Ok();
 }
 
-void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
+void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
   // Tables of the index stay as long as this manifest is read by.
-  space_.flusher().HoldTables();
-  const auto release = [](engine::IndexFlusher* flusher) { flusher->ReleaseTables(); };
-  const std::unique_ptr<engine::IndexFlusher, decltype(release)> hold(&space_.flusher(), release);
-  const engine::Manifest manifest = manifest_.Copy();
-  sstable::TableContext context = reader_.tables().context();
-  sstable::BlockCache cache(engine::kVerifyCacheBytes);
+  from_.space->flusher().HoldTables();
+  const auto release = [](IndexFlusher* flusher) { flusher->ReleaseTables(); };
+  const std::unique_ptr<IndexFlusher, decltype(release)> hold(&from_.space->flusher(), release);
+  const Manifest manifest = from_.manifest->Copy();
+  sstable::TableContext context = from_.reader->tables().context();
+  sstable::BlockCache cache(kVerifyCacheBytes);
   context.cache = &cache;
   bool whole = true;
   for (const sstable::LiveTable& live : manifest.index) {
-    const std::string where = sstable::IndexTablePath(engine::kTableDirectory, live.number);
+    const std::string where = sstable::IndexTablePath(kTableDirectory, live.number);
     const auto damaged = [&](const Status& status) {
       whole = false;
       found->Damage(where, status);
@@ -336,33 +330,31 @@ void StoreCore::VerifyIndex(VerifyLevel level, Verified* found) {
     found->Damage("tree", index.status());
     return;
   }
-  engine::TreeRecords::Check(
+  TreeRecords::Check(
       **index,
-      [&](uint64_t table, const engine::SealedRange& range) {
-        found->sealed[table].push_back(range);
-      },
+      [&](uint64_t table, const SealedRange& range) { found->sealed[table].push_back(range); },
       [&](const Status& status) { found->Damage("tree", status); });
 }
 
 // A snapshot table, if it is still needed, and whether it has what others look for in it.
-Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
-                              std::span<const engine::SealedRange> sealed, Verified* all) {
+Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const SealedRange> sealed,
+                            Verified* all) {
   const auto needed = [this, number] {
-    const auto found = tree_.tables().find(number);
-    return found != tree_.tables().end() && found->second.live_bytes > 0;
+    const auto found = from_.committer->tree().tables().find(number);
+    return found != from_.committer->tree().tables().end() && found->second.live_bytes > 0;
   };
-  std::unique_ptr<engine::Pins::Pin> pin;
+  std::unique_ptr<Pins::Pin> pin;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(from_.committer->mutex());
     if (!needed()) return Status::Ok();
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, UINT64_MAX, {number});
+    pin = from_.reader->pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
   }
   Verified found{.meter = all->meter};
-  const std::string where = sstable::SnapshotTablePath(engine::kTableDirectory, number);
+  const std::string where = sstable::SnapshotTablePath(kTableDirectory, number);
   const auto damaged = [&](const Status& status) { found.Damage(where, status); };
   ++found.report.tables;
-  sstable::TableContext context = reader_.tables().context();
-  sstable::BlockCache cache(engine::kVerifyCacheBytes);
+  sstable::TableContext context = from_.reader->tables().context();
+  sstable::BlockCache cache(kVerifyCacheBytes);
   context.cache = &cache;
   context.open_files = nullptr;  // What is there now counts, not what somebody has open.
   const auto table = sstable::SnapshotTable::Open(context, number);
@@ -386,13 +378,13 @@ Status StoreCore::VerifyTable(uint64_t number, VerifyLevel level,
       if (Status status = FindSealed(**table, sealed[i]); !status.ok()) damaged(status);
     }
   }
-  if (options_.read_only && !found.report.damages.empty() &&
-      follower_.Follow(/*look_anyway=*/true).ok()) {
-    std::lock_guard lock(mutex_);
+  if (from_.options->read_only && !found.report.damages.empty() &&
+      from_.follower->Follow(/*look_anyway=*/true).ok()) {
+    std::lock_guard lock(from_.committer->mutex());
     if (!needed()) return Status::Ok();  // Deleted while it was read.
   }
   all->Add(std::move(found));
   return Status::Ok();
 }
 
-}  // namespace cairn
+}  // namespace cairn::engine

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads the store back from the device and checks what the level asks for. Nothing comes out of a
+// cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
+// part by part, so that a store at its cap gives space back while all of it is read: the log, then
+// one table after the other.
+//
+// Any thread, one verifier for each run; no lock may be held around it. Damage is no error but part
+// of the report. kStale: the writer beside which it reads has moved what was to be verified.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/io/world.h"
+#include "cairn/options.h"
+#include "cairn/store.h"
+#include "engine/commit/committer.h"
+#include "engine/follow/follower.h"
+#include "engine/manifest/manifest_keeper.h"
+#include "engine/restore/reader.h"
+#include "engine/space/space_manager.h"
+#include "engine/tree/op.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+class Verifier {
+ public:
+  // All outlive the run.
+  struct Means {
+    io::World world;
+    std::string directory;
+    const Options* options = nullptr;
+    Committer* committer = nullptr;
+    ManifestKeeper* manifest = nullptr;
+    Reader* reader = nullptr;
+    SpaceManager* space = nullptr;
+    Follower* follower = nullptr;
+    const wal::Log* log = nullptr;
+  };
+  explicit Verifier(Means from) : from_(std::move(from)) {}
+
+  // `progress` may be empty. What was accepted is in the log.
+  Result<VerifyReport> Run(VerifyLevel level, const VerifyProgress& progress);
+
+ private:
+  struct Verified;
+  struct Found;
+  struct Strips;
+  Status CheckPart(void (Verifier::*part)(VerifyLevel, Verified*), VerifyLevel level,
+                   uint64_t bytes, Verified* all);
+  void CheckSmallFiles(VerifyLevel level, Verified* found);
+  void CheckLog(VerifyLevel level, Verified* found);
+  void CheckSegment(std::span<const Found> records, Verified* found);
+  Status CheckRecord(const wal::Location& at, std::span<const std::byte> bytes,
+                     Strips* strips) const;
+  void CheckIndex(VerifyLevel level, Verified* found);
+  Status CheckTable(uint64_t number, VerifyLevel level, std::span<const SealedRange> sealed,
+                    Verified* all);
+
+  const Means from_;
+};
+
+}  // namespace cairn::engine
