@@ -387,6 +387,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   committer_.SetLog(log_.get());
   manifest_.SetLog(log_.get(), epoch);
   access_.SetLog(log_.get());
+  limits_.SetLog(log_.get());
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)

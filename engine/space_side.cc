@@ -22,7 +22,7 @@ class StoreCore::SpaceSide final : public engine::SpaceHost {
   }
   void ApplyAllJoined() override { core_->FlushAllJoined(); }
   bool HasJoined(BranchId branch) const override { return core_->joined_.contains(branch); }
-  bool IsIngested(uint64_t bytes) const override { return core_->IsIngested(bytes); }
+  bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
   void PublishHint() override { core_->hints_.Publish(); }
   void OnEvent(const std::string& line) override { core_->OnEvent(line); }
   void OnEventOf(const char* what, const Status& status) override {

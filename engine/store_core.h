@@ -26,10 +26,12 @@
 #include "base/io/file_cache.h"
 #include "cairn/store.h"
 #include "engine/collect_metrics.h"
+#include "engine/commit/append_limits.h"
 #include "engine/commit/committer.h"
 #include "engine/commit/joined_append.h"
 #include "engine/commit/kv_layout.h"
 #include "engine/commit/ledger.h"
+#include "engine/commit/quota.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
 #include "engine/commit/tickets.h"
@@ -127,10 +129,6 @@ class StoreCore final : public wal::LogObserver,
   Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
   Result<std::vector<ContentSpan>> Spans(BranchId id, uint64_t begin, uint64_t end);
   engine::StagingPool& staging() { return staging_; }
-  // What can be said against a delta without knowing the branch.
-  static Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
-  static bool KeepsKv(const engine::Head& head, const AppendOptions& options);
-  static Status CheckQuota(const engine::Head& head, uint64_t more = 0);
 
   // --- wal::LogObserver
   void OnProgress(uint64_t written_sequence, uint64_t durable_sequence) override;
@@ -232,22 +230,6 @@ class StoreCore final : public wal::LogObserver,
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, const Status& cause);
   Status CheckExpected(const engine::Head& head, const Expected& expected) const;
-
-  // --- What an append may hold, and which way it goes (commit/append_limits.cc)
-  static Status CheckSizes(const Delta& delta);                        // By what no store takes.
-  Status CheckFits(const ModelSpec& model, const Delta& delta) const;  // By what this log takes.
-  Status CheckPosition(uint64_t bytes) const;
-  uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) const;
-  uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
-  uint64_t BesidesBytesMax() const;  // Of states and spans in it.
-  // How many appends of one token are joined at most, and whether their states may be.
-  uint64_t JoinedTokensMax(const ModelSpec& model) const;
-  bool StatesFit(std::span<const engine::DeltaState> some,
-                 std::span<const engine::DeltaState> more) const;
-  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
-  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
-  bool IsIngested(uint64_t bytes) const;  // Of so much, if there is something for a table.
-  bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
 
   engine::NewTicket MakeTicket(const AppendOptions& options, uint64_t started_ns);
 
@@ -372,6 +354,7 @@ class StoreCore final : public wal::LogObserver,
   std::map<BranchId, std::unique_ptr<engine::Joined>> joined_;
   std::atomic<uint32_t> joined_count_{0};
 
+  engine::AppendLimits limits_{&options_};
   engine::Tickets tickets_{world_, this};
 
   std::mutex poison_mutex_;

@@ -11,15 +11,6 @@
 
 namespace cairn {
 
-namespace {
-
-std::string GroupName(const ModelSpec& model, const GroupView& view) {
-  return "kv of group " + std::to_string(view.group) + " (" +
-         Quoted(model.groups[view.group].name) + ")";
-}
-
-}  // namespace
-
 Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, const Delta& delta,
                                                                const AppendOptions& options,
                                                                bool fill, bool* keeps_kv) {
@@ -29,42 +20,11 @@ Result<std::shared_ptr<const ModelSpec>> StoreCore::CheckDelta(BranchId id, cons
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
     model = tree_.FindModel(head->model);
-    if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
+    if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || engine::KeepsKv(*head, options);
   }
-  CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
-  if (!fill) CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
+  CAIRN_RETURN_IF_ERROR(engine::CheckShape(*model, delta, fill));
+  if (!fill) CAIRN_RETURN_IF_ERROR(limits_.CheckFits(*model, delta));
   return model;
-}
-
-Status StoreCore::CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
-  const bool has_kv =
-      delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
-                                         [](const GroupView& view) { return view.count != 0; });
-  const bool has_state = delta.sampler != nullptr || delta.metadata != nullptr;
-  if (delta.tokens.empty() && !fill && (has_kv || !has_state)) {
-    return Status(StatusCode::kInvalidArgument,
-                  "an append needs at least one token, or a state alone; Fill attaches KV alone");
-  }
-  if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
-    return Status(StatusCode::kInvalidArgument, "nothing to fill");
-  }
-  CAIRN_RETURN_IF_ERROR(CheckSizes(delta));
-  if (delta.kv == nullptr) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
-  for (const GroupView& view : delta.kv->groups) {
-    const bool one_state = model.groups[view.group].retention.kind == Retention::kPerRequest;
-    if (one_state && view.count != 0 && (view.position != 0 || view.count != 1)) {
-      return Status(StatusCode::kInvalidArgument,
-                    GroupName(model, view) +
-                        " is one state, in the row of position 0; positions [" +
-                        std::to_string(view.position) + ", " +
-                        std::to_string(view.position + view.count) + ") were given");
-    }
-    if (fill && view.count == 0) {
-      return Status(StatusCode::kInvalidArgument, GroupName(model, view) + " fills no position");
-    }
-  }
-  return Status::Ok();
 }
 
 Status StoreCore::CheckExpected(const engine::Head& head, const Expected& expected) const {
@@ -127,8 +87,8 @@ Result<Ticket> StoreCore::Append(BranchId id, const Delta& delta, const AppendOp
   if (const Status flushed = TryFlushJoined(id); !flushed.ok()) {
     return space_.asks().WhileRoomIsMade(id, 0, flushed);
   }
-  const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > options_.submit_copy_max_bytes || !FitsRecord(*model, kept)) {
+  const uint64_t bytes = engine::PayloadBytes(*model, kept);
+  if (bytes > options_.submit_copy_max_bytes || !limits_.FitsRecord(*model, kept)) {
     return AppendBorrowed(id, kept, options, expected, std::move(model), std::move(keep),
                           !keeps_kv);
   }
@@ -149,9 +109,9 @@ Result<StoreCore::Applied> StoreCore::AppendWithRoom(BranchId id, const Delta& d
                                                      const ModelSpec& model, uint64_t deadline_ns) {
   engine::RetryPolicy policy{.no_space = engine::RetryPolicy::NoSpace::kEvict,
                              .branch = id,
-                             .room_bytes = PayloadBytes(model, delta),
+                             .room_bytes = engine::PayloadBytes(model, delta),
                              .deadline_ns = deadline_ns};
-  if (FitsRecord(model, delta)) {
+  if (limits_.FitsRecord(model, delta)) {
     policy.busy = engine::RetryPolicy::Busy::kAwaitLog;
     return AppendRecord(id, delta, expected, model, policy);
   }

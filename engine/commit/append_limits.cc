@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// What an append may hold, and which way it goes: as one record, in parts, or into a table of its
-// own. Numbers that do not depend on the store are in cairn/limits.h; the others follow from the
-// largest record that the log takes:
-//
-//   record   payload (ids, KV)                  PayloadBytesMax, half of it at most
-//            besides (spans, sampler, metadata) BesidesBytesMax, what that leaves
-#include <algorithm>
+#include "engine/commit/append_limits.h"
 
+#include <algorithm>
+#include <string>
+
+#include "base/codec/kv_frame.h"
 #include "base/core/check.h"
-#include "engine/store_core.h"
+#include "base/core/text.h"
+#include "cairn/limits.h"
+#include "engine/constants.h"
 #include "engine/tree/fragment_layout.h"
 #include "sstable/constants.h"
 
-namespace cairn {
+namespace cairn::engine {
 
 // What the API accepts, each floor below takes.
 static_assert(kMaxRowBytes + kFrameHeaderBytes <= sstable::kMaxStoredBytes, "a row is a frame");
@@ -40,7 +39,7 @@ static_assert(kMaxLayerGroups * (32 + 16 + 2 * 64) + 512 <= kRecordOverheadBytes
 
 // With so much payload: strips of 4 KiB and more have 16 bytes each in a table.
 uint64_t OverheadBytes(uint64_t payload_bytes) {
-  return kRecordOverheadBytes + payload_bytes / (engine::kStripBytesMin / 16);
+  return kRecordOverheadBytes + payload_bytes / (kStripBytesMin / 16);
 }
 
 // Spans and states as a record has them, rounded up.
@@ -61,7 +60,7 @@ uint64_t PositionBytes(const ModelSpec& model, const Delta& delta) {
   uint64_t bytes = 0;
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
     const GroupView& view = delta.kv->groups[i];
-    if (view.count != 0) bytes += engine::KvLayoutBytes(model.groups[view.group], 1);
+    if (view.count != 0) bytes += KvLayoutBytes(model.groups[view.group], 1);
   }
   return bytes;
 }
@@ -72,15 +71,19 @@ uint64_t FragmentsOf(const ModelSpec& model, const Delta& delta) {
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
     const GroupView& view = delta.kv->groups[i];
     if (view.count == 0) continue;
-    const uint64_t rows = engine::FragmentLayout(model, 1 + view.group).page_rows();
+    const uint64_t rows = FragmentLayout(model, 1 + view.group).page_rows();
     fragments += (view.position + view.count - 1) / rows - view.position / rows + 1;
   }
   return fragments;
 }
 
-}  // namespace
+std::string GroupName(const ModelSpec& model, const GroupView& view) {
+  return "kv of group " + std::to_string(view.group) + " (" +
+         Quoted(model.groups[view.group].name) + ")";
+}
 
-Status StoreCore::CheckSizes(const Delta& delta) {
+// By what no store takes.
+Status CheckSizes(const Delta& delta) {
   if (delta.tokens.size() > kMaxAppendTokens) {
     return TooLarge("tokens", delta.tokens.size(), kMaxAppendTokens);
   }
@@ -112,7 +115,40 @@ Status StoreCore::CheckSizes(const Delta& delta) {
   return Status::Ok();
 }
 
-Status StoreCore::CheckFits(const ModelSpec& model, const Delta& delta) const {
+}  // namespace
+
+Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill) {
+  const bool has_kv =
+      delta.kv != nullptr && std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
+                                         [](const GroupView& view) { return view.count != 0; });
+  const bool has_state = delta.sampler != nullptr || delta.metadata != nullptr;
+  if (delta.tokens.empty() && !fill && (has_kv || !has_state)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "an append needs at least one token, or a state alone; Fill attaches KV alone");
+  }
+  if (fill && (delta.kv == nullptr || delta.kv->groups.empty())) {
+    return Status(StatusCode::kInvalidArgument, "nothing to fill");
+  }
+  CAIRN_RETURN_IF_ERROR(CheckSizes(delta));
+  if (delta.kv == nullptr) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(ValidateKvView(model, *delta.kv, KvUse::kAppend));
+  for (const GroupView& view : delta.kv->groups) {
+    const bool one_state = model.groups[view.group].retention.kind == Retention::kPerRequest;
+    if (one_state && view.count != 0 && (view.position != 0 || view.count != 1)) {
+      return Status(StatusCode::kInvalidArgument,
+                    GroupName(model, view) +
+                        " is one state, in the row of position 0; positions [" +
+                        std::to_string(view.position) + ", " +
+                        std::to_string(view.position + view.count) + ") were given");
+    }
+    if (fill && view.count == 0) {
+      return Status(StatusCode::kInvalidArgument, GroupName(model, view) + " fills no position");
+    }
+  }
+  return Status::Ok();
+}
+
+Status AppendLimits::CheckFits(const ModelSpec& model, const Delta& delta) const {
   if (const uint64_t besides = BesidesBytes(delta); besides > BesidesBytesMax()) {
     return Status(
         StatusCode::kInvalidArgument,
@@ -125,7 +161,7 @@ Status StoreCore::CheckFits(const ModelSpec& model, const Delta& delta) const {
 }
 
 // A position is never divided between records.
-Status StoreCore::CheckPosition(uint64_t bytes) const {
+Status AppendLimits::CheckPosition(uint64_t bytes) const {
   const uint64_t record_bytes = log_->max_record_bytes();
   const uint64_t most = record_bytes - OverheadBytes(record_bytes);
   if (bytes <= most) return Status::Ok();
@@ -135,58 +171,58 @@ Status StoreCore::CheckPosition(uint64_t bytes) const {
                     std::to_string(most) + " fit a log record");
 }
 
-uint64_t StoreCore::PayloadBytes(const ModelSpec& model, const Delta& delta) const {
+uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) {
   uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
   if (delta.kv == nullptr) return bytes;
   for (const GroupView& view : delta.kv->groups) {
-    bytes += engine::KvLayoutBytes(model.groups[view.group], view.count);
+    bytes += KvLayoutBytes(model.groups[view.group], view.count);
   }
   return bytes;
 }
 
 // Half of what a segment can hold, so that a part always finds room in a fresh one.
-uint64_t StoreCore::PayloadBytesMax() const {
-  return std::min<uint64_t>(engine::kPartBytesMax, log_->max_record_bytes() / 2);
+uint64_t AppendLimits::PayloadBytesMax() const {
+  return std::min<uint64_t>(kPartBytesMax, log_->max_record_bytes() / 2);
 }
 
-uint64_t StoreCore::BesidesBytesMax() const {
+uint64_t AppendLimits::BesidesBytesMax() const {
   const uint64_t payload_bytes = PayloadBytesMax();
   return log_->max_record_bytes() - payload_bytes - OverheadBytes(payload_bytes);
 }
 
-uint64_t StoreCore::JoinedTokensMax(const ModelSpec& model) const {
+uint64_t AppendLimits::JoinedTokensMax(const ModelSpec& model) const {
   uint64_t position_bytes = sizeof(TokenId);
-  for (const LayerGroup& group : model.groups) position_bytes += engine::KvLayoutBytes(group, 1);
+  for (const LayerGroup& group : model.groups) position_bytes += KvLayoutBytes(group, 1);
   return std::min<uint64_t>(options_.delta_batch_tokens, PayloadBytesMax() / position_bytes);
 }
 
-bool StoreCore::StatesFit(std::span<const engine::DeltaState> some,
-                          std::span<const engine::DeltaState> more) const {
+bool AppendLimits::StatesFit(std::span<const DeltaState> some,
+                             std::span<const DeltaState> more) const {
   uint64_t bytes = 0;
   for (const auto& states : {some, more}) {
-    for (const engine::DeltaState& state : states) bytes += state.bytes.size() + kStateFieldsBytes;
+    for (const DeltaState& state : states) bytes += state.bytes.size() + kStateFieldsBytes;
   }
   return bytes <= BesidesBytesMax();
 }
 
 // Ids are read first and often: the record keeps them, unless they are too many for one.
-bool StoreCore::IdsGoIntoTable(const Delta& delta) const {
+bool AppendLimits::IdsGoIntoTable(const Delta& delta) const {
   return delta.tokens.size_bytes() > PayloadBytesMax() / 2;
 }
 
-bool StoreCore::IsIngested(const ModelSpec& model, const Delta& delta) const {
+bool AppendLimits::IsIngested(const ModelSpec& model, const Delta& delta) const {
   if (!IsIngested(PayloadBytes(model, delta))) return false;
   const uint64_t fragments = FragmentsOf(model, delta) + (IdsGoIntoTable(delta) ? 1 : 0);
   // A table of nothing is none; and the record names every fragment, beside the ids.
   return fragments != 0 && fragments * kSealedFieldBytes <= PayloadBytesMax() / 2;
 }
 
-bool StoreCore::IsIngested(uint64_t bytes) const {
+bool AppendLimits::IsIngested(uint64_t bytes) const {
   return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
 }
 
-bool StoreCore::FitsRecord(const ModelSpec& model, const Delta& delta) const {
+bool AppendLimits::FitsRecord(const ModelSpec& model, const Delta& delta) const {
   return PayloadBytes(model, delta) <= PayloadBytesMax() && !IsIngested(model, delta);
 }
 
-}  // namespace cairn
+}  // namespace cairn::engine

@@ -88,7 +88,7 @@ Result<engine::Op> StoreCore::AppendResolver::ResolveWritten(const engine::Tree&
 }
 
 Status StoreCore::AppendResolver::CheckQuotas() const {
-  return expected_.joined ? Status::Ok() : CheckQuota(*head_);
+  return expected_.joined ? Status::Ok() : engine::CheckQuota(*head_);
 }
 
 void StoreCore::AppendResolver::Publish(wal::Log* log) {

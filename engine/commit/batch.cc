@@ -88,7 +88,7 @@ class StoreCore::BatchResolver final : public engine::Resolver {
     for (const uint64_t appended : appended_) {
       const engine::Head* const head = tree_->FindHead(appended);
       refused_branch_ = BranchId{appended};
-      if (head != nullptr) CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
+      if (head != nullptr) CAIRN_RETURN_IF_ERROR(engine::CheckQuota(*head));
     }
     return Status::Ok();
   }
@@ -197,9 +197,9 @@ class StoreCore::BatchResolver final : public engine::Resolver {
                         ", the branch has " + std::to_string(length) + " tokens");
     }
     const auto model = tree_->FindModel(head->model);
-    CAIRN_RETURN_IF_ERROR(CheckShape(*model, op.delta, false));
+    CAIRN_RETURN_IF_ERROR(engine::CheckShape(*model, op.delta, false));
     Delta& delta = deltas_.emplace_back(op.delta);
-    if (!KeepsKv(*head, options_)) delta.kv = nullptr;
+    if (!engine::KeepsKv(*head, options_)) delta.kv = nullptr;
     if (delta.kv != nullptr) {
       for (const GroupView& view : delta.kv->groups) {
         bytes_ += engine::KvLayoutBytes(model->groups[view.group], view.count);

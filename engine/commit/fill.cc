@@ -29,13 +29,14 @@ Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& optio
     }
   }
   if (goes_on) {
-    CAIRN_RETURN_IF_ERROR(CheckFits(*model, delta));
+    CAIRN_RETURN_IF_ERROR(limits_.CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, deadline_ns));
     return tickets_.WaitFor(applied.sequence, options.durability, deadline_ns);
   }
   for (const GroupView& view : kv.groups) {
-    CAIRN_RETURN_IF_ERROR(CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
+    CAIRN_RETURN_IF_ERROR(
+        limits_.CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
   }
   // With nothing left to do it is as safe as was asked for all the same: who did it may not have
   // waited.
@@ -104,7 +105,7 @@ class StoreCore::FillResolver final : public engine::Resolver {
     fill.fills = true;
     return ops->Add();
   }
-  Status CheckQuotas() const override { return CheckQuota(*head_); }
+  Status CheckQuotas() const override { return engine::CheckQuota(*head_); }
   void Publish(wal::Log* log) override {
     payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes_, [](uint64_t) { return true; });
     log->Publish(slot_, hashes_);
@@ -123,8 +124,9 @@ class StoreCore::FillResolver final : public engine::Resolver {
   Result<engine::DeltaWindow::Kv> Next(const engine::Tree& tree) {
     const uint32_t lane = 1 + view().group;
     const uint64_t view_end = view().position + view().count;
-    const uint64_t positions_max = std::max<uint64_t>(
-        1, core_->PayloadBytesMax() / engine::KvLayoutBytes(model_.groups[view().group], 1));
+    const uint64_t positions_max =
+        std::max<uint64_t>(1, core_->limits_.PayloadBytesMax() /
+                                  engine::KvLayoutBytes(model_.groups[view().group], 1));
     const uint64_t length = head_->lengths[lane];
     const auto holes = tree.Holes(*head_, lane, from_, std::min(view_end, length));
     is_hole_ = !holes.empty();

@@ -38,7 +38,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
                                                       const AppendOptions& options,
                                                       std::shared_ptr<const ModelSpec> model,
                                                       bool kv_shed) {
-  const uint64_t tokens_max = JoinedTokensMax(*model);
+  const uint64_t tokens_max = limits_.JoinedTokensMax(*model);
   if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
   auto state = std::make_shared<TicketState>(
       world_, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
@@ -72,7 +72,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
       return std::nullopt;
     }
     // Nor are states joined that one record has no room for.
-    if (waiting != 0 && !StatesFit(found->second->states, states)) return std::nullopt;
+    if (waiting != 0 && !limits_.StatesFit(found->second->states, states)) return std::nullopt;
     const uint64_t length = head->lengths[engine::kTokenLane] + waiting;
     if (options.expected_length.has_value() && *options.expected_length != length) {
       return Status(StatusCode::kConflict,

@@ -21,8 +21,8 @@ namespace cairn {
 
 // What is ingested takes next to nothing; of the rest no more is waited for than a segment.
 uint64_t StoreCore::LogBytesOfLarge(const ModelSpec& model, const Delta& delta) const {
-  const uint64_t bytes = PayloadBytes(model, delta);
-  return IsIngested(bytes) ? 0 : std::min(bytes, options_.segment_bytes);
+  const uint64_t bytes = engine::PayloadBytes(model, delta);
+  return limits_.IsIngested(bytes) ? 0 : std::min(bytes, options_.segment_bytes);
 }
 
 Result<uint64_t> StoreCore::BeginLargeAppend(BranchId id, uint64_t bytes, const Expected& expected,
@@ -190,7 +190,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
     ~End() { core->committer_.EndLargeAppend(id); }
   } end{this, id};
   uint64_t node = 0;
-  const bool ingested = IsIngested(model, delta);
+  const bool ingested = limits_.IsIngested(model, delta);
   {
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
@@ -199,7 +199,7 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
                                                                     engine::LanesOf(delta, length),
                                                                     engine::SpansOf(delta)));
     // How much a table makes of it is known when it is there.
-    if (!ingested) CAIRN_RETURN_IF_ERROR(CheckQuota(*head, HeldBytes(model, delta)));
+    if (!ingested) CAIRN_RETURN_IF_ERROR(engine::CheckQuota(*head, HeldBytes(model, delta)));
     // A table names the node; one that is still to be made has its id from here on.
     node = ingested && (op.flags & engine::kOpNewNode) != 0 ? tree_.TakeId() : op.node;
   }
@@ -226,7 +226,7 @@ Result<StoreCore::Applied> StoreCore::AppendIngested(BranchId id, const Delta& d
                                                      TicketState* ticket) {
   engine::DeltaWindow window = engine::DeltaWindow::Whole(delta);
   window.kv.clear();
-  const bool tokens = IdsGoIntoTable(delta);
+  const bool tokens = limits_.IdsGoIntoTable(delta);
   if (tokens) window.token_count = 0;
   engine::DeltaPayload last(model, delta, window, engine::StatesOf(delta));
   const engine::IngestContext context{
@@ -276,7 +276,7 @@ Result<StoreCore::Applied> StoreCore::AppendParts(BranchId id, const Delta& delt
                                                   TicketState* ticket) {
   // Nothing in the tree names the parts until the last record is there.
   const auto pin = reader_.pins().Take(engine::Pins::Of::kParts, space_.newest_segment());
-  const uint64_t part_bytes = PayloadBytesMax();
+  const uint64_t part_bytes = limits_.PayloadBytesMax();
   std::vector<engine::DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
   for (engine::DeltaWindow rest = engine::DeltaWindow::Whole(delta); !IsEmpty(rest);) {
@@ -350,7 +350,7 @@ Result<Ticket> StoreCore::PostGathered(BranchId id, const Delta& delta,
         self->counters_.cancelled.fetch_add(1, std::memory_order_relaxed);
       }
       state->Finish(Guarded([&] {
-        return self->space_.asks().WhileRoomIsMade(id, self->PayloadBytes(*model, delta),
+        return self->space_.asks().WhileRoomIsMade(id, engine::PayloadBytes(*model, delta),
                                                    applied.status());
       }));
       return;

@@ -26,29 +26,6 @@ Status StoreCore::SetNamespace(const std::string& ns, const NamespacePolicy& pol
       .status();
 }
 
-// Whether the KV of an append to the branch is wanted.
-bool StoreCore::KeepsKv(const engine::Head& head, const AppendOptions& options) {
-  switch (head.use->policy.persist) {
-    case Persist::kAlways: return true;
-    case Persist::kTurnEnd: return options.ends_turn;
-    case Persist::kReused: return head.reused;
-    case Persist::kTokensOnly: return false;
-  }
-  return true;
-}
-
-// After an append was applied: whether it may stay. Or before: whether `more` bytes may be.
-Status StoreCore::CheckQuota(const engine::Head& head, uint64_t more) {
-  const engine::NamespaceUse& use = *head.use;
-  if (use.HasRoom(more)) return Status::Ok();
-  use.refused_bytes = use.bytes + use.joined_bytes + more;
-  return Status(StatusCode::kNoSpace,
-                "max_bytes of namespace " + Quoted(head.ns) + " is " +
-                    std::to_string(use.policy.max_bytes) + ": it would hold " +
-                    std::to_string(use.refused_bytes),
-                StatusReason::kNamespaceQuota);
-}
-
 // The branch was read. For whoever will have to choose; nobody does in most stores.
 void StoreCore::NoteUsed(const engine::Head& head, uint64_t now_ns) {
   const bool matters = options_.evict != Evict::kNever || head.keep != Keep() ||

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an append may hold, and which way it goes: as one record, in parts, or into a table of its
+// own. Numbers that do not depend on the store are in cairn/limits.h; the others follow from the
+// largest record that the log takes:
+//
+//   record   payload (ids, KV)                  PayloadBytesMax, half of it at most
+//            besides (spans, sampler, metadata) BesidesBytesMax, what that leaves
+//
+// Thread-safe, but for SetLog. Errors: kInvalidArgument, in words for the caller.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cairn/branch.h"
+#include "cairn/model.h"
+#include "cairn/options.h"
+#include "engine/commit/kv_layout.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// What can be said against a delta without knowing the branch.
+Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
+
+uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta);
+
+class AppendLimits {
+ public:
+  explicit AppendLimits(const Options* options) : options_(*options) {}
+  AppendLimits(const AppendLimits&) = delete;
+  AppendLimits& operator=(const AppendLimits&) = delete;
+
+  // Before anything is asked but IsIngested of bytes.
+  void SetLog(const wal::Log* log) { log_ = log; }
+
+  // By what this log takes.
+  Status CheckFits(const ModelSpec& model, const Delta& delta) const;
+  Status CheckPosition(uint64_t bytes) const;
+  uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
+  // How many appends of one token are joined at most, and whether their states may be.
+  uint64_t JoinedTokensMax(const ModelSpec& model) const;
+  bool StatesFit(std::span<const DeltaState> some, std::span<const DeltaState> more) const;
+  bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
+  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
+  bool IsIngested(uint64_t bytes) const;          // Of so much, if there is something for a table.
+  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
+
+ private:
+  uint64_t BesidesBytesMax() const;  // Of states and spans in a record.
+
+  const Options& options_;
+  const wal::Log* log_ = nullptr;
+};
+
+}  // namespace cairn::engine
