@@ -104,16 +104,19 @@ class BesideDropTest : public BetweenTest {
   void Run(const std::function<Status()>& call) {
     Status called, dropped;
     uint64_t refused = 0;
-    AtEveryAllocation(
-        [&] { branch_ = Make(); }, [&] { called = call(); }, [&] { dropped = branch_.Drop(); },
-        [&] {
-          refused += !called.ok() || !dropped.ok();
-          // A large append is finished first, or refuses the other.
-          if (dropped.code() == StatusCode::kBusy) dropped = branch_.Drop();
-          EXPECT_OK(dropped);
-          EXPECT_TRUE(called.ok() || called.code() == StatusCode::kNotFound) << called.ToString();
-          EXPECT_FAILS(branch_.Info(), StatusCode::kNotFound);
-        });
+    // On a busy machine the other thread comes late every time, now and then.
+    for (int tries = 0; refused == 0 && tries < 5 && !HasFailure(); ++tries) {
+      AtEveryAllocation(
+          [&] { branch_ = Make(); }, [&] { called = call(); }, [&] { dropped = branch_.Drop(); },
+          [&] {
+            refused += !called.ok() || !dropped.ok();
+            // A large append is finished first, or refuses the other.
+            if (dropped.code() == StatusCode::kBusy) dropped = branch_.Drop();
+            EXPECT_OK(dropped);
+            EXPECT_TRUE(called.ok() || called.code() == StatusCode::kNotFound) << called.ToString();
+            EXPECT_FAILS(branch_.Info(), StatusCode::kNotFound);
+          });
+    }
     EXPECT_GT(refused, 0u);
   }
 

@@ -83,6 +83,7 @@ HistoriesResult RunHistories(uint64_t seed, uint64_t operations_wanted, size_t l
 }
 
 void ExpectThatMostHappened(const HistoriesResult& all) {
+  if (GivenSeed().has_value()) return;  // Each ran in a child, which only says how it failed.
   const RunResult& sums = all.sums;
   EXPECT_GT(sums.joined, 0u);
   EXPECT_GT(sums.ingests, 0u);
