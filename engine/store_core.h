@@ -148,11 +148,12 @@ class StoreCore final : public wal::LogObserver,
     return space_.throttle().Wait(bytes, deadline_ns);
   }
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                  uint64_t deadline_ns) override {
-    return space_.asks().MakeRoom(id, bytes, refusal, deadline_ns);
+                  uint64_t deadline_ns, std::optional<uint32_t>* first_round) override {
+    return space_.asks().MakeRoom(id, bytes, refusal, deadline_ns, first_round);
   }
-  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) override {
-    return space_.asks().AwaitReclaim(refusal, first_round);
+  Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
+                      std::optional<uint32_t>* first_round) override {
+    return space_.asks().AwaitReclaim(refusal, deadline_ns, first_round);
   }
 
  private:

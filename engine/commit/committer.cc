@@ -161,9 +161,9 @@ Status Committer::Retry::Await(const Attempt& refused) {
       case RetryPolicy::NoSpace::kReturn: return status;
       case RetryPolicy::NoSpace::kEvict:
         return committer_->host_->MakeRoom(policy_.branch, policy_.room_bytes, status,
-                                           policy_.deadline_ns);
+                                           policy_.deadline_ns, &first_round_);
       case RetryPolicy::NoSpace::kReclaim:
-        return committer_->host_->AwaitReclaim(status, &first_round_);
+        return committer_->host_->AwaitReclaim(status, policy_.deadline_ns, &first_round_);
     }
   }
   if (status.code() != StatusCode::kBusy) return status;

@@ -53,10 +53,11 @@ class CommitHost {
   virtual void OnRefused(const Status& status) = 0;
   // The waits of RetryPolicy. Ok: it is worth another try.
   virtual Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) = 0;
-  virtual Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
-                          uint64_t deadline_ns) = 0;
   // `first_round`: the caller's, empty before the first of these calls.
-  virtual Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) = 0;
+  virtual Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
+                          uint64_t deadline_ns, std::optional<uint32_t>* first_round) = 0;
+  virtual Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
+                              std::optional<uint32_t>* first_round) = 0;
 };
 
 // How one try ended.
@@ -100,8 +101,8 @@ struct RetryPolicy {
   };
   enum class NoSpace : uint8_t {
     kReturn,
-    kEvict,    // Until something was evicted for it, if anything may be.
-    kReclaim,  // Until two rounds of the space thread have given back what they can: of releases.
+    kEvict,    // Until something was evicted for it, if anything may be; else the same as...
+    kReclaim,  // ...until two rounds of the space thread have given back what they can.
   };
   Busy busy = Busy::kReturn;
   NoSpace no_space = NoSpace::kReturn;

@@ -10,6 +10,11 @@ namespace cairn::engine {
 
 using Lock = Committer::Lock;
 
+static Status NotMadeInTime(const Status& refusal) {
+  return Status(StatusCode::kDeadlineExceeded,
+                "room was not made in time: " + std::string(refusal.message()));
+}
+
 // Who waits here does not pay with what it is about to continue.
 class RoomAsks::Asking {
  public:
@@ -50,9 +55,13 @@ bool RoomAsks::RoomIsShort() const {
 }
 
 Status RoomAsks::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                          uint64_t deadline_ns) {
+                          uint64_t deadline_ns, std::optional<uint32_t>* first_round) {
   const Asking asking(this, id);
-  CAIRN_ASSIGN_OR_RETURN(const Asked asked, Ask(id, bytes, refusal, /*waits=*/true));
+  const Result<Asked> told = Ask(id, bytes, refusal, /*waits=*/true);
+  if (told.status().code() == StatusCode::kNoSpace && SealingMayHelp(bytes, refusal)) {
+    return AwaitReclaim(refusal, deadline_ns, first_round);
+  }
+  CAIRN_ASSIGN_OR_RETURN(const Asked asked, told);
   while (true) {
     const uint32_t seen = means_.signals->rounds();
     CAIRN_ASSIGN_OR_RETURN(const Outcome outcome, OutcomeOf(id, asked));
@@ -60,10 +69,7 @@ Status RoomAsks::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Stat
     if (outcome == Outcome::kMade) break;
     CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
     CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
-    if (!means_.signals->AwaitRound(seen, deadline_ns)) {
-      return Status(StatusCode::kDeadlineExceeded,
-                    "room was not made in time: " + std::string(refusal.message()));
-    }
+    if (!means_.signals->AwaitRound(seen, deadline_ns)) return NotMadeInTime(refusal);
   }
   means_.log->SpaceWasFreed();
   return Status::Ok();
@@ -101,16 +107,29 @@ Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refu
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
 }
 
-// A release needs nobody's leave: it waits when even the ballast is used up, while the space thread
-// gives back what others released, and is refused when that leaves no room.
-Status RoomAsks::AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round) {
+// Nothing may go, but what the log holds takes less room when it is sealed.
+bool RoomAsks::SealingMayHelp(uint64_t bytes, const Status& refusal) const {
+  if (refusal.reason() == StatusReason::kNamespaceQuota) return false;
+  if (!means_.host->IsIngested(bytes) && bytes > means_.gauge->LogBytesAtMost()) return false;
+  std::lock_guard lock(mutex_);
+  return !SomethingMayGo();
+}
+
+// For what may have nothing evicted: a release, where even the ballast is used up, and data. Waits
+// while the space thread gives back what it can, and is refused when that leaves no room. Without
+// it processes that end soon would be refused one after the other, each before the space thread got
+// as far as to seal what the others left.
+Status RoomAsks::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
+                              std::optional<uint32_t>* first_round) {
   const uint32_t now = means_.signals->rounds();
   if (!first_round->has_value()) *first_round = now;
   CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   // The one that is under way may have missed something, the next will not have.
   if (now - **first_round >= 2 || means_.pacer->stopped()) return refusal;
   means_.signals->Kick();
-  means_.signals->AwaitRound(now, means_.world.scheduler->MonotonicNs() + kRoomLookAgainNs);
+  const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
+  if (now_ns >= deadline_ns) return NotMadeInTime(refusal);
+  means_.signals->AwaitRound(now, std::min(deadline_ns, now_ns + kRoomLookAgainNs));
   return Status::Ok();
 }
 

@@ -7,7 +7,8 @@
 //            \-> the refusal: nothing may go for it
 //
 // Who can wait sleeps until the pass has ended; who does not gets kBusy, and its next call learns
-// the outcome. Releases need nobody's leave: they wait for rounds alone (AwaitReclaim).
+// the outcome. Releases need nobody's leave, and where nothing may go an ask is of no use: these wait
+// for rounds alone (AwaitReclaim).
 //
 // Thread-safe. Lock order: the commit lock and the queue's own are never held together. MakeRoom
 // and AwaitReclaim sleep, so no lock may be held around them.
@@ -53,11 +54,12 @@ class RoomAsks {
   // there already.
   // Ok: room was made, or may have been; try again.
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
-                  uint64_t deadline_ns);
+                  uint64_t deadline_ns, std::optional<uint32_t>* first_round);
   // For whoever does not wait: kBusy when a refusal for want of room may be another one soon.
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
   // CommitHost::AwaitReclaim.
-  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* first_round);
+  Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
+                      std::optional<uint32_t>* first_round);
 
   // --- For the space thread.
   Pass BeginPass();
@@ -90,6 +92,7 @@ class RoomAsks {
   Result<Outcome> OutcomeOf(std::optional<BranchId> id, const Asked& asked);
   Result<Asked> Ask(std::optional<BranchId> id, uint64_t bytes, const Status& refusal, bool waits);
   Status RefusedWhilePaused(const Status& refusal) const;
+  bool SealingMayHelp(uint64_t bytes, const Status& refusal) const;  // Takes the commit lock.
 
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.

@@ -72,17 +72,21 @@ Status SpaceManager::Start() {
   return Status::Ok();
 }
 
-// Processes that end before the background did anything must not leave ever more segments. Waits
-// for its rounds as long as they give some back; the one that is under way may have missed it.
+// Processes that end before the background did anything must not leave ever more segments, nor a
+// store at its cap to the next one. Waits for its rounds as long as they give some back; the one
+// that is under way may have missed it.
 void SpaceManager::GiveBackAtClose() {
   if (thread_ == nullptr) return;
-  uint64_t left = gauge_.ShortSegments();
-  for (int vain = 0; vain < 2 && left > kShortSegmentsMax;) {
+  const auto is_due = [this] {
+    return gauge_.ShortSegments() > kShortSegmentsMax || gauge_.DataIsShort();
+  };
+  uint64_t left = means_.log->counters().segments_live;
+  for (int vain = 0; vain < 2 && is_due();) {
     const uint32_t seen = signals_.rounds();
     if (pacer_.paused() || !means_.log->poisoned().ok()) return;
     signals_.Kick();
     signals_.AwaitRound(seen, io::kNoDeadline);
-    const uint64_t now = gauge_.ShortSegments();
+    const uint64_t now = means_.log->counters().segments_live;
     vain = now < left ? 0 : vain + 1;
     left = now;
   }

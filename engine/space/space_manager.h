@@ -73,7 +73,7 @@ class SpaceManager final : public DataRoomWatcher {
   sstable::TableContext DataContext();  // For tables that are appends.
 
   // --- Of Close.
-  // Waits for rounds as long as they give short segments back.
+  // Waits for rounds as long as they give segments back, where there are too many or room is short.
   void GiveBackAtClose();
   // Ends the thread. Idempotent.
   void Stop();

@@ -67,11 +67,12 @@ class Host final : public CommitHost {
     return Status::Ok();
   }
   Status MakeRoom(std::optional<BranchId> /*branch*/, uint64_t /*bytes*/, const Status& /*refusal*/,
-                  uint64_t /*deadline_ns*/) override {
+                  uint64_t /*deadline_ns*/, std::optional<uint32_t>* /*first_round*/) override {
     full_ = false;
     return Status::Ok();
   }
-  Status AwaitReclaim(const Status& refusal, std::optional<uint32_t>* /*first_round*/) override {
+  Status AwaitReclaim(const Status& refusal, uint64_t /*deadline_ns*/,
+                      std::optional<uint32_t>* /*first_round*/) override {
     return refusal;
   }
 

@@ -60,6 +60,8 @@ struct Options {
   // damaged, without the records that a damaged index cannot place. What was cut or left out is
   // gone for good once something is written. Damage that opening does not read (in payload, in
   // tables, in the log below where its replay begins) stays; reads that need it and Verify tell it.
+  // What tells where everything lies has no second copy: a damaged MANIFEST, OPTIONS or footer of
+  // an index table, and a damaged header of the log's first live segment, are refused all the same.
   // For `cairn repair`.
   bool salvage = false;
 
@@ -83,6 +85,8 @@ struct Options {
   // append that comes too early for that waits, or is kBusy if it is asynchronous; making, forking
   // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
   // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
+  // Where nothing may go at all, whatever can wait still waits for two rounds of the background,
+  // since sealing takes less room than the log does.
   Evict evict = Evict::kNever;
   // The size of a log segment, fixed at creation: 256 KiB to 1 GiB. 0: what the store has, and 64
   // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
@@ -93,8 +97,9 @@ struct Options {
   // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
   // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
   // limit is, and held at it, until its deadline; so are creating, forking and renaming branches.
-  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor is a large
-  // append that has begun: the log may be longer by that, and by one segment. While the background
+  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
+  // appends that have begun and go into the log (below direct_ingest_bytes): it may be longer by
+  // all of these, and by one segment. While the background
   // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
   // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
   // segments beyond those that its bytes would fill: of what short-lived processes leave, the
