@@ -8,6 +8,7 @@
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "base/core/text.h"
+#include "base/io/descriptor_relief.h"
 #include "base/io/file_util.h"
 #include "engine/commit/replayer.h"
 #include "engine/follow/followed_files.h"
@@ -55,7 +56,9 @@ Status EnterDirectory(io::World* world, const std::string& path, bool create) {
 }  // namespace
 
 StoreCore::StoreCore(io::World world, std::string path, Options options)
-    : world_(std::move(world)),
+    : world_{std::make_shared<io::DescriptorRelief>(
+                 std::move(world.files), [this] { return reader_.open_files().CloseIdle(); }),
+             std::move(world.scheduler)},
       path_(std::move(path)),
       options_(std::move(options)),
       memory_(engine::DivideMemory(options_)),
@@ -477,7 +480,9 @@ Status StoreCore::Close() {
   if (!log_closed.ok()) status = log_closed;
   // Whatever is still pending has been decided by now.
   tickets_.CutByClose();
-  lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
+  hints_.Close();
+  reader_.LetGo();  // Handles may outlive this by far.
+  lock_.reset();    // The log stays for calls that are under way; it refuses everything now.
   return closed_ = status;
 }
 

@@ -99,6 +99,25 @@ void HotTail::Prefault() {
   if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(buffer));
 }
 
+void HotTail::Clear() {
+  std::vector<AlignedBuffer> free;
+  {
+    std::lock_guard lock(memory_->mutex);
+    memory_->keep = 0;
+    free.swap(memory_->free);
+  }
+  // What a chunk gives back does not stay. Without the lock, and without memory for a second deque.
+  for (bool left = true; left;) {
+    std::shared_ptr<Chunk> chunk;
+    std::lock_guard lock(mutex_);
+    left = !chunks_.empty();
+    if (!left) break;
+    chunk.swap(chunks_.back());
+    bytes_ -= chunk->buffer.size();
+    chunks_.pop_back();
+  }
+}
+
 uint64_t HotTail::bytes() {
   std::lock_guard lock(mutex_);
   return bytes_;

@@ -341,7 +341,11 @@ Status LogImpl::Close() {
   });
   StopThreads();
   AwaitWrites();
+  hot_.Clear();
   Lock lock(mutex_);
+  open_files_.clear();
+  if (segment_ != nullptr) segment_->file = nullptr;
+  if (tail_segment_ != nullptr) tail_segment_->file = nullptr;
   close_status_ = status;
   return status;
 }

@@ -145,6 +145,8 @@ void SegmentPool::Stop() {
   }
   world_.scheduler->WakeAll(word_);
   thread_.reset();
+  std::lock_guard lock(mutex_);
+  next_.file = nullptr;
 }
 
 SegmentPool::Ready SegmentPool::TakeNext() {

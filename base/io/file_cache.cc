@@ -46,6 +46,11 @@ Result<std::shared_ptr<File>> FileCache::Open(FileSystem& files, uint64_t id,
   return file;
 }
 
+bool FileCache::CloseIdle() {
+  bool others_hold = false;
+  return !TakeIdle(&others_hold).empty();
+}
+
 void FileCache::Forget(uint64_t id) {
   Entries closing;
   std::lock_guard lock(mutex_);

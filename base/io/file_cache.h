@@ -30,6 +30,8 @@ class FileCache {
   // other that this cache is asked for.
   Result<std::shared_ptr<File>> Open(FileSystem& files, uint64_t id, const std::string& path,
                                      bool waits = true);
+  // Closes what nobody holds; whether that was anything.
+  bool CloseIdle();
   // The file is to be deleted: nobody gets it from here any more. Needs no memory.
   void Forget(uint64_t id);
   size_t size() const;

@@ -21,6 +21,14 @@ StatusCode CodeOfErrno(int error) {
   }
 }
 
+namespace {
+
+StatusReason ReasonOfErrno(int error) {
+  return error == EMFILE || error == ENFILE ? StatusReason::kNoDescriptor : StatusReason::kNone;
+}
+
+}  // namespace
+
 bool LinkIsRefused(int error) {
   return error == EXDEV || error == EPERM || error == EOPNOTSUPP || error == EMLINK;
 }
@@ -35,7 +43,8 @@ std::string DescribeErrno(int error) {
 Status OsError(int error, std::string_view call, std::string_view path) {
   return Guarded([&] {
     return Status(CodeOfErrno(error),
-                  std::string(call) + " " + std::string(path) + ": " + DescribeErrno(error));
+                  std::string(call) + " " + std::string(path) + ": " + DescribeErrno(error),
+                  ReasonOfErrno(error));
   });
 }
 

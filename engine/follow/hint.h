@@ -64,6 +64,8 @@ class HintWriter {
   // Nothing is written when it says that already. After an error the file is gone, if that is
   // possible, and the next call makes it anew.
   Status Write(const Hint& hint, const StoreId& store);
+  // The next call would open the file again.
+  void Close() { file_ = nullptr; }
 
  private:
   Status WriteBlock();

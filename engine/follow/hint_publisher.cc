@@ -55,4 +55,9 @@ void HintPublisher::PublishSoon(uint64_t durable_sequence) {
   });
 }
 
+void HintPublisher::Close() {
+  const io::Turn::Holder turn(&turn_);
+  writer_.Close();
+}
+
 }  // namespace cairn::engine

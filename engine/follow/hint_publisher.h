@@ -40,6 +40,8 @@ class HintPublisher {
   void Publish();
   // The log has got on.
   void PublishSoon(uint64_t durable_sequence);
+  // Nothing more is told; closes the file.
+  void Close();
 
  private:
   const io::World world_;

@@ -110,6 +110,18 @@ void PageCache::Shrink() {
   }
 }
 
+void PageCache::Clear() {
+  for (Shard& shard : shards_) {
+    Changing(&shard, [&](List* leaving) {
+      for (List* list : {&shard.passing, &shard.staying, &shard.names}) {
+        leaving->splice(leaving->end(), *list);
+      }
+      shard.entries.clear();
+      shard.passing_bytes = shard.staying_bytes = 0;
+    });
+  }
+}
+
 void PageCache::MakeRoom(Shard* shard, uint64_t bytes, List* leaving) {
   const uint64_t capacity = ShardCapacity();
   ForgetNames(shard, capacity / kNamesShare / kPageNameBytes, leaving);

@@ -64,6 +64,7 @@ class PageCache final : public MemoryBudget::Cache {
   AlignedBuffer Allocate(uint64_t bytes);
   void Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes, Admission admission);
 
+  void Clear();
   // What a restore may bring in at first sight.
   uint64_t passing_bytes() const { return capacity() / kPassingShare; }
   uint64_t capacity() const { return std::max(floor_bytes_, budget_->left(this)); }

@@ -68,4 +68,18 @@ void ReadPool::ReturnQueue(std::unique_ptr<io::Queue> queue) {
   if (queues_.size() < kReadQueuesKept) queues_.push_back(std::move(queue));
 }
 
+void ReadPool::Clear() {
+  std::vector<AlignedBuffer> buffers;
+  std::vector<std::unique_ptr<io::Queue>> queues;
+  {
+    std::lock_guard lock(mutex_);
+    buffers.swap(buffers_);
+    queues.swap(queues_);
+  }
+  for (const AlignedBuffer& buffer : buffers) {
+    bytes_.fetch_sub(buffer.size());
+    budget_->Return(buffer.size());
+  }
+}
+
 }  // namespace cairn::engine

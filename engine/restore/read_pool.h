@@ -68,6 +68,8 @@ class ReadPool {
   std::unique_ptr<io::Queue> TakeQueue();
   // REQUIRES: nothing is in flight.
   void ReturnQueue(std::unique_ptr<io::Queue> queue);
+  // Gives back what is not lent.
+  void Clear();
 
  private:
   friend class ReadBuffer;

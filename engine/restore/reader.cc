@@ -86,6 +86,13 @@ Reader::Reader(const io::World& world, const Allocator& allocator, const MemoryP
       read_pool_(world_, allocator, memory.read_buffers, budget),
       page_cache_(budget, allocator, memory.page_floor) {}
 
+void Reader::LetGo() {
+  tables_.Clear();
+  open_files_.CloseIdle();
+  page_cache_.Clear();
+  read_pool_.Clear();
+}
+
 // ---------------------------------------------------------------- restores
 
 // What a call of Restore goes on with, attempt by attempt.

@@ -95,6 +95,8 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   void Start(const Means& means) { means_ = means; }
+  // Gives back what is kept for the next read: memory, open files, queues.
+  void LetGo();
 
   // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
   void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);

@@ -55,6 +55,14 @@ void TableSet::Forget(uint64_t number) {
   places_.erase(found);
 }
 
+void TableSet::Clear() {
+  Entries going;  // Without the lock.
+  std::lock_guard lock(mutex_);
+  places_.clear();
+  going.swap(entries_);
+  bytes_ = 0;
+}
+
 uint64_t TableSet::bytes() const {
   std::lock_guard lock(mutex_);
   return bytes_;

@@ -30,6 +30,7 @@ class TableSet {
   // The table is to be deleted: nobody gets it from here any more, nor its file.
   // Needs no memory.
   void Forget(uint64_t number);
+  void Clear();
   // What the lists take, read or not. The one used last counts and stays, however long it is.
   uint64_t bytes() const;
 

@@ -235,9 +235,10 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     }
     pool.TryAgain();
     world.scheduler->Sleep(10'000'000'000);
+    const wal::SegmentPool::Stock stock = pool.stock();
     pool.Stop();
     EXPECT_OK(fatal);
-    EXPECT_EQ(pool.stock().spares, 3u);
+    EXPECT_EQ(stock.spares, 3u);
     EXPECT_EQ(disk->Files().size(), 4u);
     EXPECT_EQ(grant.taken_, 4 * options.segment_bytes);
     EXPECT_EQ(escaped, "");

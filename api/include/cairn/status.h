@@ -49,6 +49,7 @@ enum class StatusReason : uint8_t {
   kNone = 0,
   kNamespaceQuota = 1,  // kNoSpace: max_bytes of a namespace, not that of the store, nor the disk.
   kEndOfFile = 2,       // kIoError: the file is shorter than what was asked for.
+  kNoDescriptor = 3,    // kIoError: the process, or the machine, has no file descriptor left.
 };
 
 // "kNoSpace" without the k: stable, for logs and JSON.
