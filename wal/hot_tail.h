@@ -37,8 +37,8 @@ class HotTail {
   void Prefault();
   bool wants_prefault();
 
-  // Gives all memory back, but for what is pinned: that goes with the last pin. REQUIRES: nothing is
-  // added any more.
+  // Gives all memory back, but for what is pinned: that goes with the last pin. REQUIRES: nothing
+  // is added any more.
   void Clear();
 
   uint64_t bytes();

@@ -7,8 +7,8 @@
 //            \-> the refusal: nothing may go for it
 //
 // Who can wait sleeps until the pass has ended; who does not gets kBusy, and its next call learns
-// the outcome. Releases need nobody's leave, and where nothing may go an ask is of no use: these wait
-// for rounds alone (AwaitReclaim).
+// the outcome. Releases need nobody's leave, and where nothing may go an ask is of no use: both
+// wait for rounds alone (AwaitReclaim).
 //
 // Thread-safe. Lock order: the commit lock and the queue's own are never held together. MakeRoom
 // and AwaitReclaim sleep, so no lock may be held around them.
