@@ -80,7 +80,7 @@ StoreCore::~StoreCore() { static_cast<void>(Close()); }
 Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
                                                    const Options& options) {
   CAIRN_RETURN_IF_ERROR(options.Validate());
-  if (path.empty()) return Status(StatusCode::kInvalidArgument, "the path of the store is empty");
+  CAIRN_RETURN_IF_ERROR(io::CheckPath(path));
   std::string why;
   CAIRN_ASSIGN_OR_RETURN(io::World world, ChooseWorld(path, options, &why));
   Options chosen = options;

@@ -138,7 +138,8 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
   }
   const bool no_memory = refusal.code() == StatusCode::kOutOfMemory;
   return Status(no_memory ? StatusCode::kOutOfMemory : StatusCode::kIoError,
-                "another log segment cannot be made: " + std::string(refusal.message()));
+                "another log segment cannot be made: " + std::string(refusal.message()),
+                refusal.reason());
 }
 
 // Whether this may go where the log is being written. What was opened as ballast is not for data,

@@ -8,6 +8,14 @@ std::string_view WithoutTrailingSlashes(std::string_view path) {
   return path;
 }
 
+Status CheckPath(std::string_view path) {
+  if (path.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  const size_t zero = path.find('\0');
+  if (zero == std::string_view::npos) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "the path \"" + std::string(path.substr(0, zero)) + "...\" has a zero byte");
+}
+
 std::string JoinPath(std::string_view directory, std::string_view name) {
   std::string path(directory);
   if (!path.empty() && path.back() != '/') path += '/';

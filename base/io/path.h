@@ -6,7 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "cairn/status.h"
+
 namespace cairn::io {
+
+// kInvalidArgument when it is empty, or has a zero byte, where the system would cut it.
+Status CheckPath(std::string_view path);
 
 // "a" and "b" give "a/b"; an empty directory gives "b".
 std::string JoinPath(std::string_view directory, std::string_view name);

@@ -44,10 +44,22 @@ bool TrySetDirect(int fd) {
   return flags != -1 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
+// What is no file, a pipe or a device, may have been put in its place, and would be waited for. So it
+// is opened without blocking, which files know nothing of, but rings do.
+Status CheckIsFile(int fd, const std::string& path) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return OsError(errno, "fstat", path);
+  if (!S_ISREG(status.st_mode)) {
+    return Status(StatusCode::kIoError, "open " + path + ": it is not a regular file");
+  }
+  if (fcntl(fd, F_SETFL, 0) != 0) return OsError(errno, "fcntl", path);
+  return Status::Ok();
+}
+
 // As OpenPosix, -1 with errno. Only a file that is new gets the mode; to know that it is, it
 // must be made by a call that makes it or fails.
 int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
-  const int access = O_CLOEXEC | (options.write ? O_RDWR : O_RDONLY);
+  const int access = O_CLOEXEC | O_NONBLOCK | (options.write ? O_RDWR : O_RDONLY);
   const auto open_it = [&](int more) {
     return RetryInterrupted(
         [&] { return openat(place.directory, place.name.c_str(), access | more, mode); });
@@ -80,6 +92,7 @@ Result<UniqueFd> OpenPosix(const std::string& path, const PosixPlace& place,
                            const OpenOptions& options, uint32_t mode) {
   UniqueFd fd(OpenAt(place, options, mode));
   if (!fd.valid()) return OsError(errno, "open", path);
+  CAIRN_RETURN_IF_ERROR(CheckIsFile(fd.get(), path));
   return fd;
 }
 

@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/path.h"
 
 namespace cairn::engine {
 
@@ -20,7 +21,7 @@ struct CheckpointQueue::Job {
 Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
                                              const CheckpointProgress& progress) {
   CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
-  if (target.empty()) return Status(StatusCode::kInvalidArgument, "the path is empty");
+  CAIRN_RETURN_IF_ERROR(io::CheckPath(target));
   if (target == ":memory:") {
     return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
   }

@@ -100,6 +100,8 @@ TEST_P(OpenTest, MissingAndExistingStores) {
   options.read_only = true;
   EXPECT_FAILS(Store::Open(nowhere, options), StatusCode::kNotFound, nowhere);
   EXPECT_FAILS(Store::Open("", options), StatusCode::kInvalidArgument, "path");
+  EXPECT_FAILS(Store::Open(std::string("state\0/other", 12), options),
+               StatusCode::kInvalidArgument, "zero byte");
 }
 
 TEST_P(OpenTest, ADirectoryWithOtherFilesIsLeftAlone) {

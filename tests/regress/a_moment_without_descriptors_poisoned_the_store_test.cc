@@ -44,7 +44,8 @@ bool AppendsWithoutDescriptors(const std::string& path, Backend backend) {
   setrlimit(RLIMIT_NOFILE, &limit);
 
   if (!Expect(!refused.ok() && refused.code() != StatusCode::kPoisoned &&
-                  refused.code() != StatusCode::kUnknownOutcome,
+                  refused.code() != StatusCode::kUnknownOutcome &&
+                  refused.reason() == StatusReason::kNoDescriptor,
               refused.ToString())) {
     return false;
   }
