@@ -68,14 +68,19 @@ void Executor::Stop() {
   for (;;) {
     Worker* worker = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       stopping_ = true;
       worker = TakeIdleLocked();
     }
     if (worker == nullptr) break;
     scheduler_.WakeAll(worker->wake);
   }
-  for (auto& worker : workers_) worker->thread.reset();  // Joins.
+  JoinWorkers();
+}
+
+// Without the lock: while stopping none is started, and with the last one nobody else is left.
+void Executor::JoinWorkers() CAIRN_NO_THREAD_SAFETY_ANALYSIS {
+  for (auto& worker : workers_) worker->thread.reset();
   CAIRN_CHECK(jobs_.empty());
   workers_.clear();  // A job that is posted from here on runs in its call.
 }
@@ -95,8 +100,8 @@ void Executor::StartWorkerLocked() {
     auto worker = std::make_unique<Worker>();
     workers_.reserve(workers_.size() + 1);
     idle_.reserve(workers_.size() + 1);  // Its thread must not fail.
-    worker->thread =
-        scheduler_.StartThread(name_, [this, w = worker.get()] { Work(w); }, priority_);
+    worker->thread = scheduler_.StartThread(
+        name_, [this, w = worker.get()] { Work(w); }, priority_);
     if (worker->thread != nullptr) workers_.push_back(std::move(worker));
   } catch (const std::bad_alloc&) {
   }
@@ -106,7 +111,7 @@ void Executor::Post(std::function<void()> job) {
   Worker* worker = nullptr;
   bool queued = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     jobs_.push_back(std::move(job));  // First: when it throws, nothing has happened.
     worker = TakeIdleLocked();
     // While stopping only jobs post, and the thread of such a job will come back for more.
@@ -122,25 +127,25 @@ void Executor::Post(std::function<void()> job) {
 }
 
 void Executor::Work(Worker* worker) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   for (;;) {
     if (!jobs_.empty()) {
       std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
-      lock.unlock();
+      lock.Unlock();
       job();
       job = nullptr;  // What it holds may be large, or take a lock when it goes.
-      lock.lock();
+      lock.Lock();
       continue;
     }
     if (stopping_) return;
     worker->wake.store(0, std::memory_order_relaxed);
     idle_.push_back(worker);
-    lock.unlock();
+    lock.Unlock();
     while (worker->wake.load(std::memory_order_acquire) == 0) {
       scheduler_.Wait(worker->wake, 0, kNoDeadline);
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -10,10 +10,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::io {
@@ -90,19 +90,20 @@ class Executor {
   };
 
   void Work(Worker* worker);
-  Worker* TakeIdleLocked();
-  void StartWorkerLocked();
+  Worker* TakeIdleLocked() CAIRN_REQUIRES(mutex_);
+  void StartWorkerLocked() CAIRN_REQUIRES(mutex_);
+  void JoinWorkers();
 
   Scheduler& scheduler_;
   const std::string name_;
   const size_t max_threads_;
   const ThreadPriority priority_;
   const uint64_t owner_process_;
-  std::mutex mutex_;  // Guards all below.
-  std::deque<std::function<void()>> jobs_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Worker*> idle_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::deque<std::function<void()>> jobs_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Worker>> workers_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Worker*> idle_ CAIRN_GUARDED_BY(mutex_);
+  bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cairn::io

@@ -19,7 +19,7 @@ constexpr uint64_t kOpenAgainNs = 1'000'000;
 Result<std::shared_ptr<File>> FileCache::Open(FileSystem& files, uint64_t id,
                                               const std::string& path, bool waits) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (const auto found = places_.find(id); found != places_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
       return entries_.front().file;
@@ -35,7 +35,7 @@ Result<std::shared_ptr<File>> FileCache::Open(FileSystem& files, uint64_t id,
   }
   if (!file.ok()) return file.status();
   Entries closing;  // Without the lock.
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (const auto found = places_.find(id); found != places_.end()) {
     return found->second->file;  // Another thread was faster.
   }
@@ -53,7 +53,7 @@ bool FileCache::CloseIdle() {
 
 void FileCache::Forget(uint64_t id) {
   Entries closing;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto found = places_.find(id);
   if (found == places_.end()) return;
   closing.splice(closing.begin(), entries_, found->second);
@@ -61,7 +61,7 @@ void FileCache::Forget(uint64_t id) {
 }
 
 size_t FileCache::size() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return entries_.size();
 }
 
@@ -83,7 +83,7 @@ FileCache::Entries FileCache::TakeOldest(size_t left) {
 // What nobody holds.
 FileCache::Entries FileCache::TakeIdle(bool* others_hold) {
   Entries taken;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (auto it = entries_.begin(); it != entries_.end();) {
     const auto next = std::next(it);
     if (it->file.use_count() == 1) {

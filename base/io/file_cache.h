@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::io {
@@ -44,14 +44,14 @@ class FileCache {
   using Entries = std::list<Entry>;  // Used last first.
 
   Result<std::shared_ptr<File>> OpenNew(FileSystem& files, const std::string& path);
-  Entries TakeOldest(size_t left);  // REQUIRES: the lock.
+  Entries TakeOldest(size_t left) CAIRN_REQUIRES(mutex_);
   Entries TakeIdle(bool* others_hold);
 
   Scheduler& scheduler_;
   const size_t open_max_;
-  mutable std::mutex mutex_;
-  Entries entries_;
-  std::unordered_map<uint64_t, Entries::iterator> places_;
+  mutable Mutex mutex_;
+  Entries entries_ CAIRN_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Entries::iterator> places_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::io

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <shared_mutex>
 
 #include "base/core/check.h"
+#include "base/core/mutex.h"
 #include "base/io/cow_bytes.h"
 #include "base/io/inline_queue.h"
 #include "base/io/os_error.h"
@@ -21,8 +21,8 @@ struct MemoryNode {
 
   const bool is_directory;
   std::atomic<bool> locked{false};
-  std::shared_mutex mutex;  // Guards content.
-  CowBytes content;
+  SharedMutex mutex;
+  CowBytes content CAIRN_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -36,20 +36,20 @@ class MemoryFile final : public File {
   bool direct() const override { return false; }
 
   Result<uint64_t> Size() override {
-    std::shared_lock lock(node_->mutex);
+    ReaderLock lock(&node_->mutex);
     return node_->content.size();
   }
 
   Status Truncate(uint64_t bytes) override {
     if (!writable_) return OsError(EINVAL, "ftruncate", path_, 0, bytes);
-    std::unique_lock lock(node_->mutex);
+    WriterLock lock(&node_->mutex);
     if (node_->content.Resize(bytes)) return {};
     return OsError(ENOMEM, "ftruncate", path_, 0, bytes);
   }
 
   Status Allocate(uint64_t bytes) override {
     if (!writable_) return OsError(EBADF, "fallocate", path_, 0, bytes);
-    std::unique_lock lock(node_->mutex);
+    WriterLock lock(&node_->mutex);
     const uint64_t before = node_->content.size();
     if (node_->content.Allocate(bytes)) return {};
     (void)node_->content.Resize(before);
@@ -62,7 +62,7 @@ class MemoryFile final : public File {
   }
 
   Status ReadSome(uint64_t offset, std::span<std::byte> into, size_t& transferred) {
-    std::shared_lock lock(node_->mutex);
+    ReaderLock lock(&node_->mutex);
     transferred = node_->content.Read(offset, into);
     if (transferred == into.size()) return {};
     return EndOfFile(path_, offset, into.size(), transferred);
@@ -70,7 +70,7 @@ class MemoryFile final : public File {
 
   Status Write(uint64_t offset, std::span<const std::byte> from, bool) override {
     if (!writable_) return OsError(EBADF, "pwrite", path_, offset, from.size());
-    std::unique_lock lock(node_->mutex);
+    WriterLock lock(&node_->mutex);
     if (node_->content.Write(offset, from)) return {};
     return OsError(ENOMEM, "pwrite", path_, offset, from.size());
   }
@@ -138,7 +138,7 @@ bool MemoryFileSystem::HasChildrenLocked(const std::string& normal) const {
 Result<std::unique_ptr<File>> MemoryFileSystem::Open(const std::string& path,
                                                      const OpenOptions& options) {
   const std::string normal = NormalPath(path);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   auto found = nodes_.find(normal);
   if (found == nodes_.end()) {
     if (!options.create) return OsError(ENOENT, "open", path);
@@ -154,10 +154,10 @@ Result<std::unique_ptr<File>> MemoryFileSystem::Open(const std::string& path,
 }
 
 Result<FileInfo> MemoryFileSystem::Info(const std::string& path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   MemoryNode* node = FindLocked(NormalPath(path));
   if (node == nullptr) return OsError(ENOENT, "stat", path);
-  std::shared_lock content_lock(node->mutex);
+  ReaderLock content_lock(&node->mutex);
   return FileInfo{.bytes = node->content.size(),
                   .allocated_bytes = node->content.allocated_bytes(),
                   .is_directory = node->is_directory};
@@ -166,7 +166,7 @@ Result<FileInfo> MemoryFileSystem::Info(const std::string& path) {
 Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) {
   const std::string source = NormalPath(from), target = NormalPath(to);
   const auto fail = [&](int error) { return OsError(error, "rename", from + " to " + to); };
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const MemoryNode* moved = FindLocked(source);
   if (moved == nullptr) return fail(ENOENT);
   if (const int error = CheckParentLocked(target); error != 0) return fail(error);
@@ -193,7 +193,7 @@ Status MemoryFileSystem::Rename(const std::string& from, const std::string& to) 
 Result<bool> MemoryFileSystem::Link(const std::string& from, const std::string& to) {
   const std::string source = NormalPath(from), target = NormalPath(to);
   const auto fail = [&](int error) { return OsError(error, "link", from + " to " + to); };
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto found = nodes_.find(source);
   if (found == nodes_.end()) return fail(ENOENT);
   if (const int error = CheckParentLocked(target); error != 0) return fail(error);
@@ -205,7 +205,7 @@ Result<bool> MemoryFileSystem::Link(const std::string& from, const std::string& 
 
 Status MemoryFileSystem::Remove(const std::string& path) {
   const std::string normal = NormalPath(path);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (FindLocked(normal) == nullptr) return OsError(ENOENT, "unlink", path);
   if (normal.empty()) return OsError(EBUSY, "rmdir", path);
   if (HasChildrenLocked(normal)) return OsError(ENOTEMPTY, "rmdir", path);
@@ -215,7 +215,7 @@ Status MemoryFileSystem::Remove(const std::string& path) {
 
 Status MemoryFileSystem::CreateDirectory(const std::string& path) {
   const std::string normal = NormalPath(path);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (FindLocked(normal) != nullptr) return OsError(EEXIST, "mkdir", path);
   if (const int error = CheckParentLocked(normal); error != 0) return OsError(error, "mkdir", path);
   nodes_.emplace(normal, std::make_shared<MemoryNode>(true));
@@ -223,7 +223,7 @@ Status MemoryFileSystem::CreateDirectory(const std::string& path) {
 }
 
 Status MemoryFileSystem::SyncDirectory(const std::string& path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const MemoryNode* node = FindLocked(NormalPath(path));
   if (node == nullptr) return OsError(ENOENT, "open", path);
   return node->is_directory ? Status() : OsError(ENOTDIR, "open", path);
@@ -232,7 +232,7 @@ Status MemoryFileSystem::SyncDirectory(const std::string& path) {
 Result<std::vector<std::string>> MemoryFileSystem::List(const std::string& path) {
   const std::string normal = NormalPath(path);
   const std::string prefix = normal.empty() ? "" : normal + "/";
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const MemoryNode* node = FindLocked(normal);
   if (node == nullptr) return OsError(ENOENT, "opendir", path);
   if (!node->is_directory) return OsError(ENOTDIR, "opendir", path);
@@ -250,7 +250,7 @@ Result<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path
   CAIRN_RETURN_IF_ERROR(Open(path, {.write = true, .create = true}).status());
   std::shared_ptr<MemoryNode> node;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     const auto found = nodes_.find(NormalPath(path));
     if (found == nodes_.end()) return OsError(ENOENT, "open", path);
     node = found->second;
@@ -260,12 +260,12 @@ Result<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path
 }
 
 bool MemoryFileSystem::Leads(const std::string& path, const MemoryNode& node) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return FindLocked(NormalPath(path)) == &node;
 }
 
 Result<bool> MemoryFileSystem::IsLocked(const std::string& path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto found = nodes_.find(NormalPath(path));
   return found != nodes_.end() && found->second->locked.load();
 }

@@ -8,10 +8,10 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::io {
@@ -41,13 +41,13 @@ class MemoryFileSystem final : public FileSystem {
   bool Leads(const std::string& path, const MemoryNode& node) const;  // `path` to that node.
 
  private:
-  MemoryNode* FindLocked(const std::string& normal) const;
-  int CheckParentLocked(const std::string& normal) const;
-  bool HasChildrenLocked(const std::string& normal) const;
+  MemoryNode* FindLocked(const std::string& normal) const CAIRN_REQUIRES(mutex_);
+  int CheckParentLocked(const std::string& normal) const CAIRN_REQUIRES(mutex_);
+  bool HasChildrenLocked(const std::string& normal) const CAIRN_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   // By normal path (base/io/path.h). A directory's children follow it, each as "directory/name".
-  std::map<std::string, std::shared_ptr<MemoryNode>> nodes_;
+  std::map<std::string, std::shared_ptr<MemoryNode>> nodes_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::io

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <new>
 
+#include "base/core/mutex.h"
 #include "base/core/out_of_memory.h"
 
 namespace cairn::io {
@@ -26,7 +26,7 @@ class ParallelFor::Loop {
 
   void Help() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       if (over_) return;
       helping_.fetch_add(1);
     }
@@ -38,12 +38,13 @@ class ParallelFor::Loop {
   // Nobody touches what the jobs use once this returned.
   Status End() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       over_ = true;
     }
     for (uint32_t left = helping_.load(); left != 0; left = helping_.load()) {
       scheduler_.Wait(helping_, left, kNoDeadline);
     }
+    MutexLock lock(&mutex_);
     return std::move(status_);
   }
 
@@ -52,7 +53,7 @@ class ParallelFor::Loop {
  private:
   void Fail(Status status) {
     SkipTheRest();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (status_.ok()) status_ = std::move(status);
   }
 
@@ -61,9 +62,9 @@ class ParallelFor::Loop {
   const std::function<Status(size_t)>* const job_;
   std::atomic<size_t> next_{0};
   std::atomic<uint32_t> helping_{0};
-  std::mutex mutex_;  // Guards the rest.
-  bool over_ = false;
-  Status status_;
+  Mutex mutex_;
+  bool over_ CAIRN_GUARDED_BY(mutex_) = false;
+  Status status_ CAIRN_GUARDED_BY(mutex_);
 };
 
 Status ParallelFor::Run(const std::function<Status()>& foreground, size_t count,

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 #include <vector>
 
 #include "base/core/check.h"
+#include "base/core/mutex.h"
 #include "base/io/os_error.h"
 #include "base/io/unique_fd.h"
 
@@ -56,26 +56,28 @@ class LockFiles {
     return *files;
   }
   void Add(int fd) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     files_.push_back(fd);
   }
   void Remove(int fd) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     std::erase(files_, fd);
   }
 
  private:
-  LockFiles() {
-    pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); },
-                   [] {
-                     for (const int fd : Get().files_) close(fd);
-                     Get().files_.clear();
-                     Get().mutex_.unlock();
-                   });
+  LockFiles() { pthread_atfork(BeforeFork, InParent, InChild); }
+
+  // The mutex is held over the fork, from one function to another.
+  static void BeforeFork() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Lock(); }
+  static void InParent() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Unlock(); }
+  static void InChild() CAIRN_NO_THREAD_SAFETY_ANALYSIS {
+    for (const int fd : Get().files_) close(fd);
+    Get().files_.clear();
+    Get().mutex_.Unlock();
   }
 
-  std::mutex mutex_;
-  std::vector<int> files_;
+  Mutex mutex_;
+  std::vector<int> files_ CAIRN_GUARDED_BY(mutex_);
 };
 
 class PosixLock final : public FileLock {

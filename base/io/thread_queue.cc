@@ -20,23 +20,24 @@ ThreadPool::ThreadPool() : owner_(getpid()) {
 ThreadPool::~ThreadPool() {
   // In a forked child the threads do not exist, and one of them may hold the mutex for ever.
   if (getpid() == owner_) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     CAIRN_CHECK(first_offer_ == nullptr);
     stopping_ = true;
-    work_.notify_all();
+    work_.NotifyAll();
   }
   threads_.clear();
 }
 
 // Makes a queue with waiting requests known, once, and sees to it that a thread will come.
 void ThreadPool::OfferLocked(ThreadQueue* queue) {
+  queue->pool_->mutex_.AssertHeld();  // This is its pool.
   if (!queue->offered_) {
     queue->offered_ = true;
     queue->next_offer_ = first_offer_;
     first_offer_ = queue;
   }
   if (idle_ > 0) {
-    work_.notify_one();
+    work_.NotifyOne();
   } else if (threads_.size() < kMaxThreads) {
     // When no thread can be had the reaping thread does the work.
     auto thread = scheduler_.StartThread("cairn-io", [this] { Work(); });
@@ -45,27 +46,28 @@ void ThreadPool::OfferLocked(ThreadQueue* queue) {
 }
 
 void ThreadPool::Work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   for (;;) {
     while (first_offer_ == nullptr && !stopping_) {
       ++idle_;
-      work_.wait(lock);
+      work_.Wait(&mutex_);
       --idle_;
     }
     if (first_offer_ == nullptr) return;
     ThreadQueue* queue = first_offer_;
+    queue->pool_->mutex_.AssertHeld();  // This is its pool.
     first_offer_ = queue->next_offer_;
     queue->offered_ = false;
     if (queue->waiting_.empty()) continue;  // The reaping thread was quicker.
     Request* request = queue->waiting_.PopFront();
     if (!queue->waiting_.empty()) OfferLocked(queue);
 
-    lock.unlock();
+    lock.Unlock();
     Run(request);
-    lock.lock();
+    lock.Lock();
     // The queue lives until this request was handed back, which takes the mutex.
     queue->done_.PushBack(request);
-    queue->reaper_.notify_one();
+    queue->reaper_.NotifyOne();
   }
 }
 
@@ -77,7 +79,7 @@ ThreadQueue::ThreadQueue(std::shared_ptr<ThreadPool> pool, size_t depth)
 ThreadQueue::~ThreadQueue() {
   if (getpid() != pool_->owner_) return;
   while (in_flight_ > 0) Reap();
-  std::lock_guard lock(pool_->mutex_);
+  MutexLock lock(&pool_->mutex_);
   if (!offered_) return;
   ThreadQueue** link = &pool_->first_offer_;
   while (*link != this) link = &(*link)->next_offer_;
@@ -89,21 +91,21 @@ void ThreadQueue::Submit(Request* request) {
   ++in_flight_;
   request->status = Status();
   request->transferred = 0;
-  std::lock_guard lock(pool_->mutex_);
+  MutexLock lock(&pool_->mutex_);
   waiting_.PushBack(request);
   if (in_flight_ > 1) pool_->OfferLocked(this);
 }
 
 Request* ThreadQueue::Reap() {
   CAIRN_CHECK(in_flight_ > 0);
-  std::unique_lock lock(pool_->mutex_);
+  MutexLock lock(&pool_->mutex_);
   Request* request = nullptr;
-  while (done_.empty() && waiting_.empty()) reaper_.wait(lock);
+  while (done_.empty() && waiting_.empty()) reaper_.Wait(&pool_->mutex_);
   if (!done_.empty()) {
     request = done_.PopFront();
   } else {
     request = waiting_.PopFront();
-    lock.unlock();
+    lock.Unlock();
     Run(request);
   }
   --in_flight_;

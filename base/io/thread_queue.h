@@ -9,12 +9,12 @@
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/core/mutex.h"
+#include "base/io/cond_var.h"
 #include "base/io/real_scheduler.h"
 #include "base/io/request_list.h"
 #include "base/io/world.h"
@@ -33,16 +33,17 @@ class ThreadPool {
  private:
   friend class ThreadQueue;
   void Work();
-  void OfferLocked(ThreadQueue* queue);
+  void OfferLocked(ThreadQueue* queue) CAIRN_REQUIRES(mutex_);
 
   RealScheduler scheduler_;
   const pid_t owner_;
-  std::mutex mutex_;  // Guards all below and the lists of every queue.
-  std::condition_variable work_;
-  ThreadQueue* first_offer_ = nullptr;  // Queues with requests that wait for a thread.
-  size_t idle_ = 0;
-  bool stopping_ = false;
-  std::vector<std::unique_ptr<Thread>> threads_;
+  Mutex mutex_;  // Guards the lists of every queue, too.
+  CondVar work_;
+  // Queues with requests that wait for a thread.
+  ThreadQueue* first_offer_ CAIRN_GUARDED_BY(mutex_) = nullptr;
+  size_t idle_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Thread>> threads_ CAIRN_GUARDED_BY(mutex_);
 };
 
 class ThreadQueue final : public Queue {
@@ -59,11 +60,11 @@ class ThreadQueue final : public Queue {
   const std::shared_ptr<ThreadPool> pool_;
   const size_t depth_;
   size_t in_flight_ = 0;
-  RequestList waiting_;
-  RequestList done_;
-  std::condition_variable reaper_;
-  bool offered_ = false;
-  ThreadQueue* next_offer_ = nullptr;
+  RequestList waiting_ CAIRN_GUARDED_BY(pool_->mutex_);
+  RequestList done_ CAIRN_GUARDED_BY(pool_->mutex_);
+  CondVar reaper_;
+  bool offered_ CAIRN_GUARDED_BY(pool_->mutex_) = false;
+  ThreadQueue* next_offer_ CAIRN_GUARDED_BY(pool_->mutex_) = nullptr;
 };
 
 }  // namespace cairn::io
