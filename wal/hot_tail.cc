@@ -17,24 +17,21 @@ HotTail::Chunk::Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint6
 // Runs after the last reference is gone, and the reference count orders it after every reader's
 // last access: only so may the memory be written again.
 HotTail::Chunk::~Chunk() {
-  std::lock_guard lock(home->mutex);
+  MutexLock lock(&home->mutex);
   if (buffer.size() == home->chunk_bytes && home->free.size() < home->keep) {
     home->free.push_back(std::move(buffer));
   }
 }
 
 HotTail::HotTail(const Allocator& allocator, uint64_t limit_bytes, uint64_t chunk_bytes)
-    : allocator_(allocator), limit_bytes_(limit_bytes), memory_(std::make_shared<Memory>()) {
-  memory_->chunk_bytes = chunk_bytes;
-  memory_->keep =
-      2;  // What eviction frees is taken at once; more would be memory beyond the limit.
-  memory_->free.reserve(memory_->keep);
-}
+    : allocator_(allocator),
+      limit_bytes_(limit_bytes),
+      memory_(std::make_shared<Memory>(chunk_bytes)) {}
 
 AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
   if (bytes <= memory_->chunk_bytes) {
     bytes = memory_->chunk_bytes;
-    std::lock_guard lock(memory_->mutex);
+    MutexLock lock(&memory_->mutex);
     if (!memory_->free.empty()) {
       AlignedBuffer buffer = std::move(memory_->free.back());
       memory_->free.pop_back();
@@ -48,7 +45,7 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
                                              bool* pinned) {
   CAIRN_CHECK(offset % kBlock == 0);
   bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   // A count of one means that only this deque knows the chunk, and only Find, under this lock,
   // could make a second reference.
   for (auto oldest = chunks_.begin(); bytes_ + bytes > limit_bytes_ && oldest != chunks_.end();) {
@@ -71,7 +68,7 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
 }
 
 Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   // From the newest: what is asked for was mostly just written.
   for (auto chunk = chunks_.rbegin(); chunk != chunks_.rend(); ++chunk) {
     const Chunk& found = **chunk;
@@ -83,9 +80,9 @@ Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
 }
 
 bool HotTail::wants_prefault() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (bytes_ + memory_->chunk_bytes > limit_bytes_) return false;
-  std::lock_guard memory_lock(memory_->mutex);
+  MutexLock memory_lock(&memory_->mutex);
   return memory_->free.empty();
 }
 
@@ -95,21 +92,21 @@ void HotTail::Prefault() {
       AlignedBuffer::TryAllocate(allocator_, static_cast<size_t>(memory_->chunk_bytes), kBlock);
   if (buffer.empty()) return;
   for (size_t at = 0; at < buffer.size(); at += kBlock) buffer.data()[at] = std::byte{0};
-  std::lock_guard lock(memory_->mutex);
+  MutexLock lock(&memory_->mutex);
   if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(buffer));
 }
 
 void HotTail::Clear() {
   std::vector<AlignedBuffer> free;
   {
-    std::lock_guard lock(memory_->mutex);
+    MutexLock lock(&memory_->mutex);
     memory_->keep = 0;
     free.swap(memory_->free);
   }
   // What a chunk gives back does not stay. Without the lock, and without memory for a second deque.
   for (bool left = true; left;) {
     std::shared_ptr<Chunk> chunk;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     left = !chunks_.empty();
     if (!left) break;
     chunk.swap(chunks_.back());
@@ -119,7 +116,7 @@ void HotTail::Clear() {
 }
 
 uint64_t HotTail::bytes() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return bytes_;
 }
 

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/mutex.h"
 #include "wal/log.h"
 
 namespace cairn::wal {
@@ -46,10 +46,13 @@ class HotTail {
  private:
   // Outlives the HotTail when a reader still pins a chunk: chunks hand their memory back to it.
   struct Memory {
-    std::mutex mutex;
-    std::vector<AlignedBuffer> free;  // All of the standard size.
-    uint64_t chunk_bytes = 0;
-    size_t keep = 0;  // Further buffers are given back to the allocator.
+    explicit Memory(uint64_t bytes) : chunk_bytes(bytes) { free.reserve(keep); }
+    const uint64_t chunk_bytes;
+    // What eviction frees is taken at once; more would be memory beyond the limit, and is given
+    // back to the allocator.
+    size_t keep CAIRN_GUARDED_BY(mutex) = 2;
+    Mutex mutex;
+    std::vector<AlignedBuffer> free CAIRN_GUARDED_BY(mutex);  // All of chunk_bytes.
   };
 
   AlignedBuffer TakeBuffer(uint64_t bytes);
@@ -58,9 +61,9 @@ class HotTail {
   const uint64_t limit_bytes_;
   const std::shared_ptr<Memory> memory_;
 
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Chunk>> chunks_;  // Oldest first.
-  uint64_t bytes_ = 0;                         // Of chunks_.
+  Mutex mutex_;
+  std::deque<std::shared_ptr<Chunk>> chunks_ CAIRN_GUARDED_BY(mutex_);  // Oldest first.
+  uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;                         // Of chunks_.
 
  public:
   struct Chunk {

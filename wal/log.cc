@@ -62,10 +62,10 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
             {.on_ready =
                  [this] {
                    Wakes wakes;
-                   Lock lock(mutex_);
+                   MutexLock lock(&mutex_);
                    if (room_sleepers_) wakes.Add(room_word_);
                    room_sleepers_ = false;
-                   lock.unlock();
+                   lock.Unlock();
                    wakes.Go(scheduler_);
                  },
              .on_fatal = [this](const Status& cause) { Poison(cause); },
@@ -95,7 +95,7 @@ void LogImpl::SetLive(std::deque<SegmentInfo>* live) {
 Status LogImpl::Follow(RecoveredLog recovered) {
   CAIRN_CHECK(options_.read_only);
   std::deque<SegmentInfo> live(recovered.segments.begin(), recovered.segments.end());
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   SetLive(&live);
   recovered_ = std::move(recovered);
   open_files_.clear();
@@ -107,7 +107,10 @@ Status LogImpl::Follow(RecoveredLog recovered) {
 
 Status LogImpl::Start() {
   std::deque<SegmentInfo> live(recovered_.segments.begin(), recovered_.segments.end());
-  SetLive(&live);
+  {
+    MutexLock lock(&mutex_);
+    SetLive(&live);
+  }
   // The pool would rename and write files that may belong to a living writer.
   if (options_.read_only) return Status::Ok();
   if (options_.grant != nullptr) options_.grant->TakeAnyway(live_bytes());
@@ -133,7 +136,7 @@ Status LogImpl::Start() {
 LogImpl::~LogImpl() { (void)Close(); }
 
 Status LogImpl::poisoned() const {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   return cause_;
 }
 
@@ -156,7 +159,7 @@ void LogImpl::AwaitSealed(const Pinned& record) {
 Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
   uint64_t follows = 0;
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     follows = follows_;
     if (segment_ != nullptr && segment_->number == segment) return segment_->file;
     for (const auto& [number, file] : open_files_) {
@@ -173,7 +176,7 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
   CAIRN_ASSIGN_OR_RETURN(
       std::shared_ptr<io::File> file,
       world_.files->Open(SegmentPath(options_.directory, segment), {.direct = true}));
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   if (follows != follows_) return file;
   open_files_.emplace_back(segment, file);
   const uint64_t open_max =
@@ -183,12 +186,12 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
 }
 
 std::vector<SegmentInfo> LogImpl::Segments() const {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   return {live_.begin(), live_.end()};
 }
 
 LogPosition LogImpl::written_end() const {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   if (tail_segment_ != nullptr) {
     return {tail_segment_->number, epoch_, tail_end_, written_.load(), last_hash_};
   }
@@ -201,7 +204,7 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   CAIRN_RETURN_IF_ERROR(CheckLock());
   const size_t before = released_.size();
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     // The segment with the last durable record stays: should a power loss take what follows, its
     // end is where the log goes on.
     const uint64_t durable = durable_.load();
@@ -211,9 +214,8 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
       live_bytes_ -= live_.front().file_bytes;
       live_.pop_front();
     }
-    std::erase_if(open_files_, [&](const auto& open) {
-      return !live_.empty() && open.first < live_.front().number;
-    });
+    const uint64_t first_live = live_.empty() ? 0 : live_.front().number;
+    std::erase_if(open_files_, [&](const auto& open) { return open.first < first_live; });
   }
   Status status;
   for (size_t at = released_.size() > before ? before : 0; at < released_.size();) {
@@ -232,7 +234,7 @@ Log::Counters LogImpl::counters() const {
   auto* self = const_cast<LogImpl*>(this);  // The parts count under locks of their own.
   const SegmentPool::Stock stock = self->pool_.stock();
   const uint64_t hot_bytes = self->hot_.bytes();
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   Counters counters = counters_;
   counters.disk_is_full = pool_.disk_is_full() && pool_.ready() <= kBallastSegments;
   counters.bytes_prewritten = stock.bytes_prewritten;
@@ -259,7 +261,7 @@ Status LogImpl::WriteCleanEnd() {
   uint32_t offset = 0;
   GroupHeader header{};
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!cause_.ok() || !any_written_) return Status::Ok();
     segment = tail_segment_;
     offset = tail_end_;
@@ -292,7 +294,7 @@ void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
     return;
   }
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     live_.back().file_bytes = end;
   }
   if (options_.grant != nullptr) options_.grant->Return(options_.segment_bytes - end);
@@ -300,7 +302,7 @@ void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
 
 void LogImpl::StopThreads() {
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
     log_word_.fetch_add(1);
   }
@@ -312,9 +314,9 @@ void LogImpl::StopThreads() {
 // After a poisoning there may be leaders whose callers have been told already, and pieces of groups
 // that nobody leads any more.
 void LogImpl::AwaitWrites() {
-  Lock lock(mutex_);
-  while (in_flight_ > 0) Sleep(lock, write_word_, io::kNoDeadline);
-  lock.unlock();
+  MutexLock lock(&mutex_);
+  while (in_flight_ > 0) Sleep(write_word_, io::kNoDeadline);
+  lock.Unlock();
   for (Group& group : groups_) {
     while (group.queue != nullptr && group.queue->in_flight() > 0) {
       static_cast<void>(ReapPiece(group));  // The cause is told.
@@ -324,7 +326,7 @@ void LogImpl::AwaitWrites() {
 
 Status LogImpl::Close() {
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     if (closing_) return close_status_;
     closing_ = true;
   }
@@ -342,7 +344,7 @@ Status LogImpl::Close() {
   StopThreads();
   AwaitWrites();
   hot_.Clear();
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   open_files_.clear();
   if (segment_ != nullptr) segment_->file = nullptr;
   if (tail_segment_ != nullptr) tail_segment_->file = nullptr;

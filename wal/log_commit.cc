@@ -35,14 +35,14 @@ bool LogImpl::SyncWanted() const {
          written_.load() > durable_.load();
 }
 
-bool LogImpl::LeadSomething(Lock& lock, bool by_waiter) {
+bool LogImpl::LeadSomething(bool by_waiter) {
   if (Group* next = NextToLead(); next != nullptr) {
     ++(by_waiter ? counters_.led_by_waiter : counters_.led_by_thread);
-    Lead(lock, *next);
+    Lead(*next);
     return true;
   }
   if (SyncWanted()) {
-    LeadSync(lock);
+    LeadSync();
     return true;
   }
   return false;
@@ -71,24 +71,25 @@ void LogImpl::HandOn(Wakes& wakes) {
 
 // Whoever leads must come to its end, or nobody ever leads again: where an allocation fails, in a
 // file system that tells of an error as well, that is a write that failed, like any other.
-void LogImpl::Lead(Lock& lock, Group& group) {
+void LogImpl::Lead(Group& group) {
   const uint64_t start_ns = scheduler_.MonotonicNs();
   const bool opens_epoch = group.opens_segment && group.segment->opens_epoch;
   group.led = true;
   ++in_flight_;
   // The footer that the predecessor gets lies where the next groups of this segment put theirs.
   if (group.opens_segment) exclusive_ = true;
-  if (&group == forming_) Gather(lock, group);
+  if (&group == forming_) Gather(group);
   if (&group == forming_) CloseForming();
-  lock.unlock();
-
-  if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
-  Status status = LockIsOurs(start_ns);
-  if (status.ok() && group.opens_segment && !opens_epoch) {
-    status = Guarded([&] { return FinishPredecessor(group); });
+  Status status;
+  {
+    MutexUnlock unlocked(&mutex_);
+    if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
+    status = LockIsOurs(start_ns);
+    if (status.ok() && group.opens_segment && !opens_epoch) {
+      status = Guarded([&] { return FinishPredecessor(group); });
+    }
   }
 
-  lock.lock();
   if (group.opens_segment && !opens_epoch) {
     Wakes others;
     exclusive_ = false;
@@ -104,10 +105,9 @@ void LogImpl::Lead(Lock& lock, Group& group) {
               in_flight_ == 1 && durable_.load() == written_.load() &&
               group.early_begin == group.early_end && group.bytes + kBlock <= kPieceBytes;
     const uint64_t synced_upto = durable_.load();
-    lock.unlock();
+    MutexUnlock unlocked(&mutex_);
     SealGroup(group, synced_upto);
     status = Guarded([&] { return WriteGroup(group, at_once); });
-    lock.lock();
   }
 
   Wakes wakes;
@@ -116,10 +116,9 @@ void LogImpl::Lead(Lock& lock, Group& group) {
     CountWritten(wakes);
     wakes.Go(scheduler_);
     if (group.durable && !at_once &&
-        (!CAIRN_KEPT(kWritesBeforeSync) || AwaitEarlierWrites(lock, group))) {
-      lock.unlock();
+        (!CAIRN_KEPT(kWritesBeforeSync) || AwaitEarlierWrites(group))) {
+      MutexUnlock unlocked(&mutex_);
       if (CAIRN_KEPT(kSyncGroup)) status = Guarded([&] { return group.segment->file->Sync(); });
-      lock.lock();
     }
   }
 
@@ -139,28 +138,28 @@ void LogImpl::Lead(Lock& lock, Group& group) {
     Retire(wakes);
   }
   HandOn(wakes);
-  Announce(lock, wakes);
+  Announce(wakes);
   if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
-    lock.unlock();
+    MutexUnlock unlocked(&mutex_);
     static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
       const std::string ms = std::to_string(took_ns / 1'000'000);
       options_.observer->OnEvent("log: a group took " + ms + " ms");
     }));
-    lock.lock();
   }
 }
 
 // What was written without a sync becomes durable.
-void LogImpl::LeadSync(Lock& lock) {
+void LogImpl::LeadSync() {
   const std::shared_ptr<OpenSegmentState> segment = tail_segment_;
   const uint64_t through = written_.load();
   CAIRN_CHECK(segment != nullptr);
   ++in_flight_;
-  lock.unlock();
   Status status;
-  if (CAIRN_KEPT(kSyncLater)) status = Guarded([&] { return segment->file->Sync(); });
-  lock.lock();
+  if (CAIRN_KEPT(kSyncLater)) {
+    MutexUnlock unlocked(&mutex_);
+    status = Guarded([&] { return segment->file->Sync(); });
+  }
   --in_flight_;
   Wakes wakes;
   if (closing_) wakes.Add(write_word_);
@@ -171,21 +170,22 @@ void LogImpl::LeadSync(Lock& lock) {
     SetDurable(through, wakes);
   }
   HandOn(wakes);
-  Announce(lock, wakes);
+  Announce(wakes);
 }
 
 // On a slow device the callers of the group before are back within a small part of its time, and
 // one that comes too late pays for a whole group. So wait a little for as many as there were.
-void LogImpl::Gather(Lock& lock, Group& group) {
+void LogImpl::Gather(Group& group) {
   if (group_ns_ < kGatherMinGroupNs || durable_wanted_ < group.first_sequence) return;
   const auto enough = [&] {
+    mutex_.AssertHeld();
     return &group != forming_ || !cause_.ok() || closing_ || group.record_count >= gather_want_ ||
            group.bytes >= kGatherMaxBytes;
   };
   if (enough()) return;
   const uint64_t deadline_ns = scheduler_.MonotonicNs() + group_ns_ / kGatherShare;
   gathering_ = true;
-  while (!enough() && Sleep(lock, gather_word_, deadline_ns)) {
+  while (!enough() && Sleep(gather_word_, deadline_ns)) {
   }
   gathering_ = false;
 }
@@ -208,7 +208,7 @@ Status LogImpl::FinishPredecessor(const Group& group) {
   std::shared_ptr<OpenSegmentState> segment;
   uint64_t through = 0;
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     if (!cause_.ok()) return Status::Ok();  // The caller looks.
     CAIRN_CHECK(tail_segment_ != nullptr && written_.load() + 1 == group.first_sequence);
     segment = tail_segment_;
@@ -218,7 +218,7 @@ Status LogImpl::FinishPredecessor(const Group& group) {
   if (CAIRN_KEPT(kSyncPredecessor)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   Wakes wakes;
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     ++counters_.syncs;
     SetDurable(through, wakes);
   }
@@ -282,7 +282,7 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   opening.created_wall_ns = scheduler_.WallNs();
   opening.synced_upto = synced_upto;
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     opening.predecessor_last_sequence = opening.first_sequence - 1;
     opening.predecessor_last_hash = last_hash_;
     opening.predecessor_end_offset = tail_end_;
@@ -359,9 +359,9 @@ Status LogImpl::ReapPiece(Group& group) {
   return std::move(request->status);
 }
 
-bool LogImpl::AwaitEarlierWrites(Lock& lock, const Group& group) {
+bool LogImpl::AwaitEarlierWrites(const Group& group) {
   while (cause_.ok() && writes_through_ < group.first_sequence - 1) {
-    Sleep(lock, write_word_, io::kNoDeadline);
+    Sleep(write_word_, io::kNoDeadline);
   }
   return cause_.ok();
 }
@@ -440,9 +440,9 @@ void LogImpl::PoisonLocked(const Status& cause, Wakes& wakes) {
 
 void LogImpl::Poison(const Status& cause) {
   Wakes wakes;
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   PoisonLocked(cause, wakes);
-  Announce(lock, wakes);
+  Announce(wakes);
 }
 
 Status LogImpl::CheckLock() {
@@ -463,27 +463,28 @@ Status LogImpl::LockIsOurs(uint64_t now_ns) {
 
 // Wakes who must wake and tells the observer, both without the lock. Only one thread talks to the
 // observer; what happens meanwhile it tells in its next round.
-void LogImpl::Announce(Lock& lock, Wakes& wakes) {
-  lock.unlock();
-  wakes.Go(scheduler_);
-  lock.lock();
+void LogImpl::Announce(Wakes& wakes) {
+  {
+    MutexUnlock unlocked(&mutex_);
+    wakes.Go(scheduler_);
+  }
   if (options_.observer == nullptr || announcing_) return;
   announcing_ = true;
   for (;;) {
     const uint64_t written = written_.load();
     const uint64_t durable = durable_.load();
     if (written != announced_written_ || durable != announced_durable_) {
-      lock.unlock();
-      options_.observer->OnProgress(written, durable);
-      lock.lock();
+      {
+        MutexUnlock unlocked(&mutex_);
+        options_.observer->OnProgress(written, durable);
+      }
       announced_written_ = written;
       announced_durable_ = durable;
     } else if (announce_poison_) {
       announce_poison_ = false;
       const Status cause = cause_;
-      lock.unlock();
+      MutexUnlock unlocked(&mutex_);
       options_.observer->OnPoison(cause, written);
-      lock.lock();
     } else {
       break;
     }
@@ -502,6 +503,7 @@ const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
 Status LogImpl::OutcomeAfterPoison(uint64_t sequence) const {
   const Status& outcome = sequence <= issued_ ? kWasIssued : kWasNotIssued;
   const Status in_words = Guarded([&] {
+    mutex_.AssertHeld();
     return Status(outcome.code(),
                   "record " + std::to_string(sequence) + ": " + std::string(cause_.message()));
   });
@@ -509,12 +511,10 @@ Status LogImpl::OutcomeAfterPoison(uint64_t sequence) const {
 }
 
 // Releases the lock while it sleeps. False when the deadline passed.
-bool LogImpl::Sleep(Lock& lock, std::atomic<uint32_t>& word, uint64_t deadline_ns) {
+bool LogImpl::Sleep(std::atomic<uint32_t>& word, uint64_t deadline_ns) {
   const uint32_t seen = word.load();
-  lock.unlock();
-  const bool woken = scheduler_.Wait(word, seen, deadline_ns);
-  lock.lock();
-  return woken;
+  MutexUnlock unlocked(&mutex_);
+  return scheduler_.Wait(word, seen, deadline_ns);
 }
 
 LogImpl::Group* LogImpl::Unretired(uint64_t sequence) {
@@ -525,7 +525,7 @@ LogImpl::Group* LogImpl::Unretired(uint64_t sequence) {
 }
 
 Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   CAIRN_CHECK(sequence <= last_reserved_.load());
   write_wanted_ = std::max(write_wanted_, sequence);
   if (durable) durable_wanted_ = std::max(durable_wanted_, sequence);
@@ -542,24 +542,24 @@ Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
                       "record " + std::to_string(sequence) + " is not acknowledged yet");
       break;
     }
-    if (LeadSomething(lock, /*by_waiter=*/true)) continue;
+    if (LeadSomething(/*by_waiter=*/true)) continue;
     if (!candidate_) {
       candidate_ = true;
       candidate_sequence_ = sequence;
-      in_time = Sleep(lock, lead_word_, deadline_ns);
+      in_time = Sleep(lead_word_, deadline_ns);
       candidate_ = false;
     } else if (Group* group = Unretired(sequence); group != nullptr) {
       group->has_sleepers = true;
-      in_time = Sleep(lock, group->done_word, deadline_ns);
+      in_time = Sleep(group->done_word, deadline_ns);
     } else {
       sync_sleepers_ = true;
-      in_time = Sleep(lock, sync_word_, deadline_ns);
+      in_time = Sleep(sync_word_, deadline_ns);
     }
   }
   // This thread may have been the one that was asked to lead.
   Wakes wakes;
   HandOn(wakes);
-  lock.unlock();
+  lock.Unlock();
   wakes.Go(scheduler_);
   return status;
 }
@@ -567,7 +567,7 @@ Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
 void LogImpl::Request(uint64_t sequence, bool durable) {
   Wakes wakes;
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     CAIRN_CHECK(sequence <= last_reserved_.load());
     write_wanted_ = std::max(write_wanted_, sequence);
     if (durable) durable_wanted_ = std::max(durable_wanted_, sequence);
@@ -578,18 +578,18 @@ void LogImpl::Request(uint64_t sequence, bool durable) {
 
 // The caller may hold slots that are not published: it must not lead a group that waits for them.
 Status LogImpl::WaitForRoom(uint64_t deadline_ns) {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
   const Group* next = NextToLead();
   if (next != nullptr && next->fills.load(std::memory_order_acquire) == 0) {
-    LeadSomething(lock, /*by_waiter=*/true);
+    LeadSomething(/*by_waiter=*/true);
     return Status::Ok();
   }
   // Readers that unpin memory tell nobody, so a look from time to time is needed anyway.
   constexpr uint64_t kLookNs = 5'000'000;
   const uint64_t look_ns = scheduler_.MonotonicNs() + kLookNs;
   room_sleepers_ = true;
-  if (Sleep(lock, room_word_, std::min(deadline_ns, look_ns)) || look_ns < deadline_ns) {
+  if (Sleep(room_word_, std::min(deadline_ns, look_ns)) || look_ns < deadline_ns) {
     return Status::Ok();
   }
   return Status(StatusCode::kDeadlineExceeded, "the log has no room yet");
@@ -616,9 +616,9 @@ void LogImpl::RunLogThread() {
   constexpr int kQuietPeriods = 10;
   int quiet = 0;
   uint64_t seen_sequence = 0;
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   while (!stop_) {
-    if (!candidate_ && LeadSomething(lock, /*by_waiter=*/false)) continue;
+    if (!candidate_ && LeadSomething(/*by_waiter=*/false)) continue;
     const uint64_t now = scheduler_.MonotonicNs();
     uint64_t deadline_ns = NextTimer(now);
     if (deadline_ns == now) continue;
@@ -630,7 +630,7 @@ void LogImpl::RunLogThread() {
     }
     log_thread_sleeps_ = true;
     log_thread_idle_ = deadline_ns == io::kNoDeadline;
-    Sleep(lock, log_word_, deadline_ns);
+    Sleep(log_word_, deadline_ns);
     log_thread_sleeps_ = log_thread_idle_ = false;
   }
 }

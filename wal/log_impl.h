@@ -14,21 +14,21 @@
 // The sync comes after the wait because it vouches for everything before: a sync that began while
 // an earlier write was still under way proves nothing about that write.
 //
-// What callers want is two numbers, write_wanted_ and durable_wanted_; whoever may lead looks for
-// the first group that they reach. Threads that cannot lead sleep on the word of their group; one
-// of them, the candidate, sleeps on lead_word_ and is woken to lead the next.
+// What callers want is two numbers, write_wanted_ and durable_wanted_; a thread that may lead looks
+// for the first group that they reach. Threads that cannot lead sleep on the word of their group;
+// one of them, the candidate, sleeps on lead_word_ and is woken to lead the next.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/mutex.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 #include "wal/hot_tail.h"
@@ -70,8 +70,6 @@ class LogImpl final : public Log {
   Status Close() override;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-
   // A segment that this log writes. Groups hold it, so that its file is open while they need it.
   struct OpenSegmentState {
     uint64_t number = 0;
@@ -149,57 +147,58 @@ class LogImpl final : public Log {
     size_t count_ = 0;
   };
 
-  // --- Placing records, under the lock (log_reserve.cc)
+  // --- Placing records (log_reserve.cc)
   Result<Group*> GroupFor(const RecordSpec& spec, uint64_t record_bytes, Purpose purpose,
-                          Wakes& wakes);
-  bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const;
+                          Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
   bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
-  Status NoNextSegment(bool pool_is_stuck);
-  Status CheckBallast(uint64_t record_bytes, Purpose purpose);
-  Group* FreeGroup();
-  void CloseForming();
-  void CountPlaced(uint64_t end);
+  Status NoNextSegment(bool pool_is_stuck) CAIRN_REQUIRES(mutex_);
+  Status CheckBallast(uint64_t record_bytes, Purpose purpose) CAIRN_REQUIRES(mutex_);
+  Group* FreeGroup() CAIRN_REQUIRES(mutex_);
+  void CloseForming() CAIRN_REQUIRES(mutex_);
+  void CountPlaced(uint64_t end) CAIRN_REQUIRES(mutex_);
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
-                                                   uint64_t bytes);
+                                                   uint64_t bytes) CAIRN_REQUIRES(mutex_);
   bool HasQueue(Group& group);
   void SubmitPiece(Group& group, uint32_t begin, uint32_t end);
 
-  // --- Group commit (log_commit.cc); Lock& means: held on entry and on return
-  Group* NextToLead();
-  bool SyncWanted() const;
-  bool LeadSomething(Lock& lock, bool by_waiter);
-  void Lead(Lock& lock, Group& group);
-  void LeadSync(Lock& lock);
-  void Gather(Lock& lock, Group& group);
+  // --- Group commit (log_commit.cc). What REQUIRES the lock and waits or writes gives it back
+  // meanwhile.
+  Group* NextToLead() CAIRN_REQUIRES(mutex_);
+  bool SyncWanted() const CAIRN_REQUIRES(mutex_);
+  bool LeadSomething(bool by_waiter) CAIRN_REQUIRES(mutex_);
+  void Lead(Group& group) CAIRN_REQUIRES(mutex_);
+  void LeadSync() CAIRN_REQUIRES(mutex_);
+  void Gather(Group& group) CAIRN_REQUIRES(mutex_);
   void AwaitFills(Group& group);
-  void SealGroup(Group& group, uint64_t synced_upto);
+  void SealGroup(Group& group, uint64_t synced_upto) CAIRN_EXCLUDES(mutex_);
   void CopyToFooter(const Group& group);
-  Status FinishPredecessor(const Group& group);
+  Status FinishPredecessor(const Group& group) CAIRN_EXCLUDES(mutex_);
   Status WriteFooter(const OpenSegmentState& segment, uint64_t last_sequence);
   Status WriteGroup(Group& group, bool durable);
   Status WritePieces(Group& group, uint32_t begin, uint32_t end);
   Status ReapPiece(Group& group);
-  bool AwaitEarlierWrites(Lock& lock, const Group& group);
-  void CountWritten(Wakes& wakes);
-  void SetDurable(uint64_t sequence, Wakes& wakes);
-  void Retire(Wakes& wakes);
-  void HandOn(Wakes& wakes);
-  void PoisonLocked(const Status& cause, Wakes& wakes);
-  void Poison(const Status& cause);
+  bool AwaitEarlierWrites(const Group& group) CAIRN_REQUIRES(mutex_);
+  void CountWritten(Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void SetDurable(uint64_t sequence, Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void Retire(Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void HandOn(Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void PoisonLocked(const Status& cause, Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void Poison(const Status& cause) CAIRN_EXCLUDES(mutex_);
   Status LockIsOurs(uint64_t now_ns);
-  void Announce(Lock& lock, Wakes& wakes);
-  Status OutcomeAfterPoison(uint64_t sequence) const;
-  Group* Unretired(uint64_t sequence);
-  bool Sleep(Lock& lock, std::atomic<uint32_t>& word, uint64_t deadline_ns);
-  void RunLogThread();
-  uint64_t NextTimer(uint64_t now);
+  void Announce(Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  Status OutcomeAfterPoison(uint64_t sequence) const CAIRN_REQUIRES(mutex_);
+  Group* Unretired(uint64_t sequence) CAIRN_REQUIRES(mutex_);
+  bool Sleep(std::atomic<uint32_t>& word, uint64_t deadline_ns) CAIRN_REQUIRES(mutex_);
+  void RunLogThread() CAIRN_EXCLUDES(mutex_);
+  uint64_t NextTimer(uint64_t now) CAIRN_REQUIRES(mutex_);
 
   // --- The rest (log.cc)
-  Status WriteCleanEnd();
-  void CutTail(OpenSegmentState& segment, uint64_t end);
-  void StopThreads();
-  void AwaitWrites();
-  void SetLive(std::deque<SegmentInfo>* live);  // Swaps. Under the lock.
+  Status WriteCleanEnd() CAIRN_EXCLUDES(mutex_);
+  void CutTail(OpenSegmentState& segment, uint64_t end) CAIRN_EXCLUDES(mutex_);
+  void StopThreads() CAIRN_EXCLUDES(mutex_);
+  void AwaitWrites() CAIRN_EXCLUDES(mutex_);
+  void SetLive(std::deque<SegmentInfo>* live) CAIRN_REQUIRES(mutex_);  // Swaps.
 
   const io::World world_;
   io::Scheduler& scheduler_;
@@ -209,62 +208,68 @@ class LogImpl final : public Log {
   HotTail hot_;
   SegmentPool pool_;
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::array<Group, kMaxGroups> groups_;
-  std::vector<Group*> queue_;  // By sequence; the forming one is the last. Has room for all.
-  Group* forming_ = nullptr;   // queue_.back() or null.
-  std::shared_ptr<HotTail::Chunk> chunk_;
-  std::shared_ptr<OpenSegmentState> segment_;       // Where records are placed.
-  std::shared_ptr<OpenSegmentState> tail_segment_;  // Where the last retired group lies.
-  uint64_t last_hash_ = 0;                          // Its header hash.
-  uint32_t tail_end_ = 0;                           // Its padded end.
+  // By sequence; the forming one is the last. Has room for all.
+  std::vector<Group*> queue_ CAIRN_GUARDED_BY(mutex_);
+  Group* forming_ CAIRN_GUARDED_BY(mutex_) = nullptr;  // queue_.back() or null.
+  std::shared_ptr<HotTail::Chunk> chunk_ CAIRN_GUARDED_BY(mutex_);
+  // Where records are placed, and where the last retired group lies.
+  std::shared_ptr<OpenSegmentState> segment_ CAIRN_GUARDED_BY(mutex_);
+  std::shared_ptr<OpenSegmentState> tail_segment_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t last_hash_ CAIRN_GUARDED_BY(mutex_) = 0;  // That group's header hash.
+  uint32_t tail_end_ CAIRN_GUARDED_BY(mutex_) = 0;   // Its padded end.
   AlignedBuffer footer_buffer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
-  std::deque<SegmentInfo> live_;
-  std::atomic<uint64_t> live_bytes_{0};  // Of segment_ up to counted_end_.
-  uint64_t counted_end_ = 0;             // Of segment_.
-  std::vector<SegmentInfo> released_;    // Not live any more, nor recycled yet: ReleaseBelow's own.
-  std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_;  // Newest last.
-  uint64_t follows_ = 0;  // What was opened before a Follow may be another segment by now.
+  std::deque<SegmentInfo> live_ CAIRN_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> live_bytes_{0};                // Of segment_ up to counted_end_.
+  uint64_t counted_end_ CAIRN_GUARDED_BY(mutex_) = 0;  // Of segment_.
+  std::vector<SegmentInfo> released_;  // Not live any more, nor recycled yet: ReleaseBelow's own.
+  // Newest last. What was opened before a Follow may be another segment by now.
+  std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t follows_ CAIRN_GUARDED_BY(mutex_) = 0;
 
   std::atomic<uint64_t> last_reserved_, written_, durable_;
-  uint64_t issued_ = 0;          // Highest sequence that was handed to a write.
-  uint64_t writes_through_ = 0;  // Every sequence up to it has been written, retired or not.
-  uint64_t write_wanted_ = 0;
-  uint64_t durable_wanted_ = 0;
-  uint32_t in_flight_ = 0;
-  bool exclusive_ = false;  // The group in flight must be alone for now.
-  bool any_written_ = false;
-  bool closing_ = false;
-  bool closed_ = false;
-  bool stop_ = false;
-  Status cause_;  // Of the poison.
-  Status close_status_;
+  uint64_t issued_ CAIRN_GUARDED_BY(mutex_) = 0;  // Highest sequence that was handed to a write.
+  // Every sequence up to it has been written, retired or not.
+  uint64_t writes_through_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t write_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t durable_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint32_t in_flight_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool exclusive_ CAIRN_GUARDED_BY(mutex_) = false;  // The group in flight must be alone for now.
+  bool any_written_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool stop_ CAIRN_GUARDED_BY(mutex_) = false;
+  Status cause_ CAIRN_GUARDED_BY(mutex_);  // Of the poison.
+  Status close_status_ CAIRN_GUARDED_BY(mutex_);
 
   // Announcements to the observer, never two at once.
-  bool announcing_ = false;
-  bool announce_poison_ = false;
-  uint64_t announced_written_ = 0, announced_durable_ = 0;
+  bool announcing_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool announce_poison_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t announced_written_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t announced_durable_ CAIRN_GUARDED_BY(mutex_) = 0;
 
   // Readers of records that are being filled: how many there are, and what they sleep on.
   std::atomic<uint32_t> seal_waiters_{0};
   std::atomic<uint32_t> seal_word_{0};
 
   // The gathering leader, see Gather().
-  uint32_t gather_want_ = 0;
-  bool gathering_ = false;
-  uint64_t group_ns_ = 0;  // Moving average of what a synced group takes.
+  uint32_t gather_want_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool gathering_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t group_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Moving average of what a synced group takes.
 
   std::atomic<uint64_t> lock_checked_ns_{0};
 
-  bool candidate_ = false;
-  uint64_t candidate_sequence_ = 0;
-  bool sync_sleepers_ = false, room_sleepers_ = false;
-  bool log_thread_sleeps_ = false, log_thread_idle_ = false;
+  bool candidate_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t candidate_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool sync_sleepers_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool room_sleepers_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool log_thread_sleeps_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool log_thread_idle_ CAIRN_GUARDED_BY(mutex_) = false;
   std::atomic<uint32_t> lead_word_{0}, sync_word_{0}, room_word_{0}, write_word_{0}, log_word_{0},
       gather_word_{0};
 
-  mutable Counters counters_;
+  mutable Counters counters_ CAIRN_GUARDED_BY(mutex_);
   std::unique_ptr<io::Thread> log_thread_;
 };
 

@@ -54,14 +54,16 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
   Wakes wakes;
   bool took_stock = false;  // A segment or a chunk: the pool's thread makes the next ready.
   {
-    Lock lock(mutex_);
+    MutexLock lock(&mutex_);
     if (closing_) return Status(StatusCode::kInvalidState, "the log is closed");
     if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
     CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
     const HotTail::Chunk* const chunk_before = chunk_.get();
     // Whom it found that must wake is woken, too, where it finds no memory.
-    const Result<Group*> placed =
-        Guarded([&] { return GroupFor(spec, record_bytes, purpose, wakes); });
+    const Result<Group*> placed = Guarded([&] {
+      mutex_.AssertHeld();
+      return GroupFor(spec, record_bytes, purpose, wakes);
+    });
     took_stock = chunk_.get() != chunk_before || pool_.ready() == 0;
     if (placed.ok()) {
       Group& group = **placed;
@@ -97,7 +99,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       }
       HandOn(wakes);
     }
-    lock.unlock();
+    lock.Unlock();
     if (took_stock || (!placed.ok() && placed.status().code() != StatusCode::kOutOfMemory)) {
       pool_.Kick();
     }
@@ -170,7 +172,7 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
 }
 
 Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
-  Lock lock(mutex_);
+  MutexLock lock(&mutex_);
   // How much there is on the disk nobody knows but when it was full the last time.
   const bool disk_is_full = pool_.disk_is_full();
   if (options_.grant == nullptr && !disk_is_full) return Status::Ok();
@@ -190,7 +192,7 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   uint64_t had = pool_.ready() + pool_.making();
   had -= std::min<uint64_t>(had, kBallastSegments);
   if (!disk_is_full) had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
-  lock.unlock();
+  lock.Unlock();
   if (needed <= had) return Status::Ok();
   disk_is_full ? pool_.TryOneMore() : pool_.Kick();
   return Status(StatusCode::kNoSpace,

@@ -42,7 +42,7 @@ uint64_t SegmentPool::NewSpareLocked() {
 }
 
 void SegmentPool::AddSpare(uint64_t id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   spares_.push_back(id);
   CountReadyLocked();
 }
@@ -56,7 +56,10 @@ Result<bool> SegmentPool::HasRightSize(const std::string& path) {
 }
 
 Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
-  next_segment_ = next_segment;
+  {
+    MutexLock lock(&mutex_);
+    next_segment_ = next_segment;
+  }
   // A sync of its names then needs no descriptor.
   CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, options_.directory));
   io::FileSystem& files = *world_.files;
@@ -65,7 +68,10 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   for (const std::string& name : found.unfinished) {
     CAIRN_RETURN_IF_ERROR(files.Remove(directory + "/" + name));
   }
-  if (!found.spares.empty()) next_spare_id_ = found.spares.back() + 1;
+  if (!found.spares.empty()) {
+    MutexLock lock(&mutex_);
+    next_spare_id_ = found.spares.back() + 1;
+  }
 
   const auto adopt_spare = [&](uint64_t id) -> Status {
     const std::string path = SparePath(directory, id);
@@ -91,7 +97,11 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
       next_exists = true;
       continue;
     }
-    const uint64_t id = next_spare_id_++;
+    uint64_t id = 0;
+    {
+      MutexLock lock(&mutex_);
+      id = NewSpareLocked();
+    }
     CAIRN_RETURN_IF_ERROR(files.Rename(SegmentPath(directory, *segment), SparePath(directory, id)));
     CAIRN_RETURN_IF_ERROR(adopt_spare(id));
     moved = true;
@@ -104,13 +114,15 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     if (fits) {
       // The rename may be older than the last sync of the directory, or younger.
       CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
-      CAIRN_ASSIGN_OR_RETURN(next_.file, files.Open(path, {.write = true, .direct = true}));
-      next_.segment = next_segment;
+      CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                             files.Open(path, {.write = true, .direct = true}));
+      MutexLock lock(&mutex_);
+      next_ = {std::move(file), next_segment};
       if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
     }
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     CountReadyLocked();
   }
 
@@ -118,7 +130,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   while (status.ok()) {
     Task task;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       task = NextTaskLocked();
     }
     if (task == Task::kNone || (task == Task::kMake && !fill)) break;
@@ -127,6 +139,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   if (!status.ok()) {
     SetRefusal(status, /*with_stock=*/false);
     // A store that exists can be read, and its data dropped, without room for a new segment.
+    MutexLock lock(&mutex_);
     if (broken_ || (fill && ready() == 0)) return status;
   }
   return Status::Ok();
@@ -139,18 +152,18 @@ bool SegmentPool::Start() {
 
 void SegmentPool::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
     word_.fetch_add(1);
   }
   world_.scheduler->WakeAll(word_);
   thread_.reset();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   next_.file = nullptr;
 }
 
 SegmentPool::Ready SegmentPool::TakeNext() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   Ready taken = std::exchange(next_, Ready());
   if (taken.file != nullptr) {
     ++next_segment_;
@@ -160,18 +173,18 @@ SegmentPool::Ready SegmentPool::TakeNext() {
 }
 
 Status SegmentPool::refusal() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return refusal_;
 }
 
 bool SegmentPool::stock_is_refused() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return stock_is_refused_;
 }
 
 void SegmentPool::TryAgain() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     refusal_ = Status::Ok();
     stock_is_refused_ = false;
     retry_at_ns_ = 0;
@@ -181,7 +194,7 @@ void SegmentPool::TryAgain() {
 
 void SegmentPool::TryOneMore() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     one_more_ = true;
   }
   Kick();
@@ -189,7 +202,7 @@ void SegmentPool::TryOneMore() {
 
 void SegmentPool::Kick() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     kicked_ = true;
     word_.fetch_add(1);
   }
@@ -211,7 +224,7 @@ void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
   const uint64_t now = world_.scheduler->MonotonicNs();
   bool first = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     first = refusal_.ok();
     refusal_ = status;
     stock_is_refused_ = with_stock;
@@ -231,7 +244,7 @@ void SegmentPool::Tell(const char* what, const Status& status) {
 }
 
 void SegmentPool::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   while (!stop_) {
     const Task task = NextTaskLocked();
     const bool has_stock = !spares_.empty() || next_is_named_;
@@ -242,14 +255,14 @@ void SegmentPool::Run() {
     const bool wanted = task != Task::kNone && (!refused || kicked_);
     if (!wanted && !kicked_) {
       const uint32_t seen = word_.load();
-      lock.unlock();
+      lock.Unlock();
       world_.scheduler->Wait(word_, seen, io::kNoDeadline);
-      lock.lock();
+      lock.Lock();
       continue;
     }
     kicked_ = false;
     const uint64_t retry_at = refused ? retry_at_ns_ : 0;
-    lock.unlock();
+    lock.Unlock();
     if (callbacks_.idle_work) callbacks_.idle_work();
     if (wanted) {
       const uint64_t now = world_.scheduler->MonotonicNs();
@@ -261,19 +274,19 @@ void SegmentPool::Run() {
       const Status status = RunTask(task);
       making_.store(0, std::memory_order_release);
       if (task == Task::kMake) {
-        std::lock_guard relock(mutex_);
+        MutexLock relock(&mutex_);
         one_more_ = false;
       }
       if (!status.ok()) {
         SetRefusal(status, with_stock);
       } else if (refused) {
-        std::lock_guard relock(mutex_);
+        MutexLock relock(&mutex_);
         refusal_ = Status::Ok();
         stock_is_refused_ = false;
       }
       callbacks_.on_ready();
     }
-    lock.lock();
+    lock.Lock();
   }
 }
 
@@ -295,7 +308,7 @@ Status SegmentPool::RunTask(Task task) {
 Status SegmentPool::MakeSpare() {
   uint64_t id;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     id = NewSpareLocked();
   }
   CAIRN_RETURN_IF_ERROR(Take());
@@ -308,7 +321,7 @@ Status SegmentPool::MakeSpare() {
     Return(options_.segment_bytes);
     return made;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   bytes_prewritten_ += options_.segment_bytes;
   spares_.push_back(id);
   CountReadyLocked();
@@ -321,7 +334,7 @@ Status SegmentPool::PrepareNext() {
   bool have = false;
   uint64_t segment;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     segment = next_segment_;
     named = next_is_named_;
     have = !spares_.empty();
@@ -333,7 +346,7 @@ Status SegmentPool::PrepareNext() {
   const std::string path = SegmentPath(options_.directory, segment);
   if (!named) {
     CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare), path));
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     spares_.erase(spares_.begin());
     next_is_named_ = true;
     CountReadyLocked();
@@ -345,7 +358,7 @@ Status SegmentPool::PrepareNext() {
   if (CAIRN_KEPT(kSyncDirectorySegment)) synced = files.SyncDirectory(options_.directory);
   if (!synced.ok()) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(&mutex_);
       broken_ = true;
     }
     Status cause = synced;
@@ -354,7 +367,7 @@ Status SegmentPool::PrepareNext() {
     return synced;
   }
   Ready next{std::move(file), segment};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   next_ = std::move(next);
   next_is_named_ = false;
   CountReadyLocked();
@@ -364,13 +377,13 @@ Status SegmentPool::PrepareNext() {
 Status SegmentPool::TrimSpare() {
   uint64_t spare = 0;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     spare = spares_.back();
   }
   // It stays one of them until it is gone: else nobody would try again.
   CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, SparePath(options_.directory, spare)));
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     std::erase(spares_, spare);
     CountReadyLocked();
   }
@@ -383,7 +396,7 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
   uint64_t id = 0;
   bool keep;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max &&
            (MayUseReserve() || !IsShort());
     if (keep) id = NewSpareLocked();
@@ -406,7 +419,7 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
 }
 
 SegmentPool::Stock SegmentPool::stock() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return {.spares = spares_.size() + (next_.file != nullptr ? 1 : 0),
           .bytes_prewritten = bytes_prewritten_,
           .times_refused = times_refused_};

@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 #include "wal/log.h"
 #include "wal/segment_files.h"
@@ -91,15 +91,15 @@ class SegmentPool {
   enum class Task : uint8_t { kNone, kPrepare, kMake, kTrim };
 
   void Run();
-  Task NextTaskLocked() const;
+  Task NextTaskLocked() const CAIRN_REQUIRES(mutex_);
   Status RunTask(Task task);
   Status MakeSpare();
   Status PrepareNext();
   Status TrimSpare();
   Result<bool> HasRightSize(const std::string& path);
-  uint64_t NewSpareLocked();
+  uint64_t NewSpareLocked() CAIRN_REQUIRES(mutex_);
   void AddSpare(uint64_t id);
-  void CountReadyLocked();
+  void CountReadyLocked() CAIRN_REQUIRES(mutex_);
   void Tell(const char* what, const Status& status);
   void SetRefusal(const Status& status, bool with_stock);
   Status Take();
@@ -111,22 +111,24 @@ class SegmentPool {
   const LogOptions options_;
   const Callbacks callbacks_;
 
-  std::mutex mutex_;
-  Ready next_;
-  uint64_t next_segment_ = 0;   // The number that next_ has or will have.
-  bool next_is_named_ = false;  // A spare has that number, and there was no memory to open it.
+  Mutex mutex_;
+  Ready next_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t next_segment_ CAIRN_GUARDED_BY(mutex_) = 0;  // The number that next_ has or will have.
+  // A spare has that number, and there was no memory to open it.
+  bool next_is_named_ CAIRN_GUARDED_BY(mutex_) = false;
   // Their ids. There is room for what is about to be one before its file is: none is lost for want
   // of memory.
-  std::vector<uint64_t> spares_;
-  uint64_t next_spare_id_ = 1;
-  Status refusal_;
-  bool stock_is_refused_ = false;  // By refusal_: a spare could not be made the next segment.
-  uint64_t retry_at_ns_ = 0;
-  bool kicked_ = false;
-  bool one_more_ = false;
-  bool broken_ = false;  // After on_fatal: nothing more is prepared.
-  bool stop_ = false;
-  uint64_t bytes_prewritten_ = 0;
+  std::vector<uint64_t> spares_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t next_spare_id_ CAIRN_GUARDED_BY(mutex_) = 1;
+  Status refusal_ CAIRN_GUARDED_BY(mutex_);
+  // By refusal_: a spare could not be made the next segment.
+  bool stock_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t retry_at_ns_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool kicked_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool one_more_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool broken_ CAIRN_GUARDED_BY(mutex_) = false;  // After on_fatal: nothing more is prepared.
+  bool stop_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t bytes_prewritten_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> times_refused_{0};
 
   std::atomic<uint32_t> ready_{0};
