@@ -24,7 +24,7 @@ BlockCache::Shard& BlockCache::ShardOf(const BlockPlace& place) {
 
 CachedBlock BlockCache::Find(const BlockPlace& place) {
   Shard& shard = ShardOf(place);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(&shard.mutex);
   const auto found = shard.places.find(place);
   if (found == shard.places.end()) return nullptr;
   shard.entries.splice(shard.entries.begin(), shard.entries, found->second);
@@ -38,7 +38,7 @@ CachedBlock BlockCache::Insert(const BlockPlace& place, AlignedBuffer block) {
   if (charge > shard_capacity_) return shared;
   std::list<Entry> leaving;  // Declared before the lock: freed without it.
   Shard& shard = ShardOf(place);
-  std::lock_guard lock(shard.mutex);
+  MutexLock lock(&shard.mutex);
   if (const auto found = shard.places.find(place); found != shard.places.end()) {
     return found->second->block;
   }
@@ -57,7 +57,7 @@ CachedBlock BlockCache::Insert(const BlockPlace& place, AlignedBuffer block) {
 size_t BlockCache::bytes() const {
   size_t total = 0;
   for (const Shard& shard : shards_) {
-    std::lock_guard lock(shard.mutex);
+    MutexLock lock(&shard.mutex);
     total += shard.bytes;
   }
   return total;

@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/mutex.h"
 #include "sstable/constants.h"
 
 namespace cairn::sstable {
@@ -55,10 +55,11 @@ class BlockCache {
     size_t operator()(const BlockPlace& place) const;
   };
   struct Shard {
-    mutable std::mutex mutex;  // Guards all below.
-    size_t bytes = 0;
-    std::list<Entry> entries;  // Most recently used first.
-    std::unordered_map<BlockPlace, std::list<Entry>::iterator, PlaceHash> places;
+    mutable Mutex mutex;
+    size_t bytes CAIRN_GUARDED_BY(mutex) = 0;
+    std::list<Entry> entries CAIRN_GUARDED_BY(mutex);  // Most recently used first.
+    std::unordered_map<BlockPlace, std::list<Entry>::iterator, PlaceHash> places
+        CAIRN_GUARDED_BY(mutex);
   };
   Shard& ShardOf(const BlockPlace& place);
 

@@ -58,6 +58,7 @@ Result<std::unique_ptr<LsmIndex>> LsmIndex::Open(const LsmOptions& options,
   std::shared_ptr<Memtable> memtable = Memtable::TryMake(options.tables.allocator);
   if (memtable == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for a memtable");
   std::unique_ptr<LsmIndex> index(new LsmIndex(options));
+  MutexLock lock(&index->mutex_);
   index->SetViewLocked({.active = std::move(memtable), .frozen = {}, .levels = std::move(levels)});
   return index;
 }
@@ -65,13 +66,16 @@ Result<std::unique_ptr<LsmIndex>> LsmIndex::Open(const LsmOptions& options,
 LsmIndex::~LsmIndex() { CAIRN_CHECK(!flushing_ && !merging_); }
 
 std::shared_ptr<const LsmIndex::View> LsmIndex::view() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return view_;
 }
 
 void LsmIndex::Apply(WriteBatch&& batch) {
-  std::lock_guard lock(mutex_);
-  view_->active->Apply(std::move(batch), [this](std::string_view key) { gaps_.OnPut(key); });
+  MutexLock lock(&mutex_);
+  view_->active->Apply(std::move(batch), [this](std::string_view key) {
+    mutex_.AssertHeld();
+    gaps_.OnPut(key);
+  });
 }
 
 Result<std::optional<std::string>> LsmIndex::Get(std::string_view key,
@@ -129,13 +133,13 @@ class LsmIndex::Scan final : public RecordIterator {
   class Search {
    public:
     Search(LsmIndex& index, std::string_view from) : index_(index) {
-      std::lock_guard lock(index_.mutex_);
+      MutexLock lock(&index_.mutex_);
       start_ = index_.gaps_.StartOf(from);
       view_ = index_.view_;
       ticket_ = index_.gaps_.Begin(from);
     }
     ~Search() {
-      std::lock_guard lock(index_.mutex_);
+      MutexLock lock(&index_.mutex_);
       index_.gaps_.End(ticket_, gap_end_);
     }
     Search(const Search&) = delete;
@@ -198,7 +202,7 @@ size_t LsmIndex::memtable_bytes() const { return view()->active->bytes(); }
 
 LsmStats LsmIndex::stats() const {
   LsmStats stats;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   stats.memtable_bytes = view_->active->bytes();
   stats.frozen_memtables = view_->frozen.size();
   for (const Frozen& frozen : view_->frozen) stats.memtable_bytes += frozen.memtable->bytes();

@@ -31,13 +31,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "sstable/gap_notes.h"
 #include "sstable/memtable.h"
 #include "sstable/merge_job.h"
@@ -157,18 +157,20 @@ class LsmIndex {
 
   explicit LsmIndex(const LsmOptions& options) : options_(options) {}
   std::shared_ptr<const View> view() const;
-  void SetViewLocked(View view) { view_ = std::make_shared<const View>(std::move(view)); }
+  void SetViewLocked(View view) CAIRN_REQUIRES(mutex_) {
+    view_ = std::make_shared<const View>(std::move(view));
+  }
   Result<TableList> Merge(const MergePlan& plan, const std::shared_ptr<const Levels>& levels) const;
   IndexEdit InstallMerge(const MergePlan& plan, const TableList& outputs);
 
   const LsmOptions options_;
-  mutable std::mutex mutex_;  // Guards all below.
-  std::shared_ptr<const View> view_;
-  GapNotes gaps_;
-  std::vector<Removed> removed_;
-  uint64_t last_mark_ = 0;
-  bool flushing_ = false;
-  bool merging_ = false;
+  mutable Mutex mutex_;
+  std::shared_ptr<const View> view_ CAIRN_GUARDED_BY(mutex_);
+  GapNotes gaps_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Removed> removed_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t last_mark_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool flushing_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool merging_ CAIRN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cairn::sstable

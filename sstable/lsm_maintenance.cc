@@ -13,16 +13,16 @@ namespace {
 // Sets a flag of the index while a flush or merge runs. REQUIRES: taken under the lock.
 class Running {
  public:
-  Running(std::mutex& mutex, bool& flag) : mutex_(mutex), flag_(flag) { flag_ = true; }
+  Running(Mutex& mutex, bool& flag) : mutex_(mutex), flag_(flag) { flag_ = true; }
   ~Running() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     flag_ = false;
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
  private:
-  std::mutex& mutex_;
+  Mutex& mutex_;
   bool& flag_;
 };
 
@@ -31,7 +31,7 @@ class Running {
 Result<bool> LsmIndex::Freeze(uint64_t mark) {
   std::shared_ptr<Memtable> fresh = Memtable::TryMake(options_.tables.allocator);
   if (fresh == nullptr) return Status(StatusCode::kOutOfMemory, "no memory for a memtable");
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   CAIRN_CHECK(mark >= last_mark_);
   last_mark_ = mark;
   View next = *view_;
@@ -51,7 +51,7 @@ Result<std::optional<FlushResult>> LsmIndex::Flush() {
   std::shared_ptr<const View> before;
   std::optional<Running> running;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (flushing_) return Status(StatusCode::kBusy, "a memtable is being flushed");
     if (view_->frozen.empty()) return std::optional<FlushResult>();
     running.emplace(mutex_, flushing_);
@@ -64,7 +64,7 @@ Result<std::optional<FlushResult>> LsmIndex::Flush() {
                          WriteTables(options_.tables, *records, older, UINT64_MAX));
   CAIRN_CHECK(tables.size() <= 1);
 
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   View next = *view_;
   CAIRN_CHECK(next.frozen.front().memtable == oldest);
   FlushResult result{.mark = next.frozen.front().mark, .edit = {}};
@@ -87,7 +87,7 @@ Result<std::optional<IndexEdit>> LsmIndex::CompactOnce() {
   std::optional<MergePlan> plan;
   std::optional<Running> running;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (merging_) return Status(StatusCode::kBusy, "tables are being merged");
     plan = PickMerge(InfosOf(*view_->levels), options_.shape);
     if (!plan) return std::optional<IndexEdit>();
@@ -131,12 +131,13 @@ Result<TableList> LsmIndex::Merge(const MergePlan& plan,
 
 IndexEdit LsmIndex::InstallMerge(const MergePlan& plan, const TableList& outputs) {
   IndexEdit edit;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   auto levels = std::make_shared<Levels>(*view_->levels);
   const auto remove = [&](size_t level, const std::vector<uint64_t>& numbers) {
     std::erase_if((*levels)[level], [&](const auto& table) {
       const TableInfo& info = table->info();
       if (std::find(numbers.begin(), numbers.end(), info.number) == numbers.end()) return false;
+      mutex_.AssertHeld();
       removed_.push_back({{info.number, static_cast<uint32_t>(level), info.bytes}, table});
       edit.removed.push_back(info.number);
       return true;
@@ -160,7 +161,7 @@ IndexEdit LsmIndex::InstallMerge(const MergePlan& plan, const TableList& outputs
 }
 
 void LsmIndex::Release(std::span<const uint64_t> removed) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (const uint64_t number : removed) {
     const auto found = std::find_if(removed_.begin(), removed_.end(), [&](const Removed& table) {
       return table.file.number == number;
@@ -173,7 +174,7 @@ void LsmIndex::Release(std::span<const uint64_t> removed) {
 Status LsmIndex::DeleteReleased(std::vector<LiveTable>* deleted) {
   std::vector<Removed> free;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     // Nobody can come to hold a table that the view does not name: one holder is this list.
     const auto held = [](const Removed& table) {
       return !table.released || (table.table != nullptr && table.table.use_count() > 1);
@@ -191,7 +192,7 @@ Status LsmIndex::DeleteReleased(std::vector<LiveTable>* deleted) {
       continue;
     }
     if (first.ok()) first = std::move(status);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     removed_.push_back(std::move(table));
   }
   return first;

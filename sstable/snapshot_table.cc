@@ -53,11 +53,14 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
   if (context.open_files != nullptr) file = nullptr;
   std::unique_ptr<SnapshotTable> table(new SnapshotTable(context, std::move(file), path, *footer));
   if (footer->fragments_offset >= tail_at) {
-    table->fragments_.resize(footer->info.fragments);
-    const auto into = std::as_writable_bytes(std::span(table->fragments_));
+    std::vector<FragmentEntry> fragments(footer->info.fragments);
+    const auto into = std::as_writable_bytes(std::span(fragments));
     std::memcpy(into.data(), tail.data() + (footer->fragments_offset - tail_at), into.size());
     // What is damaged is told when it is needed.
-    table->loaded_ = table->CheckFragments(table->fragments_).ok();
+    const bool whole = table->CheckFragments(fragments).ok();
+    MutexLock lock(&table->mutex_);
+    table->loaded_ = whole;
+    table->fragments_ = std::move(fragments);
   }
   return table;
 }
@@ -122,11 +125,11 @@ Status SnapshotTable::CheckFragments(std::span<const FragmentEntry> fragments) c
 
 Result<std::span<const FragmentEntry>> SnapshotTable::Fragments() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (loaded_) return std::span<const FragmentEntry>(fragments_);
   }
   CAIRN_ASSIGN_OR_RETURN(std::vector<FragmentEntry> fragments, ReadFragments());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   // Else another thread was faster, and somebody may hold what it gave out.
   if (!std::exchange(loaded_, true)) fragments_ = std::move(fragments);
   return std::span<const FragmentEntry>(fragments_);

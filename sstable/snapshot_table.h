@@ -11,10 +11,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "base/io/forward_reader.h"
 #include "sstable/snapshot_format.h"
 #include "sstable/table_files.h"
@@ -68,9 +68,9 @@ class SnapshotTable {
   const std::string path_;
   const ParsedSnapshotFooter footer_;
 
-  std::mutex mutex_;  // Guards the two below; not held while they are read.
-  bool loaded_ = false;
-  std::vector<FragmentEntry> fragments_;
+  Mutex mutex_;  // Not held while these are read.
+  bool loaded_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::vector<FragmentEntry> fragments_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::sstable
