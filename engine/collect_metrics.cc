@@ -22,8 +22,8 @@ void AddTree(const MetricsSources& from, StoreMetrics* metrics) {
   }
   const TreeCounts& counts = tree.counts();
   metrics->branches = counts.branches;
-  metrics->tree_memory_bytes = tree.memory_bytes();
-  metrics->tree_loads = tree.loads();
+  metrics->tree_memory_bytes = tree.residency().bytes();
+  metrics->tree_loads = tree.residency().loads();
   metrics->nodes = counts.nodes;
   metrics->tokens = counts.tokens;
   metrics->raw_bytes = counts.raw_bytes;

@@ -6,6 +6,7 @@
 #include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/store_core.h"
+#include "engine/tree/path.h"
 #include "engine/tree/retention.h"
 #include "engine/verifier.h"
 
@@ -128,8 +129,8 @@ Result<std::vector<KvHole>> StoreCore::EvictedKv(BranchId id, uint64_t begin, ui
   const uint64_t common = engine::CommonLength(*model, head->lengths, end);
   std::vector<KvHole> found;
   const auto add = [&](uint32_t lane, uint64_t from, uint64_t to) {
-    for (const engine::Tree::Hole& hole :
-         tree_.Holes(*head, lane, std::max(from, begin), std::min(to, end))) {
+    for (const engine::Hole& hole :
+         FindHoles(tree_, *head, lane, std::max(from, begin), std::min(to, end))) {
       if (!found.empty() && found.back().group == lane - 1 && found.back().end == hole.begin) {
         found.back().end = hole.end;
       } else {
@@ -193,7 +194,7 @@ Result<uint64_t> StoreCore::DurableLength(BranchId id) {
 Result<std::vector<PathStep>> StoreCore::Path(BranchId id) {
   Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
-  return tree_.Path(*head);
+  return CollectPath(tree_, *head);
 }
 
 Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, uint64_t end) {
@@ -201,7 +202,7 @@ Result<std::vector<ContentSpan>> StoreCore::Spans(BranchId id, uint64_t begin, u
   CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, LookAt(id, &lock));
   CAIRN_ASSIGN_OR_RETURN(const engine::Range range,
                          engine::RangeOf(begin, end, head->lengths[engine::kTokenLane], "spans"));
-  return tree_.Spans(*head, range.begin, range.end);
+  return CollectSpans(tree_, *head, range.begin, range.end);
 }
 
 Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {

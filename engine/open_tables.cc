@@ -34,7 +34,7 @@ Status StoreCore::OpenTree(const engine::Manifest& manifest, engine::Tree* tree)
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::LsmIndex> index,
                          sstable::LsmIndex::Open({space_.IndexContext(), shape}, manifest.index));
   tree->SetIndex(std::move(index));
-  tree->SetSealLimits(options_.snapshot_interval_tokens, options_.max_delta_chain);
+  tree->seal_queue().SetLimits(options_.snapshot_interval_tokens, options_.max_delta_chain);
   return engine::TreeRecords::LoadRoots(tree);
 }
 

@@ -15,7 +15,9 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
+#include "engine/tree/decisions.h"
 #include "engine/tree/op.h"
+#include "engine/tree/path.h"
 #include "engine/tree/tree_changes.h"
 #include "engine/tree/tree_loader.h"
 #include "fuzz/input.h"
@@ -74,14 +76,14 @@ void AddOps(std::vector<Encoded>* ops) {
   };
   const engine::Head* const head = tree.FindHead("", "second");
   CAIRN_CHECK(head != nullptr);
-  engine::Tree::Missing missing;
-  add(tree.ResolveEvict(head->id, 3, &missing));
+  engine::EvictNeeds missing;
+  add(ResolveEvict(tree, head->id, 3, &missing));
   std::vector<engine::LaneRange> lanes;
-  for (const auto& hole : tree.Holes(*head, 1, 0, head->lengths[1])) {
+  for (const auto& hole : FindHoles(tree, *head, 1, 0, head->lengths[1])) {
     lanes.push_back({.lane = 1, .strip = 0, .begin = hole.begin, .count = hole.end - hole.begin});
   }
   CAIRN_CHECK(!lanes.empty());
-  add(tree.ResolveFill(head->id, lanes));
+  add(ResolveFill(tree, head->id, lanes));
   const engine::Head* const fork = tree.FindHead("", "fork");
   CAIRN_CHECK(fork != nullptr);
   const uint64_t above = tree.FindNode(fork->node)->parent;
@@ -90,17 +92,17 @@ void AddOps(std::vector<Encoded>* ops) {
     if (tree.FindHead(std::get<2>(name))->node == above) other = std::get<2>(name);
     return true;
   });
-  add(tree.ResolveDrop(other));
-  add(tree.ResolveJoin(fork->node));
+  add(ResolveDrop(tree, other));
+  add(ResolveJoin(tree, fork->node));
   // What is described later, a fork of a node, and KV that is approximate on top of what is exact.
   ModelSpec described = *tree.FindModel(head->model);
   described.groups[0].planes[0].rotary.width = described.groups[0].planes[0].row_bytes / 2;
-  add(tree.ResolveKnownModel(head->model, described));
-  const auto twin = tree.ResolveForkOfNode(fork->node, fork->lengths[0], "twin", "");
+  add(ResolveKnownModel(tree, head->model, described));
+  const auto twin = ResolveForkOfNode(tree, fork->node, fork->lengths[0], "twin", "");
   add(twin);
   const uint64_t length = fork->lengths[0], kv = fork->lengths[1];
-  auto blended = tree.ResolveAppend(
-      twin->branch, {{engine::kTokenLane, 0, length, 4}, {1, 1, kv, length + 4 - kv}}, {});
+  auto blended = ResolveAppend(
+      tree, twin->branch, {{engine::kTokenLane, 0, length, 4}, {1, 1, kv, length + 4 - kv}}, {});
   CAIRN_CHECK(blended.ok());
   blended->exact = false;
   add(blended);
@@ -208,18 +210,18 @@ class Replay {
     for (const uint64_t branch : branches) {
       const engine::Head* const head = tree_.FindHead(branch);
       CAIRN_CHECK(head != nullptr);
-      static_cast<void>(tree_.Path(*head));
+      static_cast<void>(CollectPath(tree_, *head));
       for (uint32_t lane = 0; lane < head->lengths.size(); ++lane) {
         uint64_t at = 0;
-        for (const auto& piece : tree_.CollectLane(*head, lane, 0, head->lengths[lane])) {
+        for (const auto& piece : CollectLane(tree_, *head, lane, 0, head->lengths[lane])) {
           static_cast<void>(piece);
           ++at;
         }
         CAIRN_CHECK(at <= head->lengths[lane]);
-        static_cast<void>(tree_.Holes(*head, lane, 0, head->lengths[lane]));
+        static_cast<void>(FindHoles(tree_, *head, lane, 0, head->lengths[lane]));
       }
-      static_cast<void>(tree_.Spans(*head, 0, UINT64_MAX));
-      static_cast<void>(tree_.FindMark(*head, true, UINT64_MAX));
+      static_cast<void>(CollectSpans(tree_, *head, 0, UINT64_MAX));
+      static_cast<void>(FindMark(tree_, *head, true, UINT64_MAX));
     }
   }
 

@@ -13,6 +13,7 @@
 #include "base/io/memory_file_system.h"
 #include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
+#include "engine/tree/path.h"
 #include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
 #include "fuzz/input.h"
@@ -135,13 +136,13 @@ void ReadAll(const std::shared_ptr<sstable::LsmIndex>& shared, const engine::Tre
       CheckStatus(LoadNeeds(&tree, &lock, {.branches = {branch}, .nodes = {}, .names = {}}));
       const engine::Head* const head = tree.FindHead(branch);
       if (head == nullptr) continue;
-      static_cast<void>(tree.Path(*head));
+      static_cast<void>(CollectPath(tree, *head));
       for (uint32_t lane = 0; lane < head->lengths.size(); ++lane) {
-        static_cast<void>(tree.CollectLane(*head, lane, 0, head->lengths[lane]));
-        static_cast<void>(tree.Holes(*head, lane, 0, head->lengths[lane]));
+        static_cast<void>(CollectLane(tree, *head, lane, 0, head->lengths[lane]));
+        static_cast<void>(FindHoles(tree, *head, lane, 0, head->lengths[lane]));
       }
-      static_cast<void>(tree.Spans(*head, 0, UINT64_MAX));
-      static_cast<void>(tree.FindMark(*head, true, UINT64_MAX));
+      static_cast<void>(CollectSpans(tree, *head, 0, UINT64_MAX));
+      static_cast<void>(FindMark(tree, *head, true, UINT64_MAX));
     }
     for (const uint64_t node : needs.nodes) {
       CheckStatus(LoadNeeds(&tree, &lock, {.branches = {}, .nodes = {node}, .names = {}}));

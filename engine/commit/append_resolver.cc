@@ -2,6 +2,7 @@
 #include "engine/commit/append_resolver.h"
 
 #include "base/core/check.h"
+#include "engine/tree/decisions.h"
 
 namespace cairn {
 
@@ -52,8 +53,8 @@ Status StoreCore::AppendResolver::Resolve(engine::CommitOps* ops) {
   payload_->SetLength(head_->lengths[engine::kTokenLane]);
   engine::CommittedOp& append = ops->Next();
   CAIRN_ASSIGN_OR_RETURN(append.op, written_ == nullptr
-                                        ? ops->tree().ResolveAppend(head_->id, payload_->lanes(),
-                                                                    engine::SpansOf(delta_))
+                                        ? ResolveAppend(ops->tree(), head_->id, payload_->lanes(),
+                                                        engine::SpansOf(delta_))
                                         : ResolveWritten(ops->tree()));
   append.op.exact = delta_.kv == nullptr || delta_.exact;
   append.ids = delta_.tokens;
@@ -71,8 +72,8 @@ Result<engine::Op> StoreCore::AppendResolver::ResolveWritten(const engine::Tree&
   CAIRN_RETURN_IF_ERROR(core_->PoisonStatus());
   CAIRN_ASSIGN_OR_RETURN(
       engine::Op op,
-      tree.ResolveAppend(head_->id, engine::LanesOf(delta_, head_->lengths[engine::kTokenLane]),
-                         engine::SpansOf(delta_)));
+      ResolveAppend(tree, head_->id, engine::LanesOf(delta_, head_->lengths[engine::kTokenLane]),
+                    engine::SpansOf(delta_)));
   op.lanes = payload_->lanes();
   if (written_->table.number == 0) return op;
   const uint64_t node = written_->ranges.front().node;

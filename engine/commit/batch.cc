@@ -2,6 +2,7 @@
 //
 // WriteBatch: several ops in one record, so that the log keeps or loses them together.
 #include "engine/store_core.h"
+#include "engine/tree/decisions.h"
 
 namespace cairn {
 
@@ -169,17 +170,17 @@ class StoreCore::BatchResolver final : public engine::Resolver {
   Result<engine::Op> ResolveOne(const WriteBatch::Op& op) {
     using Kind = WriteBatch::Op::Kind;
     if (op.kind == Kind::kCreate) {
-      return tree_->ResolveCreate(static_cast<uint64_t>(op.model), op.options.name, op.options.ns,
-                                  op.options.keep);
+      return ResolveCreate(*tree_, static_cast<uint64_t>(op.model), op.options.name, op.options.ns,
+                           op.options.keep);
     }
     CAIRN_ASSIGN_OR_RETURN(const uint64_t branch, Target(op));
     switch (op.kind) {
       case Kind::kFork:
-        return tree_->ResolveFork(branch, op.position, op.options.name, op.options.ns,
-                                  op.options.keep);
-      case Kind::kRewind: return tree_->ResolveRewind(branch, op.position);
-      case Kind::kRename: return tree_->ResolveRename(branch, op.options.name);
-      case Kind::kDrop: return tree_->ResolveDrop(branch);
+        return ResolveFork(*tree_, branch, op.position, op.options.name, op.options.ns,
+                           op.options.keep);
+      case Kind::kRewind: return ResolveRewind(*tree_, branch, op.position);
+      case Kind::kRename: return ResolveRename(*tree_, branch, op.options.name);
+      case Kind::kDrop: return ResolveDrop(*tree_, branch);
       case Kind::kCreate:
       case Kind::kFill:
       case Kind::kAppend: break;
@@ -221,9 +222,9 @@ class StoreCore::BatchResolver final : public engine::Resolver {
     payloads_.push_back(std::move(payload));
     models_.push_back(model);
     CAIRN_ASSIGN_OR_RETURN(engine::Op resolved,
-                           tree_->ResolveAppend(branch, std::move(lanes),
-                                                std::vector<ContentSpan>(op.delta.spans.begin(),
-                                                                         op.delta.spans.end())));
+                           engine::ResolveAppend(*tree_, branch, std::move(lanes),
+                                                 std::vector<ContentSpan>(op.delta.spans.begin(),
+                                                                          op.delta.spans.end())));
     resolved.exact = delta.kv == nullptr || delta.exact;
     return resolved;
   }

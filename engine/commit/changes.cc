@@ -3,6 +3,7 @@
 // Changes to the tree that carry no payload of their own, and batches.
 #include "base/core/text.h"
 #include "engine/store_core.h"
+#include "engine/tree/decisions.h"
 
 namespace cairn {
 
@@ -32,13 +33,13 @@ class StoreCore::ChangeResolver final : public engine::Resolver {
     return {};
   }
   Status Resolve(engine::CommitOps* ops) override {
-    died_before_ = ops->tree().table_bytes_died();
+    died_before_ = ops->tree().table_uses().died_bytes();
     CAIRN_ASSIGN_OR_RETURN(ops->Next().op, resolve_(ops->tree()));
     return ops->Add();
   }
   void OnPlaced() override {
     if (committed().front().op.kind != engine::OpKind::kRewind) return;
-    died_ = core_->tree_.table_bytes_died() - died_before_;
+    died_ = core_->tree_.table_uses().died_bytes() - died_before_;
   }
 
  private:
@@ -128,11 +129,11 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
       {},
       [&](const Tree& tree) -> Result<Op> {
         CAIRN_ASSIGN_OR_RETURN(const Known now, find(tree));
-        if (now.says_more) return tree.ResolveKnownModel(now.id, spec);
+        if (now.says_more) return ResolveKnownModel(tree, now.id, spec);
         raced = now.id;
         sequence = committer_.models_sequence();
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
-        return tree.ResolveModel(spec);
+        return ResolveModel(tree, spec);
       },
       durability, wal::Log::Purpose::kData);
   if (raced != 0) return found(raced, sequence);
@@ -147,8 +148,8 @@ Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& optio
   return FinishBranch(Change(
       {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
-        return tree.ResolveCreate(static_cast<uint64_t>(model), options.name, options.ns,
-                                  options.keep);
+        return ResolveCreate(tree, static_cast<uint64_t>(model), options.name, options.ns,
+                             options.keep);
       },
       options.durability, wal::Log::Purpose::kData));
 }
@@ -157,8 +158,8 @@ Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOpt
   auto op = Change(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{options.ns, options.name}}},
       [&](const Tree& tree) {
-        return tree.ResolveFork(static_cast<uint64_t>(id), position, options.name, options.ns,
-                                options.keep);
+        return ResolveFork(tree, static_cast<uint64_t>(id), position, options.name, options.ns,
+                           options.keep);
       },
       options.durability, wal::Log::Purpose::kData);
   return FinishBranch(std::move(op));
@@ -169,7 +170,7 @@ Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
         if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
-        return tree.ResolveRewind(static_cast<uint64_t>(id), length);
+        return ResolveRewind(tree, static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
   if (op.ok()) space_.OnFreed();  // What died in the log makes it smaller when it is sealed.
@@ -185,7 +186,7 @@ Status StoreCore::Rename(BranchId id, const std::string& name, Durability durabi
   }
   return Change(
              {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{ns, name}}},
-             [&](const Tree& tree) { return tree.ResolveRename(static_cast<uint64_t>(id), name); },
+             [&](const Tree& tree) { return ResolveRename(tree, static_cast<uint64_t>(id), name); },
              durability, wal::Log::Purpose::kData)
       .status();
 }
@@ -195,7 +196,7 @@ Status StoreCore::Drop(BranchId id, Durability durability) {
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
         if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
-        return tree.ResolveDrop(static_cast<uint64_t>(id));
+        return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
   if (op.ok()) space_.Kick();

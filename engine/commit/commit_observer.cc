@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/commit_observer.h"
+#include "engine/tree/path.h"
 
 namespace cairn::engine {
 
@@ -10,7 +11,7 @@ uint64_t NodeOf(const Tree& tree, const Op& op) {
   if (head == nullptr) return 0;
   const LaneRange& range = op.lanes.front();
   if (range.lane == kTokenLane || range.lane >= head->lengths.size()) return 0;  // It will not fit.
-  const auto holes = tree.Holes(*head, range.lane, range.begin, range.begin + range.count);
+  const auto holes = FindHoles(tree, *head, range.lane, range.begin, range.begin + range.count);
   return holes.empty() ? 0 : holes.front().node;
 }
 

@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "engine/store_core.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/path.h"
 
 namespace cairn {
 
@@ -98,8 +100,8 @@ class StoreCore::FillResolver final : public engine::Resolver {
   Status Resolve(engine::CommitOps* ops) override {
     engine::CommittedOp& fill = ops->Next();
     CAIRN_ASSIGN_OR_RETURN(fill.op,
-                           is_hole_ ? ops->tree().ResolveFill(head_->id, payload_->lanes())
-                                    : ops->tree().ResolveAppend(head_->id, payload_->lanes(), {}));
+                           is_hole_ ? ResolveFill(ops->tree(), head_->id, payload_->lanes())
+                                    : ResolveAppend(ops->tree(), head_->id, payload_->lanes(), {}));
     fill.op.exact = delta_.exact;
     fill.kv_bytes = payload_->kv_bytes();
     fill.fills = true;
@@ -128,7 +130,7 @@ class StoreCore::FillResolver final : public engine::Resolver {
         std::max<uint64_t>(1, core_->limits_.PayloadBytesMax() /
                                   engine::KvLayoutBytes(model_.groups[view().group], 1));
     const uint64_t length = head_->lengths[lane];
-    const auto holes = tree.Holes(*head_, lane, from_, std::min(view_end, length));
+    const auto holes = FindHoles(tree, *head_, lane, from_, std::min(view_end, length));
     is_hole_ = !holes.empty();
     const uint64_t begin = is_hole_ ? holes[0].begin : std::max(from_, length);
     const uint64_t end = std::min(begin + positions_max, is_hole_ ? holes[0].end : view_end);

@@ -135,7 +135,7 @@ std::optional<Result<Ticket>> StoreCore::AppendJoined(BranchId id, const Delta& 
     if (has_kv) joined.exact = delta.exact;
     joined.tokens.push_back(delta.tokens[0]);
     joined.bytes += bytes;
-    tree_.NoteJoined(head->ns, bytes, 1);
+    tree_.sums().NoteJoined(head->ns, bytes, 1);
     for (engine::DeltaState& one : states) {
       one.tokens = joined.tokens.size();
       joined.states.push_back(std::move(one));
@@ -208,7 +208,7 @@ Status StoreCore::TryFlushJoined(BranchId id, bool stays_if_full) {
       waiting.states = payload->TakeStates();
       return committed;
     }
-    tree_.NoteJoined(waiting.ns, waiting.bytes, -1);
+    tree_.sums().NoteJoined(waiting.ns, waiting.bytes, -1);
     joined = std::move(found->second);
     joined_.erase(found);
     joined_count_.fetch_sub(1, std::memory_order_release);

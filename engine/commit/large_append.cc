@@ -16,6 +16,7 @@
 #include "base/core/out_of_memory.h"
 #include "engine/commit/append_resolver.h"
 #include "engine/commit/ingest_table.h"
+#include "engine/tree/decisions.h"
 
 namespace cairn {
 
@@ -195,9 +196,9 @@ Result<StoreCore::Applied> StoreCore::AppendGathered(BranchId id, const Delta& d
     // What does not fit the branch is refused before a byte is written.
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
-    CAIRN_ASSIGN_OR_RETURN(const engine::Op op, tree_.ResolveAppend(static_cast<uint64_t>(id),
-                                                                    engine::LanesOf(delta, length),
-                                                                    engine::SpansOf(delta)));
+    CAIRN_ASSIGN_OR_RETURN(const engine::Op op,
+                           ResolveAppend(tree_, static_cast<uint64_t>(id),
+                                         engine::LanesOf(delta, length), engine::SpansOf(delta)));
     // How much a table makes of it is known when it is there.
     if (!ingested) CAIRN_RETURN_IF_ERROR(engine::CheckQuota(*head, HeldBytes(model, delta)));
     // A table names the node; one that is still to be made has its id from here on.

@@ -4,6 +4,7 @@
 #include "base/core/check.h"
 #include "base/core/text.h"
 #include "engine/store_core.h"
+#include "engine/tree/decisions.h"
 
 namespace cairn {
 
@@ -13,7 +14,7 @@ using engine::Tree;
 Status StoreCore::SetKeep(BranchId id, const Keep& keep, Durability durability) {
   return Change(
              {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
-             [&](const Tree& tree) { return tree.ResolveKeep(static_cast<uint64_t>(id), keep); },
+             [&](const Tree& tree) { return ResolveKeep(tree, static_cast<uint64_t>(id), keep); },
              durability, wal::Log::Purpose::kRelease)
       .status();
 }
@@ -21,7 +22,7 @@ Status StoreCore::SetKeep(BranchId id, const Keep& keep, Durability durability) 
 Status StoreCore::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
                                Durability durability) {
   return Change(
-             {}, [&](const Tree& tree) { return tree.ResolveNamespace(ns, policy); }, durability,
+             {}, [&](const Tree&) { return engine::ResolveNamespace(ns, policy); }, durability,
              wal::Log::Purpose::kRelease)
       .status();
 }

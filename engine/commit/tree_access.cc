@@ -25,7 +25,7 @@ Status PoisonStatusOf(const wal::Log& log) {
 }
 
 Status TreeAccess::Load(const TreeNeeds& needs, Lock* lock) {
-  tree_.Trim(options_.tree_memory_bytes, kTrimSteps);
+  tree_.residency().Trim(options_.tree_memory_bytes, kTrimSteps);
   return LoadNeeds(&tree_, lock, needs);
 }
 

@@ -8,6 +8,7 @@
 #include "base/io/world.h"
 #include "engine/constants.h"
 #include "engine/restore/restorable.h"
+#include "engine/tree/path.h"
 #include "engine/tree/retention.h"
 #include "wal/segment_files.h"
 
@@ -43,7 +44,7 @@ void AddHole(KvHole hole, std::vector<KvHole>* holes) {
 // Of what lies nowhere, what is needed is noted instead.
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
              const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes) {
-  for (const LanePiece& piece : tree.CollectLane(head, lane, begin, end)) {
+  for (const LanePiece& piece : CollectLane(tree, head, lane, begin, end)) {
     if (!piece.extent.place.absent()) {
       AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
       continue;

@@ -14,6 +14,7 @@
 #include "engine/restore/host_sink.h"
 #include "engine/restore/page_tier.h"
 #include "engine/restore/state_sink.h"
+#include "engine/tree/path.h"
 #include "engine/tree/retention.h"
 
 namespace cairn::engine {
@@ -357,7 +358,7 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
     uint64_t node = 0;
     std::unique_ptr<Pins::Pin> pin;
     const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
-      const Mark* newest = tree.FindMark(head, state.sampler, state.position, &node);
+      const Mark* newest = FindMark(tree, head, state.sampler, state.position, &node);
       if (newest == nullptr) {
         return Status(StatusCode::kNotFound,
                       std::string("no ") + (state.sampler ? "sampler state" : "metadata") +

@@ -3,6 +3,8 @@
 
 #include "base/core/check.h"
 #include "engine/space/used_nodes.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "engine/tree/tree_loader.h"
 
 namespace cairn::engine {
@@ -19,7 +21,7 @@ Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
     {
       Lock lock(means.mutex());
       CAIRN_RETURN_IF_ERROR(DecideAll(&tree, &lock));
-      node = tree.AnyLoose();
+      node = AnyLoose(tree);
       if (node == 0) return Status::Ok();
       CAIRN_RETURN_IF_ERROR(
           means.access->Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
@@ -27,12 +29,12 @@ Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
         CAIRN_RETURN_IF_ERROR(LoadFarthest(&tree, &lock, node));
         if (!tree.KnowsNode(node)) continue;  // Forgotten meanwhile.
       }
-      if (tree.SettleLoose(node)) continue;
+      if (SettleLoose(&tree, node)) continue;
       used.Add(node);  // Read again it might know less.
     }
     const auto cut = means.host->Change(
         {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
-        [node](const Tree& now) { return now.ResolveCut(node); }, wal::Log::Purpose::kRelease);
+        [node](const Tree& now) { return ResolveCut(now, node); }, wal::Log::Purpose::kRelease);
     means.counters->cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
     const StatusCode code = cut.status().code();
     if (code == StatusCode::kNoSpace) return Status::Ok();

@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "engine/constants.h"
 #include "engine/space/cut.h"
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -18,7 +19,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   // What was accepted is applied first; when that cannot be done now, the branch is left alone.
   static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
   while (true) {
-    Tree::Missing missing;
+    EvictNeeds missing;
     uint64_t bytes = 0, died_before = 0;
     bool more = false;  // Of the path, for the next step.
     std::string ns;
@@ -31,14 +32,14 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
                             means_.host->HasJoined(BranchId{branch}) ||
                             asks_->IsAsking(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
-          died_before = tree.died_bytes();
+          died_before = tree.sums().died_bytes();
           ns = head->ns;
           CAIRN_ASSIGN_OR_RETURN(Op evict,
-                                 tree.ResolveEvict(branch, kSealedRangesAtOnce, &missing));
+                                 ResolveEvict(tree, branch, kSealedRangesAtOnce, &missing));
           if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
           more = evict.sealed.size() >= kSealedRangesAtOnce;
-          bytes = tree.EvictedBytes(evict);
-          if (whole && bytes == 0) return tree.ResolveDrop(branch);
+          bytes = EvictedBytes(tree, evict);
+          if (whole && bytes == 0) return ResolveDrop(tree, branch);
           if (evict.sealed.empty() && head->kv_evicted) {
             return Status(StatusCode::kNotFound, "nothing is left to take");
           }
@@ -54,13 +55,13 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     means_.counters->evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
     {
       std::lock_guard lock(mutex_);
-      tree_.NoteEviction(ns);
+      tree_.sums().NoteEviction(ns);
     }
     if (op->kind == OpKind::kDrop) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
       CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // That counts, too.
       std::lock_guard lock(mutex_);
-      bytes = 1 + tree_.died_bytes() - died_before;  // Also an empty branch is progress.
+      bytes = 1 + tree_.sums().died_bytes() - died_before;  // Also an empty branch is progress.
     }
     *freed += bytes;
     if (!more) return Status::Ok();

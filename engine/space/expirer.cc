@@ -9,6 +9,7 @@
 #include "base/core/mutation.h"
 #include "engine/constants.h"
 #include "engine/space/evictor.h"
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -23,9 +24,9 @@ Status Expirer::CountFutureAsNow() {
   bool in_memory = false;
   {
     std::lock_guard lock(mutex_);
-    const bool matters = asks_->SomethingMayGo() || tree_.expires_from_ns() != 0;
+    const bool matters = asks_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
     if (counted_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
-    in_memory = tree_.AnyUsedAfter(means_.host->NowNs());
+    in_memory = tree_.residency().AnyUsedAfter(means_.host->NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
   }
   if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // Then the index tells of all.
@@ -61,9 +62,9 @@ Status Expirer::DropExpired() {
   const uint64_t now_ns = means_.host->NowNs();
   {
     std::lock_guard lock(mutex_);
-    const uint64_t from_ns = tree_.expires_from_ns();
+    const uint64_t from_ns = tree_.sums().expires_from_ns();
     if (from_ns == 0 || now_ns < from_ns) return Status::Ok();
-    tree_.SetExpiresFrom(0);  // What comes from here on tells of itself.
+    tree_.sums().SetExpiresFrom(0);  // What comes from here on tells of itself.
   }
   uint64_t next_ns = now_ns;  // If anything fails.
   const auto run = [&]() -> Status {
@@ -87,7 +88,7 @@ Status Expirer::DropExpired() {
                   means_.host->HasJoined(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
-              return tree.ResolveDrop(branch);
+              return ResolveDrop(tree, branch);
             },
             wal::Log::Purpose::kRelease);
         if (op.ok()) {
@@ -105,9 +106,9 @@ Status Expirer::DropExpired() {
   };
   const Status status = run();
   std::lock_guard lock(mutex_);
-  const uint64_t known_ns = tree_.expires_from_ns();
+  const uint64_t known_ns = tree_.sums().expires_from_ns();
   // Whoever could not go now is looked at again soon.
-  if (next_ns != 0 && (known_ns == 0 || next_ns < known_ns)) tree_.SetExpiresFrom(next_ns);
+  if (next_ns != 0 && (known_ns == 0 || next_ns < known_ns)) tree_.sums().SetExpiresFrom(next_ns);
   return status;
 }
 
@@ -115,7 +116,7 @@ uint64_t Expirer::NextExpiry() {
   uint64_t at_ns = 0;
   {
     std::lock_guard lock(mutex_);
-    at_ns = tree_.expires_from_ns();
+    at_ns = tree_.sums().expires_from_ns();
     seen_ns_ = at_ns;
   }
   if (at_ns == 0) return io::kNoDeadline;
@@ -126,7 +127,7 @@ uint64_t Expirer::NextExpiry() {
 }
 
 bool Expirer::BecomesDue() {
-  const uint64_t expires_ns = tree_.expires_from_ns();
+  const uint64_t expires_ns = tree_.sums().expires_from_ns();
   if (expires_ns == 0 || (seen_ns_ != 0 && expires_ns >= seen_ns_)) return false;
   seen_ns_ = expires_ns;
   return true;

@@ -35,12 +35,12 @@ class IndexFlusher::Step {
 
 bool IndexFlusher::IsDue(uint64_t sequence, uint64_t records_max) const {
   return sequence - dumped_sequence_ >= records_max ||
-         tree_.replay_reads() * kReplayRecordsPerRead >= records_max;
+         tree_.dirty().replay_reads() * kReplayRecordsPerRead >= records_max;
 }
 
 bool IndexFlusher::BecomesDue(uint64_t sequence) {
-  const bool due =
-      IsDue(sequence, means_.options->replay_records_max) || tree_.dirty_count() >= kDumpEntriesMax;
+  const bool due = IsDue(sequence, means_.options->replay_records_max) ||
+                   tree_.dirty().count() >= kDumpEntriesMax;
   return due && !wanted_.exchange(true);
 }
 
@@ -55,7 +55,7 @@ Status IndexFlusher::DumpIfDue() {
     std::lock_guard lock(mutex_);
     const uint64_t share = is_merging() ? kReplayShareInMerge : 1;
     due = IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
-    many = tree_.dirty_count() >= kDumpEntriesMax;
+    many = tree_.dirty().count() >= kDumpEntriesMax;
   }
   // At the cap the dump that gives a segment back comes soon, and needs what room there is.
   if (!due || means_.gauge->DataIsShort()) return many ? ApplyTree(nullptr) : Status::Ok();
@@ -87,7 +87,7 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   std::vector<uint64_t> gone_tables;
   {
     std::lock_guard lock(mutex_);
-    gone_tables.assign(tree_.gone_tables().begin(), tree_.gone_tables().end());
+    gone_tables.assign(tree_.dirty().gone_tables().begin(), tree_.dirty().gone_tables().end());
   }
   for (const uint64_t table : gone_tables) {
     CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteJoined(index, table, &over));
@@ -100,7 +100,7 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   index.Apply(std::move(over));
   index.Apply(std::move(changed));  // At once: the tree counts it as dumped.
   sealed_segment_ = 0;
-  tree_.Trim(means_.options->tree_memory_bytes);
+  tree_.residency().Trim(means_.options->tree_memory_bytes);
   wanted_ = false;
   if (checkpoint == nullptr) return Status::Ok();
   const uint64_t sequence = means_.log->last_reserved_sequence();
@@ -112,7 +112,7 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
     checkpoint->replay_from = {.segment = parts};
   }
   dumped_sequence_ = sequence;
-  tree_.ForgetReplayReads();
+  tree_.dirty().ForgetReplayReads();
   return Status::Ok();
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/core/check.h"
 #include "engine/constants.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 
 namespace cairn::engine {
 
@@ -17,7 +19,7 @@ Result<bool> Joiner::Join(uint64_t node) {
   if (means_.gauge->DataIsShort()) return false;
   const Result<Op> joined = means_.host->Change(
       {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
-      [node](const Tree& tree) -> Result<Op> { return tree.ResolveJoin(node); },
+      [node](const Tree& tree) -> Result<Op> { return ResolveJoin(tree, node); },
       wal::Log::Purpose::kData);
   if (joined.ok()) {
     means_.counters->joined_nodes.fetch_add(1, std::memory_order_relaxed);
@@ -34,7 +36,7 @@ Result<uint64_t> Joiner::JoinAround(uint64_t node) {
     Lock lock(mutex_);
     CAIRN_RETURN_IF_ERROR(
         means_.access->Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
-    child = tree_.OnlyChild(node);
+    child = OnlyChild(tree_, node);
   }
   if (child != 0) {
     CAIRN_ASSIGN_OR_RETURN(const bool joined, Join(child));
@@ -51,8 +53,8 @@ Status Joiner::JoinChains() {
   std::vector<uint64_t> nodes;
   {
     std::lock_guard lock(mutex_);
-    nodes.assign(tree_.joinable().begin(), tree_.joinable().end());
-    tree_.ForgetJoinable();
+    nodes.assign(tree_.leftovers().joinable().begin(), tree_.leftovers().joinable().end());
+    tree_.leftovers().ForgetJoinable();
     noted_ = false;
   }
   for (uint64_t node : nodes) {
@@ -62,12 +64,12 @@ Status Joiner::JoinChains() {
       CAIRN_RETURN_IF_ERROR(
           means_.access->Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       for (uint64_t at = node; at != 0 && length < kJoinChainMin; ++length) {
-        at = tree_.OnlyChild(at);
+        at = OnlyChild(tree_, at);
       }
       const Node* above = tree_.FindNode(node);
       while (above != nullptr && length < kJoinChainMin) {
         const Node* const parent = tree_.FindNode(above->parent);
-        if (parent == nullptr || tree_.OnlyChild(parent->id) != above->id) break;
+        if (parent == nullptr || OnlyChild(tree_, parent->id) != above->id) break;
         above = parent;
         ++length;
       }
@@ -83,7 +85,7 @@ Status Joiner::JoinChains() {
   return Status::Ok();
 }
 
-bool Joiner::IsDue() const { return tree_.joinable().size() >= kJoinChainMin; }
+bool Joiner::IsDue() const { return tree_.leftovers().joinable().size() >= kJoinChainMin; }
 
 bool Joiner::BecomesDue() { return IsDue() && !std::exchange(noted_, true); }
 

@@ -14,6 +14,7 @@
 #include "engine/constants.h"
 #include "engine/space/seal_table.h"
 #include "engine/tree/fragment_layout.h"
+#include "engine/tree/seal_source.h"
 
 namespace cairn::engine {
 
@@ -41,9 +42,9 @@ struct Window {
 class Prover {
  public:
   Prover(std::shared_ptr<sstable::SnapshotTable> table, std::shared_ptr<io::File> file,
-         std::span<const sstable::FragmentEntry> fragments,
-         std::span<const Tree::SealSource> sources, std::span<const uint64_t> hashes,
-         const Allocator& allocator, SealReader* reader, io::ParallelFor* parallel_for)
+         std::span<const sstable::FragmentEntry> fragments, std::span<const SealSource> sources,
+         std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
+         io::ParallelFor* parallel_for)
       : table_(std::move(table)),
         file_(std::move(file)),
         fragments_(fragments),
@@ -122,7 +123,7 @@ class Prover {
   }
 
   const FragmentLayout& LayoutOf(size_t fragment) {
-    const Tree::SealSource& source = sources_[fragment];
+    const SealSource& source = sources_[fragment];
     const std::pair key(source.model.get(), source.lane);
     const auto found = layouts_.find(key);
     if (found != layouts_.end()) return found->second;
@@ -205,7 +206,7 @@ class Prover {
   const std::shared_ptr<sstable::SnapshotTable> table_;
   const std::shared_ptr<io::File> file_;
   const std::span<const sstable::FragmentEntry> fragments_;
-  const std::span<const Tree::SealSource> sources_;
+  const std::span<const SealSource> sources_;
   const std::span<const uint64_t> hashes_;
   const Allocator allocator_;
   SealReader* const reader_;
@@ -220,7 +221,7 @@ class Prover {
 
 }  // namespace
 
-Status ProveTable(TableSet* tables, uint64_t number, std::span<const Tree::SealSource> sources,
+Status ProveTable(TableSet* tables, uint64_t number, std::span<const SealSource> sources,
                   std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
                   io::ParallelFor* parallel_for) {
   CAIRN_ASSIGN_OR_RETURN(const auto table, tables->Open(number));

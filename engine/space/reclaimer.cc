@@ -92,7 +92,7 @@ Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
   }
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [number, node] : tree_.joined()) {
+    for (const auto& [number, node] : tree_.table_uses().joined()) {
       if (tables.contains(number)) nodes.push_back(node);
     }
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/io/file_util.h"
+#include "engine/tree/seal_source.h"
 
 namespace cairn {
 
@@ -13,7 +14,7 @@ namespace {
 
 // The records of the log that a source is read from, and how much of each.
 template <typename Visit>
-void ForEachRecord(const Tree::SealSource& source, const Visit& visit) {
+void ForEachRecord(const engine::SealSource& source, const Visit& visit) {
   const auto place = [&](const engine::Place& at, uint32_t bytes) {
     if (at.table == 0) visit(at.log, bytes);
   };
@@ -26,20 +27,20 @@ void ForEachRecord(const Tree::SealSource& source, const Visit& visit) {
 
 }  // namespace
 
-Status StoreSealReader::ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) {
+Status StoreSealReader::ReadTokens(const engine::SealSource& source, std::span<TokenId> into) {
   RestoreRequest request;
   request.tokens = into;
   return Read(source, request);
 }
 
-Status StoreSealReader::ReadKv(const Tree::SealSource& source, const GroupView& into) {
+Status StoreSealReader::ReadKv(const engine::SealSource& source, const GroupView& into) {
   const KvView view{.groups = {&into, 1}};
   RestoreRequest request;
   request.into = &view;
   return Read(source, request);
 }
 
-Result<std::vector<std::byte>> StoreSealReader::ReadState(const Tree::SealSource& source) {
+Result<std::vector<std::byte>> StoreSealReader::ReadState(const engine::SealSource& source) {
   CAIRN_RETURN_IF_ERROR(LookAhead(source));
   auto state = reader_->ReadMark(source.node, source.lane == engine::kSamplerLane, source.mark,
                                  &read_ahead_);
@@ -47,7 +48,7 @@ Result<std::vector<std::byte>> StoreSealReader::ReadState(const Tree::SealSource
   return state;
 }
 
-Status StoreSealReader::Read(const Tree::SealSource& source, const RestoreRequest& request) {
+Status StoreSealReader::Read(const engine::SealSource& source, const RestoreRequest& request) {
   CAIRN_RETURN_IF_ERROR(LookAhead(source));
   engine::RestorePlan plan;
   plan.model = source.model;
@@ -62,7 +63,7 @@ Status StoreSealReader::Read(const Tree::SealSource& source, const RestoreReques
 }
 
 // Fills the buffer from this source on, when it was not looked at yet.
-Status StoreSealReader::LookAhead(const Tree::SealSource& source) {
+Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   const size_t index = static_cast<size_t>(&source - expected_.data());
   if (index < looked_ahead_) return Status::Ok();
   read_ahead_.Clear();

@@ -11,6 +11,7 @@
 #include "engine/restore/read_ahead_buffer.h"
 #include "engine/restore/reader.h"
 #include "engine/space/seal_table.h"
+#include "engine/tree/seal_source.h"
 
 namespace cairn {
 
@@ -22,25 +23,25 @@ class StoreSealReader final : public engine::SealReader {
       : reader_(reader), take_(std::move(take)) {}
 
   // These are read next, in this order, so their small records may be read together.
-  void Expect(std::span<const engine::Tree::SealSource> sources) {
+  void Expect(std::span<const engine::SealSource> sources) {
     expected_ = sources;
     looked_ahead_ = 0;
   }
 
-  Status ReadTokens(const engine::Tree::SealSource& source, std::span<TokenId> into) override;
-  Status ReadKv(const engine::Tree::SealSource& source, const GroupView& into) override;
-  Result<std::vector<std::byte>> ReadState(const engine::Tree::SealSource& source) override;
+  Status ReadTokens(const engine::SealSource& source, std::span<TokenId> into) override;
+  Status ReadKv(const engine::SealSource& source, const GroupView& into) override;
+  Result<std::vector<std::byte>> ReadState(const engine::SealSource& source) override;
   Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
     return take_(read_bytes, written_bytes);
   }
 
  private:
-  Status Read(const engine::Tree::SealSource& source, const RestoreRequest& request);
-  Status LookAhead(const engine::Tree::SealSource& source);
+  Status Read(const engine::SealSource& source, const RestoreRequest& request);
+  Status LookAhead(const engine::SealSource& source);
 
   engine::Reader* const reader_;
   const std::function<Status(uint64_t, uint64_t)> take_;
-  std::span<const engine::Tree::SealSource> expected_;
+  std::span<const engine::SealSource> expected_;
   size_t looked_ahead_ = 0;  // Records of the sources before it were put into the buffer.
   engine::ReadAheadBuffer read_ahead_;
 };

@@ -14,6 +14,7 @@
 #include "engine/space/pack_frames.h"
 #include "engine/space/prove_table.h"
 #include "engine/tree/fragment_layout.h"
+#include "engine/tree/seal_source.h"
 
 namespace cairn::engine {
 
@@ -29,12 +30,12 @@ class SealTable {
         parallel_for_(parallel_for),
         packer_(parallel_for) {}
 
-  Result<sstable::SnapshotInfo> Run(std::span<Tree::SealSource> sources) {
+  Result<sstable::SnapshotInfo> Run(std::span<SealSource> sources) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables_->context().host->NewTableNumber());
     CAIRN_ASSIGN_OR_RETURN(
         writer_, sstable::SnapshotWriter::Create(tables_->context(), sstable::SnapshotKind::kPages,
                                                  number, sstable::kQuietWriteBytes));
-    for (Tree::SealSource& source : sources) {
+    for (SealSource& source : sources) {
       stored_bytes_ = 0;
       CAIRN_RETURN_IF_ERROR(Write(source));
       source.stored_bytes = stored_bytes_;
@@ -62,14 +63,14 @@ class SealTable {
     return writer_->AddFrame(frame.stored, static_cast<uint32_t>(frame.raw_bytes));
   }
 
-  Status Write(const Tree::SealSource& source) {
+  Status Write(const SealSource& source) {
     if (source.lane == kSamplerLane || source.lane == kMetadataLane) return WriteState(source);
     const FragmentLayout layout(*source.model, source.lane);
     Begin(source, layout.page_rows(), layout.slices());
     return source.lane == kTokenLane ? WriteTokens(source, layout) : WriteKv(source, layout);
   }
 
-  void Begin(const Tree::SealSource& source, uint32_t page_rows, uint32_t slices) {
+  void Begin(const SealSource& source, uint32_t page_rows, uint32_t slices) {
     writer_->BeginFragment({.node = source.node,
                             .lane = source.lane,
                             .begin = source.begin,
@@ -79,7 +80,7 @@ class SealTable {
                             .flags = source.exact() ? 0 : sstable::kApproximateFragment});
   }
 
-  Status WriteState(const Tree::SealSource& source) {
+  Status WriteState(const SealSource& source) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
     const uint64_t frames = (state.size() + kStateFrameBytes - 1) / kStateFrameBytes;
     Begin(source, 1, static_cast<uint32_t>(frames));
@@ -92,7 +93,7 @@ class SealTable {
     return Status::Ok();
   }
 
-  Status WriteTokens(const Tree::SealSource& source, const FragmentLayout& layout) {
+  Status WriteTokens(const SealSource& source, const FragmentLayout& layout) {
     std::vector<TokenId> ids(source.count);
     CAIRN_RETURN_IF_ERROR(reader_->ReadTokens(source, ids));
     for (size_t at = 0; at < ids.size(); at += layout.page_rows()) {
@@ -105,7 +106,7 @@ class SealTable {
   }
 
   // Staged as the frames want it: [layer][plane][head][position][row].
-  Status WriteKv(const Tree::SealSource& source, const FragmentLayout& layout) {
+  Status WriteKv(const SealSource& source, const FragmentLayout& layout) {
     const LayerGroup& group = layout.group();
     const uint64_t bytes = group.token_bytes() * source.count;
     if (stage_.size() < bytes) {
@@ -162,8 +163,8 @@ class SealTable {
 }  // namespace
 
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
-                                             std::span<Tree::SealSource> sources,
-                                             SealReader* reader, io::ParallelFor* parallel_for) {
+                                             std::span<SealSource> sources, SealReader* reader,
+                                             io::ParallelFor* parallel_for) {
   CAIRN_CHECK(!sources.empty());
   return SealTable(tables, allocator, reader, parallel_for).Run(sources);
 }

@@ -11,6 +11,7 @@
 
 #include "base/io/parallel_for.h"
 #include "engine/restore/tables.h"
+#include "engine/tree/seal_source.h"
 #include "engine/tree/tree.h"
 #include "sstable/snapshot_writer.h"
 
@@ -21,9 +22,9 @@ namespace cairn::engine {
 class SealReader {
  public:
   virtual ~SealReader() = default;
-  virtual Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) = 0;
-  virtual Status ReadKv(const Tree::SealSource& source, const GroupView& into) = 0;
-  virtual Result<std::vector<std::byte>> ReadState(const Tree::SealSource& source) = 0;
+  virtual Status ReadTokens(const SealSource& source, std::span<TokenId> into) = 0;
+  virtual Status ReadKv(const SealSource& source, const GroupView& into) = 0;
+  virtual Result<std::vector<std::byte>> ReadState(const SealSource& source) = 0;
   // So much of the table was written, or read back, or is about to be. Waits where that is too
   // fast; not Ok ends the work.
   virtual Status Take(uint64_t read_bytes, uint64_t written_bytes) = 0;
@@ -34,7 +35,7 @@ class SealReader {
 // is durable, and every frame was read back and compared with what was packed, when this returns.
 // Any error leaves no table.
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
-                                             std::span<Tree::SealSource> sources,
-                                             SealReader* reader, io::ParallelFor* parallel_for);
+                                             std::span<SealSource> sources, SealReader* reader,
+                                             io::ParallelFor* parallel_for);
 
 }  // namespace cairn::engine

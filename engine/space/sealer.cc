@@ -10,6 +10,7 @@
 #include "engine/constants.h"
 #include "engine/space/seal_table.h"
 #include "engine/space/used_nodes.h"
+#include "engine/tree/decisions.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree_records.h"
 
@@ -19,7 +20,7 @@ using Lock = Committer::Lock;
 
 namespace {
 
-uint64_t RawBytes(const Tree::SealSource& source) {
+uint64_t RawBytes(const SealSource& source) {
   return FragmentLayout(*source.model, source.lane).position_bytes() * source.count;
 }
 
@@ -30,7 +31,7 @@ uint64_t RawBytes(const Tree::SealSource& source) {
 // same segments, and dumps come between the steps: at the end it must be known for each L record
 // whether it only stands for what was sealed. It is not kept track of: the next dump deletes all of
 // them up to `segment` and then puts what the tree still has, which is whatever was logged since we
-// looked (Tree::KeepLogged), dumped meanwhile or not.
+// looked (LoggedNodes::Keep), dumped meanwhile or not.
 Status Sealer::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
   CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*means_.index, segment, &nodes));
@@ -38,15 +39,15 @@ Status Sealer::SealUpTo(uint64_t segment) {
     Sealer* sealer;
     ~Kept() {
       std::lock_guard lock(sealer->mutex_);
-      sealer->tree_.ReleaseLogged();
+      sealer->tree_.logged().Release();
     }
   };
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [at, node] : tree_.logged()) {
+    for (const auto& [at, node] : tree_.logged().entries()) {
       if (at <= segment) nodes.push_back(node);
     }
-    tree_.KeepLogged();  // What is logged from here on is not looked at.
+    tree_.logged().Keep();  // What is logged from here on is not looked at.
   }
   const Kept kept{this};
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const Place& place) {
@@ -54,7 +55,7 @@ Status Sealer::SealUpTo(uint64_t segment) {
   }));
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
   const std::lock_guard lock(mutex_);  // Given back before what is kept is released.
-  tree_.ForgetLogged(segment);
+  tree_.logged().Forget(segment);
   flusher_->NoteSealed(segment);
   return Status::Ok();
 }
@@ -64,8 +65,8 @@ Status Sealer::SealDue() {
   std::vector<uint64_t> nodes;
   {
     std::lock_guard lock(mutex_);
-    if (tree_.seal_due_bytes() < kSealDueBytes) return Status::Ok();
-    nodes = tree_.TakeSealDue();
+    if (tree_.seal_queue().bytes() < kSealDueBytes) return Status::Ok();
+    nodes = tree_.seal_queue().Take(&tree_.residency());
   }
   return SealPlaces(nodes, [](const Place& place) { return place.log.segment != 0; });
 }
@@ -76,7 +77,7 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
                           const std::function<bool(const Place&)>& wanted) {
   UsedNodes used(
       means_.committer);  // From where they are looked at to where they are told of their table.
-  std::vector<Tree::SealSource> sources;
+  std::vector<SealSource> sources;
   const uint64_t table_bytes_max = means_.gauge->TableRawBytesMax();
   uint64_t bytes = 0;
   std::set<uint64_t> left(nodes.begin(), nodes.end());
@@ -95,7 +96,8 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
           means_.access->LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
       if (tree_.FindNode(node) != nullptr) {
         used.Add(node);
-        tree_.Collect(node, wanted, std::min(kSealSourceBytes, table_bytes_max), &sources);
+        CollectSealSources(tree_, node, wanted, std::min(kSealSourceBytes, table_bytes_max),
+                           &sources);
       }
     }
     for (size_t s = first; s < sources.size(); ++s) bytes += RawBytes(sources[s]);
@@ -111,7 +113,7 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
 }
 
 // A long conversation alone may be worth several tables.
-Status Sealer::SealAll(std::span<Tree::SealSource> sources) {
+Status Sealer::SealAll(std::span<SealSource> sources) {
   StoreSealReader reader(means_.reader,
                          [this](uint64_t read_bytes, uint64_t written_bytes) -> Status {
                            CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, written_bytes));
@@ -132,7 +134,7 @@ Status Sealer::SealAll(std::span<Tree::SealSource> sources) {
 }
 
 // One table, and the log records that make the tree use it.
-Status Sealer::SealInto(std::span<Tree::SealSource> sources, StoreSealReader* reader) {
+Status Sealer::SealInto(std::span<SealSource> sources, StoreSealReader* reader) {
   reader->Expect(sources);
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
                          WriteSealTable(&means_.reader->tables(), means_.options->allocator,
@@ -144,7 +146,7 @@ Status Sealer::SealInto(std::span<Tree::SealSource> sources, StoreSealReader* re
       return means_.host->Change(
           {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
           [&](const Tree& tree) -> Result<Op> {
-            Op op = tree.ResolveSeal(info.number, info.bytes, some);
+            Op op = ResolveSeal(tree, info.number, info.bytes, some);
             if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
             return op;
           },
@@ -163,7 +165,7 @@ Status Sealer::SealInto(std::span<Tree::SealSource> sources, StoreSealReader* re
 }
 
 bool Sealer::BecomesDue() {
-  return tree_.seal_due_bytes() >= kSealDueBytes && !wanted_.exchange(true);
+  return tree_.seal_queue().bytes() >= kSealDueBytes && !wanted_.exchange(true);
 }
 
 }  // namespace cairn::engine

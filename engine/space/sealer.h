@@ -21,6 +21,7 @@
 #include "engine/space/joiner.h"
 #include "engine/space/seal_reader.h"
 #include "engine/space/space_means.h"
+#include "engine/tree/seal_source.h"
 
 namespace cairn::engine {
 
@@ -48,8 +49,8 @@ class Sealer {
   bool BecomesDue();
 
  private:
-  Status SealAll(std::span<Tree::SealSource> sources);
-  Status SealInto(std::span<Tree::SealSource> sources, StoreSealReader* reader);
+  Status SealAll(std::span<SealSource> sources);
+  Status SealInto(std::span<SealSource> sources, StoreSealReader* reader);
 
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.

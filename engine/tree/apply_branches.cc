@@ -5,13 +5,15 @@
 #include <memory>
 
 #include "base/core/check.h"
+#include "engine/tree/liveness.h"
+#include "engine/tree/path.h"
 #include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
 void TreeChanges::UseId(uint64_t id) {
-  transaction_->PushUndo([tree = tree_, before = tree_->next_id_] { tree->next_id_ = before; });
-  tree_->next_id_ = std::max(tree_->next_id_, id + 1);
+  transaction_->PushUndo([tree = tree_, before = tree_->next_id()] { tree->SetNextId(before); });
+  tree_->SetNextId(std::max(tree_->next_id(), id + 1));
 }
 
 // Nothing is allocated from the first change on, nor when that is undone: what was there is kept.
@@ -24,23 +26,23 @@ void TreeChanges::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
   const auto before = std::make_shared<Before>(Before{head->node, head->version, head->lengths});
   std::set<Ref> made;
   made.insert({lengths[kTokenLane], Ref::kHead, head->id});
-  tree_->Touch(head);
+  tree_->dirty().Touch(head);
   transaction_->PushUndo([tree = tree_, branch = head->id, before] {
-    Head& moved = tree->heads_.at(branch);
-    if (Node* const now = tree->MutableNode(moved.node); now != nullptr) {
+    Head& moved = tree->residency().HeadAt(branch);
+    if (Node* const now = tree->residency().MutableNode(moved.node); now != nullptr) {
       now->refs.erase({moved.lengths[kTokenLane], Ref::kHead, branch});
       --now->users;
     }
     moved.node = before->node;
     moved.lengths.swap(before->lengths);
     moved.version = before->version;  // Nobody saw the other one.
-    if (Node* const old = tree->MutableNode(moved.node); old != nullptr) {
+    if (Node* const old = tree->residency().MutableNode(moved.node); old != nullptr) {
       old->refs.insert(std::move(before->ref));
       ++old->users;
     }
   });
   if (head->node != 0) left_.push_back(head->node);
-  if (Node* const old = tree_->MutableNode(head->node); old != nullptr) {
+  if (Node* const old = tree_->residency().MutableNode(head->node); old != nullptr) {
     before->ref = old->refs.extract({head->lengths[kTokenLane], Ref::kHead, head->id});
     --old->users;
   }
@@ -58,27 +60,25 @@ Status TreeChanges::ApplyModel(const Op& op) {
   CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
   if (!IsNumber(op.other)) return Unfit(op, "an impossible model id");
   if ((op.flags & kOpKnown) != 0) return ApplyKnownModel(op, std::move(spec));
-  if (tree_->models_.contains(op.other)) return Unfit(op, "the model exists");
-  tree_->models_.emplace(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
-  transaction_->PushUndo([tree = tree_, id = op.other] { tree->models_.erase(id); });
-  tree_->dirty_.models.push_back(op.other);
+  if (tree_->models().contains(op.other)) return Unfit(op, "the model exists");
+  tree_->SetModel(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
+  transaction_->PushUndo([tree = tree_, id = op.other] { tree->RemoveModel(id); });
+  tree_->dirty().TouchModel(op.other);
   UseId(op.other);
   return Status::Ok();
 }
 
 // What refers to the description keeps the one it has: they differ in what that left unset.
 Status TreeChanges::ApplyKnownModel(const Op& op, ModelSpec spec) {
-  const auto known = tree_->models_.find(op.other);
-  if (known == tree_->models_.end()) return Unfit(op, "no model " + std::to_string(op.other));
-  if (const std::string differs = known->second->FirstDifference(spec); !differs.empty()) {
+  const std::shared_ptr<const ModelSpec> known = tree_->FindModel(op.other);
+  if (known == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
+  if (const std::string differs = known->FirstDifference(spec); !differs.empty()) {
     return Unfit(op, "the model is another: " + differs);
   }
   auto said = std::make_shared<const ModelSpec>(std::move(spec));
-  std::vector<uint64_t>& dirty = tree_->dirty_.models;
-  if (std::find(dirty.begin(), dirty.end(), op.other) == dirty.end()) dirty.push_back(op.other);
-  transaction_->PushUndo(
-      [tree = tree_, id = op.other, before = known->second] { tree->models_.at(id) = before; });
-  known->second.swap(said);
+  tree_->dirty().TouchModel(op.other);
+  transaction_->PushUndo([tree = tree_, id = op.other, known] { tree->SetModel(id, known); });
+  tree_->SetModel(op.other, std::move(said));
   return Status::Ok();
 }
 
@@ -86,8 +86,8 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
   if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
   if (!IsNumber(op.branch)) return Unfit(op, "an impossible id");
-  if (tree_->heads_.contains(op.branch)) return Unfit(op, "the branch exists");
-  tree_->Remember(/*head=*/true, op.branch);
+  if (tree_->KnowsHead(op.branch)) return Unfit(op, "the branch exists");
+  tree_->residency().RememberHead(op.branch);
   Head head;
   head.id = op.branch;
   head.model = op.other;
@@ -96,41 +96,37 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   head.lengths.assign(1 + model->groups.size(), 0);
   head.created_at_ns = head.updated_at_ns = head.used_at_ns = op.time_ns;
   if (op.policy.has_value()) head.keep = op.policy->keep();
-  NamespaceUse* const use = &tree_->namespaces_.try_emplace(op.ns).first->second;
+  NamespaceUse* const use = tree_->sums().NamespaceOf(op.ns);
   transaction_->PushUndo(
       [tree = tree_, use, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
-        tree->names_.erase(key);
-        const auto made = tree->heads_.find(id);
-        if (made == tree->heads_.end()) return;
-        tree->memory_bytes_ -= made->second.charge;
-        tree->heads_.erase(made);
-        --tree->counts_.branches;
-        --use->branches;
+        tree->residency().EraseName(key);
+        if (!tree->KnowsHead(id)) return;
+        tree->residency().RemoveHead(id);
+        tree->sums().CountBranch(use, -1);
       });
   head.use = use;
-  Head& made = tree_->heads_.emplace(op.branch, std::move(head)).first->second;
-  ++tree_->counts_.branches;
-  ++use->branches;
+  Head* const made = tree_->residency().AddHead(std::move(head));
+  tree_->sums().CountBranch(use, 1);
   use->dirty = true;
-  tree_->NoteExpiry(made);
-  tree_->Charge(&made);
-  tree_->Touch(&made);
-  tree_->names_.emplace(op.ns, op.name, op.branch);
+  tree_->sums().NoteExpiry(*made);
+  tree_->residency().Charge(made);
+  tree_->dirty().Touch(made);
+  tree_->residency().AddName({op.ns, op.name, op.branch});
   UseId(op.branch);
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyFork(const Op& op) {
-  Head* const source = tree_->MutableHead(op.other);
+  Head* const source = tree_->residency().MutableHead(op.other);
   const Node* const source_node = tree_->FindNode(op.source_node);
   if (op.source_node != 0 ? source_node == nullptr || op.other != 0 : source == nullptr) {
     return Unfit(op, op.source_node != 0 ? "no source node " + std::to_string(op.source_node)
                                          : "no source branch #" + std::to_string(op.other));
   }
-  std::vector<uint64_t> lengths = source != nullptr ? source->lengths : Tree::EndsOf(*source_node);
+  std::vector<uint64_t> lengths = source != nullptr ? source->lengths : EndsOf(*source_node);
   if (op.position > lengths[kTokenLane]) return Unfit(op, "position beyond the source");
-  const Node* node = tree_->NodeAt(source != nullptr ? tree_->FindNode(source->node) : source_node,
-                                   op.position, &lengths);
+  const Node* node = NodeAt(*tree_, source != nullptr ? tree_->FindNode(source->node) : source_node,
+                            op.position, &lengths);
   if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
   Op create;
   create.kind = OpKind::kCreate;
@@ -141,32 +137,33 @@ Status TreeChanges::ApplyFork(const Op& op) {
   create.time_ns = op.time_ns;
   create.policy = op.policy;
   if (source != nullptr) {
-    tree_->Touch(source);
+    tree_->dirty().Touch(source);
     source->reused = true;  // Also when it is undone: somebody wanted to.
     source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   }
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
-  ++tree_->replay_reads_;  // Of the source, which does not change.
-  Head& head = tree_->heads_.at(op.branch);
+  tree_->dirty().NoteReplayRead();  // Of the source, which does not change.
+  Head& head = tree_->residency().HeadAt(op.branch);
   head.reused = true;
-  MoveHead(&head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
+  MoveHead(&head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),
+           std::move(lengths));
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyRewind(const Op& op) {
-  Head* const head = tree_->MutableHead(op.branch);
+  Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
   if (op.position > head->lengths[kTokenLane]) return Unfit(op, "position beyond its end");
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->updated_at_ns] {
-    tree->heads_.at(id).updated_at_ns = before;
+    tree->residency().HeadAt(id).updated_at_ns = before;
   });
   head->updated_at_ns = op.time_ns;
   std::vector<uint64_t> lengths = head->lengths;
   if ((op.flags & kOpInPlace) != 0) {
-    Node* const node = tree_->MutableNode(op.node);
+    Node* const node = tree_->residency().MutableNode(op.node);
     if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
     if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
-    if (tree_->IsNeeded(*node, op.position + 1, head->id)) {
+    if (IsNeeded(*tree_, *node, op.position + 1, head->id)) {
       return Unfit(op, "others need what it cuts off");
     }
     CutNode(node, std::vector<uint64_t>(lengths.size(), op.position));
@@ -174,68 +171,67 @@ Status TreeChanges::ApplyRewind(const Op& op) {
     MoveHead(head, node, std::move(lengths));
     return Status::Ok();
   }
-  const Node* node = tree_->NodeAt(tree_->OnPath(head->node), op.position, &lengths);
+  const Node* node = NodeAt(*tree_, tree_->OnPath(head->node), op.position, &lengths);
   if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
-  MoveHead(head, node == nullptr ? nullptr : tree_->nodes_.at(node->id).get(), std::move(lengths));
+  MoveHead(head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),
+           std::move(lengths));
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyRename(const Op& op) {
-  Head* const renamed = tree_->MutableHead(op.branch);
+  Head* const renamed = tree_->residency().MutableHead(op.branch);
   if (renamed == nullptr) return Unfit(op, "no such branch");
   struct Before {
     std::string name;  // Then the new one.
     Tree::NameKey made;
-    std::set<Tree::NameKey>::node_type key{};
+    Residency::Names::node_type key{};
   };
   const auto before =
       std::make_shared<Before>(Before{op.name, Tree::NameKey{renamed->ns, op.name, op.branch}});
-  std::set<Tree::NameKey> made{before->made};
+  Residency::Names made{before->made};
   const Tree::NameKey old{renamed->ns, renamed->name, op.branch};
-  tree_->Touch(renamed);
+  tree_->dirty().Touch(renamed);
   transaction_->PushUndo([tree = tree_, id = op.branch, before] {
-    tree->names_.erase(before->made);
-    tree->names_.insert(std::move(before->key));
-    tree->heads_.at(id).name.swap(before->name);
+    tree->residency().EraseName(before->made);
+    tree->residency().InsertName(std::move(before->key));
+    tree->residency().HeadAt(id).name.swap(before->name);
   });
-  before->key = tree_->names_.extract(old);
-  tree_->names_.insert(made.extract(made.begin()));
+  before->key = tree_->residency().ExtractName(old);
+  tree_->residency().InsertName(made.extract(made.begin()));
   renamed->name.swap(before->name);
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyDrop(const Op& op) {
-  Head* const head = tree_->MutableHead(op.branch);
+  Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
-  tree_->Touch(head);
+  tree_->dirty().Touch(head);
   struct Before {
     std::set<Ref>::node_type ref{};
-    std::set<Tree::NameKey>::node_type name{};
+    Residency::Names::node_type name{};
   };
   const auto before = std::make_shared<Before>();
   const Tree::NameKey name{head->ns, head->name, op.branch};
   transaction_->PushUndo([tree = tree_, id = op.branch, before] {
-    Head& undone = tree->heads_.at(id);
-    if (Node* const node = tree->MutableNode(undone.node); node != nullptr) {
+    Head& undone = tree->residency().HeadAt(id);
+    if (Node* const node = tree->residency().MutableNode(undone.node); node != nullptr) {
       node->refs.insert(std::move(before->ref));
       ++node->users;
     }
-    tree->names_.insert(std::move(before->name));
+    tree->residency().InsertName(std::move(before->name));
     undone.gone = false;
-    ++tree->counts_.branches;
-    ++tree->namespaces_.find(undone.ns)->second.branches;
+    tree->sums().CountBranch(tree->sums().NamespaceOf(undone.ns), 1);
   });
-  if (Node* const node = tree_->MutableNode(head->node); node != nullptr) {
+  if (Node* const node = tree_->residency().MutableNode(head->node); node != nullptr) {
     before->ref = node->refs.extract({head->lengths[kTokenLane], Ref::kHead, op.branch});
     --node->users;
     left_.push_back(head->node);
   }
-  before->name = tree_->names_.extract(name);
+  before->name = tree_->residency().ExtractName(name);
   head->gone = true;
-  --tree_->counts_.branches;
-  NamespaceUse& use = tree_->namespaces_.find(head->ns)->second;
-  --use.branches;
-  use.dirty = true;
+  NamespaceUse* const use = tree_->sums().NamespaceOf(head->ns);
+  tree_->sums().CountBranch(use, -1);
+  use->dirty = true;
   return Status::Ok();
 }
 

@@ -1,53 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the branch that reached farthest goes, or ends elsewhere, what it alone had at the end of a
-// node is dead. Who is the farthest then, memory need not know, and a node that lost much loses it
-// once: so the node is only noted as loose, and cut later, by a log record of its own. What is cut
-// decides which extents a later seal names, so a replay must not decide it anew.
+// Cuts of a node's end: in place by a rewind, and of a loose node (liveness.h) by a log record of
+// its own. What is cut decides which extents a later seal names, so a replay must not decide it
+// anew.
 #include <algorithm>
+#include <functional>
+#include <memory>
 
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
-// It lost a ref and has others.
-void Tree::NoteLoose(Node* node) {
-  if (node->loose || node->refs.rbegin()->position >= node->lanes[kTokenLane].end) return;
-  Touch(node);
-  loose_.push_back(node->id);
-  node->loose = true;
-  const uint64_t positions = node->lanes[kTokenLane].end -
-                             std::max(node->refs.rbegin()->position, node->lanes[kTokenLane].start);
-  for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
-    loose_bytes_noted_ += positions * PositionBytes(*node, lane);
-  }
-}
+namespace {
 
-uint64_t Tree::AnyLoose() const {
-  for (auto id = loose_.rbegin(); id != loose_.rend(); ++id) {
-    const uint64_t leased = leases_.LeasedTo(*id);
-    const Node* const node = leased == 0 ? nullptr : FindNode(*id);
-    if (leased == 0 || (node != nullptr && leased < node->lanes[kTokenLane].end)) return *id;
+// A cut of a node. Only what is cut is copied; all of it before the first change, so that neither
+// the cut nor its undoing can fail.
+class NodeCut {
+ public:
+  NodeCut(const Node& node, const std::vector<uint64_t>& lengths) : length_(lengths[kTokenLane]) {
+    lanes_.resize(node.lanes.size());
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      const Lane& lane = node.lanes[i];
+      const auto first = std::partition_point(
+          lane.extents.begin(), lane.extents.end(),
+          [&](const Extent& extent) { return extent.begin + extent.count <= lengths[i]; });
+      lanes_[i] = {lane.end, lengths[i], {first, lane.extents.end()}};
+    }
+    samplers_ = MarksBeyond(node.samplers);
+    metadata_ = MarksBeyond(node.metadata);
+    const auto first_span =
+        std::partition_point(node.spans.begin(), node.spans.end(),
+                             [&](const ContentSpan& span) { return span.end <= length_; });
+    spans_.assign(first_span, node.spans.end());
+    splits_span_ = !spans_.empty() && spans_.front().begin < length_;
   }
-  return 0;
-}
 
-bool Tree::SettleLoose(uint64_t id) {
-  if (Node* const node = MutableNode(id); node != nullptr) {
-    const Ref* const farthest = node->farthest();
-    if (farthest == nullptr || farthest->position < node->lanes[kTokenLane].end) return false;
-    Touch(node);
-    node->loose = false;
+  void Apply(Tree* tree, Node* node) const {
+    const Recount recount(tree, *node);
+    for (const Mark& mark : samplers_) tree->table_uses().Use(mark.place, 1, -1);
+    for (const Mark& mark : metadata_) tree->table_uses().Use(mark.place, 1, -1);
+    node->samplers.resize(node->samplers.size() - samplers_.size());
+    node->metadata.resize(node->metadata.size() - metadata_.size());
+    node->spans.resize(node->spans.size() - spans_.size() + (splits_span_ ? 1 : 0));
+    if (splits_span_) node->spans.back().end = length_;
+    node->dumped.samplers.Changed(node->samplers.size());
+    node->dumped.metadata.Changed(node->metadata.size());
+    node->dumped.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      Lane& lane = node->lanes[i];
+      const LaneCut& was = lanes_[i];
+      lane.extents.resize(lane.extents.size() - was.extents.size());
+      node->dumped.LaneChanged(i, lane.extents.size());
+      lane.end = std::max(lane.start, std::min(lane.end, was.length));
+      for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, -1);
+      if (was.splits()) {
+        Extent head_part = was.extents.front();
+        head_part.count = static_cast<uint32_t>(was.length - head_part.begin);
+        lane.extents.push_back(head_part);
+        tree->UseExtent(node, i, head_part, 1);
+      }
+    }
   }
-  const auto found = std::find(loose_.rbegin(), loose_.rend(), id);  // Near the end.
-  if (found != loose_.rend()) loose_.erase(std::prev(found.base()));
-  return true;
-}
 
-Result<Op> Tree::ResolveCut(uint64_t id) const {
-  const Node* const node = FindNode(id);
+  void Undo(Tree* tree, Node* node) const {
+    const Recount undone(tree, *node);
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      Lane& lane = node->lanes[i];
+      const LaneCut& was = lanes_[i];
+      if (was.splits()) {
+        tree->UseExtent(node, i, lane.extents.back(), -1);
+        lane.extents.pop_back();
+      }
+      for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, 1);
+      lane.extents.insert(lane.extents.end(), was.extents.begin(), was.extents.end());
+      lane.end = was.end;
+    }
+    for (const Mark& mark : samplers_) tree->table_uses().Use(mark.place, 1, 1);
+    for (const Mark& mark : metadata_) tree->table_uses().Use(mark.place, 1, 1);
+    node->samplers.insert(node->samplers.end(), samplers_.begin(), samplers_.end());
+    node->metadata.insert(node->metadata.end(), metadata_.begin(), metadata_.end());
+    if (splits_span_) node->spans.pop_back();
+    node->spans.insert(node->spans.end(), spans_.begin(), spans_.end());
+  }
+
+ private:
+  struct LaneCut {
+    uint64_t end = 0, length = 0;
+    std::vector<Extent> extents;  // Those changed or removed, in order.
+    bool splits() const { return !extents.empty() && extents.front().begin < length; }
+  };
+
+  std::vector<Mark> MarksBeyond(const std::vector<Mark>& marks) const {
+    const auto first = std::partition_point(
+        marks.begin(), marks.end(), [&](const Mark& mark) { return mark.position <= length_; });
+    return {first, marks.end()};
+  }
+
+  const uint64_t length_;
+  std::vector<LaneCut> lanes_;
+  std::vector<Mark> samplers_, metadata_;
+  std::vector<ContentSpan> spans_;  // Those changed or removed.
+  bool splits_span_ = false;
+};
+
+}  // namespace
+
+Result<Op> ResolveCut(const Tree& tree, uint64_t id) {
+  const Node* const node = tree.FindNode(id);
   const Ref* const farthest = node == nullptr ? nullptr : node->farthest();
-  const uint64_t end = farthest == nullptr ? 0 : std::max(farthest->position, leases_.LeasedTo(id));
+  const uint64_t end =
+      farthest == nullptr ? 0 : std::max(farthest->position, tree.leases().LeasedTo(id));
   if (farthest == nullptr || end >= node->lanes[kTokenLane].end) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + " has nothing to cut off");
   }
@@ -59,17 +123,28 @@ Result<Op> Tree::ResolveCut(uint64_t id) const {
 }
 
 Status TreeChanges::ApplyCut(const Op& op) {
-  Node* const node = tree_->MutableNode(op.node);
+  Node* const node = tree_->residency().MutableNode(op.node);
   if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
   if (op.position < tokens.start || op.position >= tokens.end) return Unfit(op, "not within it");
-  if (tree_->IsNeeded(*node, op.position + 1, 0)) return Unfit(op, "others need what it cuts off");
+  if (IsNeeded(*tree_, *node, op.position + 1, 0)) return Unfit(op, "others need what it cuts off");
   const uint64_t held = node->use->bytes;
   CutNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;
-  transaction_->PushUndo([tree = tree_, died] { tree->died_bytes_ -= died; });
-  tree_->died_bytes_ += died;
+  transaction_->PushUndo([tree = tree_, died] { tree->sums().UndoDied(died); });
+  tree_->sums().NoteDied(died);
   return Status::Ok();
+}
+
+// To one length a lane; states and spans go with the tokens. A span that the cut goes through ends
+// there: what is appended later is not its content.
+void TreeChanges::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
+  const auto cut = std::make_shared<const NodeCut>(*node, lengths);
+  std::function<void()> undo = [tree = tree_, node, cut] { cut->Undo(tree, node); };
+  transaction_->ReserveUndo(1);
+  tree_->dirty().Touch(node);
+  cut->Apply(tree_, node);
+  transaction_->PushUndo(std::move(undo));
 }
 
 }  // namespace cairn::engine

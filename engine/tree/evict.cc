@@ -9,20 +9,13 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/path.h"
 #include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
 
 namespace {
-
-// The first extent that reaches beyond `position`.
-size_t ExtentAt(const Lane& lane, uint64_t position) {
-  return static_cast<size_t>(std::partition_point(lane.extents.begin(), lane.extents.end(),
-                                                  [&](const Extent& extent) {
-                                                    return extent.begin + extent.count <= position;
-                                                  }) -
-                             lane.extents.begin());
-}
 
 // Positions [begin, end) of an extent that lies nowhere.
 Extent PartOf(const Extent& absent, uint64_t begin, uint64_t end) {
@@ -33,106 +26,29 @@ Extent PartOf(const Extent& absent, uint64_t begin, uint64_t end) {
 
 }  // namespace
 
-// ---------------------------------------------------------------- looking
-
-std::vector<Tree::Hole> Tree::Holes(const Head& head, uint32_t lane, uint64_t begin,
-                                    uint64_t end) const {
-  std::vector<Hole> holes;
-  for (const LanePiece& piece : CollectLane(head, lane, begin, end)) {
-    if (!piece.extent.place.absent()) continue;
-    if (!holes.empty() && holes.back().node == piece.node && holes.back().end == piece.begin) {
-      holes.back().end = piece.end;
-    } else {
-      holes.push_back({piece.node, piece.begin, piece.end});
-    }
-  }
-  return holes;
-}
-
-void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
-  Head* const head = MutableHead(branch);
-  if (head == nullptr) return;
-  Touch(head);
-  head->used_at_ns = std::max(head->used_at_ns, now_ns);
-  head->reused = true;
-}
-
-void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
-  Head* const head = MutableHead(branch);
-  if (head == nullptr || head->used_at_ns <= now_ns) return;
-  Touch(head);
-  head->used_at_ns = now_ns;
-}
-
-bool Tree::AnyUsedAfter(uint64_t at_ns) const {
-  return std::any_of(heads_.begin(), heads_.end(),
-                     [&](const auto& entry) { return entry.second.used_at_ns > at_ns; });
-}
-
-void Tree::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
-  const auto found = namespaces_.find(ns);
-  if (found == namespaces_.end()) return;
-  uint64_t& joined = found->second.joined_bytes;
-  // Another tree may have taken its place meanwhile, after a poisoning.
-  joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
-}
-
-void Tree::NoteEviction(const std::string& ns) {
-  const auto found = namespaces_.find(ns);
-  if (found != namespaces_.end()) ++found->second.evictions;
-}
-
-void Tree::NoteExpiry(const Head& head) {
-  const uint64_t at = head.expires_at_ns();
-  if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
-}
-
 // ---------------------------------------------------------------- deciding
 
-Result<Op> Tree::ResolveKeep(uint64_t branch, const Keep& keep) const {
-  if (FindHead(branch) == nullptr) return NoBranch(branch);
-  Op op;
-  op.kind = OpKind::kKeep;
-  op.branch = branch;
-  op.policy = OpPolicy::Of(keep);
-  return op;
-}
-
-Result<Op> Tree::ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) const {
-  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
-  if (policy.persist > Persist::kTokensOnly) {
-    return Status(StatusCode::kInvalidArgument, "policy.persist is none that exists");
-  }
-  if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
-    return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
-  }
-  Op op;
-  op.kind = OpKind::kNamespace;
-  op.ns = ns;
-  op.policy = OpPolicy::Of(policy);
-  return op;
-}
-
-Result<Op> Tree::ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missing) const {
-  const Head* const head = FindHead(branch);
+Result<Op> ResolveEvict(const Tree& tree, uint64_t branch, size_t ranges_max, EvictNeeds* missing) {
+  const Head* const head = tree.FindHead(branch);
   if (head == nullptr) return NoBranch(branch);
   Op op;
   op.kind = OpKind::kEvict;
   op.branch = branch;
   Ref own{head->lengths[kTokenLane], Ref::kHead, branch};
-  for (const Node* node = OnPath(head->node); node != nullptr && op.sealed.size() < ranges_max;) {
+  for (const Node* node = tree.OnPath(head->node);
+       node != nullptr && op.sealed.size() < ranges_max;) {
     // Up to where something else needs it.
     uint64_t needed = 0;
     bool is_needed = false;
     for (auto ref = node->refs.rbegin(); ref != node->refs.rend() && !is_needed; ++ref) {
       if (*ref == own) continue;
       if (ref->kind == Ref::kHead) {
-        const Head* const other = FindHead(ref->id);
-        if (other == nullptr && !KnowsHead(ref->id)) missing->branches.push_back(ref->id);
+        const Head* const other = tree.FindHead(ref->id);
+        if (other == nullptr && !tree.KnowsHead(ref->id)) missing->branches.push_back(ref->id);
         is_needed = CAIRN_KEPT(kLiveEvicted) && other != nullptr && !other->kv_evicted;
       } else {
-        const Node* const child = FindNode(ref->id);
-        if (child == nullptr && !KnowsNode(ref->id)) missing->nodes.push_back(ref->id);
+        const Node* const child = tree.FindNode(ref->id);
+        if (child == nullptr && !tree.KnowsNode(ref->id)) missing->nodes.push_back(ref->id);
         is_needed = child != nullptr && !child->kv_gone;
       }
       if (missing->any()) return op;
@@ -143,7 +59,7 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missi
       needed = node->refs_from.position;
       is_needed = true;
     }
-    if (const uint64_t leased = leases_.LeasedTo(node->id); leased > needed) {
+    if (const uint64_t leased = tree.leases().LeasedTo(node->id); leased > needed) {
       needed = leased;
       is_needed = true;
     }
@@ -164,43 +80,34 @@ Result<Op> Tree::ResolveEvict(uint64_t branch, size_t ranges_max, Missing* missi
     if (is_needed) break;
     if (!node->kv_gone) op.sealed.push_back({node->id, 0, kWholeNodeLane, 1, 0});
     own = {node->lanes[kTokenLane].start, Ref::kEdge, node->id};
-    node = OnPath(node->parent);
+    node = tree.OnPath(node->parent);
   }
   return op;
 }
 
-uint64_t Tree::EvictedBytes(const Op& op) const {
+uint64_t EvictedBytes(const Tree& tree, const Op& op) {
   uint64_t bytes = 0;
   for (const SealedRange& range : op.sealed) {
     if (range.lane == kWholeNodeLane) continue;
-    const Node& node = *FindNode(range.node);
+    const Node& node = *tree.FindNode(range.node);
     const Lane& lane = node.lanes[range.lane];
     for (size_t i = ExtentAt(lane, range.begin); i < lane.extents.size(); ++i) {
       const Extent& extent = lane.extents[i];
       if (extent.place.absent()) continue;
       const uint64_t count = extent.begin + extent.count - std::max(extent.begin, range.begin);
       bytes += extent.place.in_table() ? extent.place.Share(count)
-                                       : count * PositionBytes(node, range.lane);
+                                       : count * PositionBytes(tree.ModelOf(node), range.lane);
     }
   }
   return bytes;
 }
 
-Result<Op> Tree::ResolveFill(uint64_t branch, std::vector<LaneRange> lanes) const {
-  if (FindHead(branch) == nullptr) return NoBranch(branch);
-  Op op;
-  op.kind = OpKind::kFill;
-  op.branch = branch;
-  op.lanes = std::move(lanes);
-  return op;
-}
-
 // ---------------------------------------------------------------- applying
 
-// Whoever ends on this node, or leaves it, needs its KV and that of what is above.
+// All that ends on this node, or leaves it, needs its KV and that of what is above.
 void TreeChanges::NeedKv(Node* node) {
   std::vector<Node*> needed;
-  for (; node != nullptr && node->kv_gone; node = tree_->MutableNode(node->parent)) {
+  for (; node != nullptr && node->kv_gone; node = tree_->residency().MutableNode(node->parent)) {
     needed.push_back(node);
   }
   if (needed.empty()) return;
@@ -209,21 +116,21 @@ void TreeChanges::NeedKv(Node* node) {
     for (Node* const one : needed) one->kv_gone = true;
   });
   for (Node* const one : needed) {
-    tree_->Touch(one);
+    tree_->dirty().Touch(one);
     one->kv_gone = false;
   }
 }
 
 Status TreeChanges::ApplyEvict(const Op& op) {
-  Head* const head = tree_->MutableHead(op.branch);
+  Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
   transaction_->ReserveUndo(2 + op.sealed.size());
   for (const SealedRange& range : op.sealed) {
-    Node* const node = tree_->MutableNode(range.node);
+    Node* const node = tree_->residency().MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
     if (range.lane == kWholeNodeLane) {
       transaction_->PushUndo([node] { node->kv_gone = false; });
-      tree_->Touch(node);
+      tree_->dirty().Touch(node);
       node->kv_gone = true;
       continue;
     }
@@ -238,9 +145,9 @@ Status TreeChanges::ApplyEvict(const Op& op) {
     EvictRange(node, range.lane, range.begin);
   }
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->kv_evicted] {
-    tree->heads_.at(id).kv_evicted = before;
+    tree->residency().HeadAt(id).kv_evicted = before;
   });
-  tree_->Touch(head);
+  tree_->dirty().Touch(head);
   head->kv_evicted = true;
   return Status::Ok();
 }
@@ -273,16 +180,16 @@ void TreeChanges::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
 }
 
 Status TreeChanges::ApplyFill(const Op& op) {
-  Head* const head = tree_->MutableHead(op.branch);
+  Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
   for (const LaneRange& range : op.lanes) {
     if (range.lane == kTokenLane || range.lane >= head->lengths.size() || range.count == 0 ||
         range.begin + range.count > head->lengths[range.lane]) {
       return Unfit(op, "no such lane, or beyond its end");
     }
-    Node* node = tree_->MutableNode(head->node);
+    Node* node = tree_->residency().MutableNode(head->node);
     while (node != nullptr && range.begin < node->lanes[range.lane].start) {
-      node = tree_->MutableNode(node->parent);
+      node = tree_->residency().MutableNode(node->parent);
     }
     if (node == nullptr) return Unfit(op, "no node holds these positions");
     const std::vector<Extent>& extents = node->lanes[range.lane].extents;
@@ -312,33 +219,34 @@ Status TreeChanges::ApplyFill(const Op& op) {
     filled_.push_back({node->id, range.lane, range.begin});
   }
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->kv_evicted] {
-    tree->heads_.at(id).kv_evicted = before;
+    tree->residency().HeadAt(id).kv_evicted = before;
   });
-  tree_->Touch(head);
+  tree_->dirty().Touch(head);
   head->kv_evicted = false;
   head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
-  NeedKv(tree_->MutableNode(head->node));
+  NeedKv(tree_->residency().MutableNode(head->node));
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyKeep(const Op& op) {
-  Head* const head = tree_->MutableHead(op.branch);
+  Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr || !op.policy.has_value()) return Unfit(op, "no such branch, or no policy");
-  transaction_->PushUndo(
-      [tree = tree_, id = op.branch, before = head->keep] { tree->heads_.at(id).keep = before; });
-  tree_->Touch(head);
+  transaction_->PushUndo([tree = tree_, id = op.branch, before = head->keep] {
+    tree->residency().HeadAt(id).keep = before;
+  });
+  tree_->dirty().Touch(head);
   head->keep = op.policy->keep();
   head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
-  tree_->NoteExpiry(*head);
+  tree_->sums().NoteExpiry(*head);
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyNamespace(const Op& op) {
   if (!op.policy.has_value()) return Unfit(op, "no policy");
-  NamespaceUse& use = tree_->namespaces_.try_emplace(op.ns).first->second;
-  transaction_->PushUndo([&use, before = use.policy] { use.policy = before; });
-  use.policy = op.policy->ns_policy();
-  use.dirty = true;
+  NamespaceUse* const use = tree_->sums().NamespaceOf(op.ns);
+  transaction_->PushUndo([use, before = use->policy] { use->policy = before; });
+  use->policy = op.policy->ns_policy();
+  use->dirty = true;
   return Status::Ok();
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "base/core/check.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "engine/tree/tree_changes.h"
 
 namespace cairn::engine {
@@ -96,28 +98,16 @@ void VisitPlaces(const Node& node, const Visit& visit) {
 
 }  // namespace
 
-uint64_t Tree::OnlyChild(uint64_t id) const {
-  const Node* const node = FindNode(id);
-  if (node == nullptr || !node->knows_all_refs() || node->refs.size() != 1) return 0;
-  const Ref& only = *node->refs.begin();
-  return only.kind == Ref::kEdge ? only.id : 0;
-}
-
-// It lost a ref and has others.
-void Tree::NoteJoinable(const Node& node) {
-  if (OnlyChild(node.id) != 0) joinable_[joinable_noted_++ % joinable_.size()] = node.id;
-}
-
-Result<Op> Tree::ResolveJoin(uint64_t id) const {
+Result<Op> ResolveJoin(const Tree& tree, uint64_t id) {
   const auto no = [id](const std::string& why) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + ": " + why);
   };
-  const Node* const node = FindNode(id);
+  const Node* const node = tree.FindNode(id);
   if (node == nullptr || node->parent == 0) return no("it has no parent");
-  const Node& parent = *FindNode(node->parent);
+  const Node& parent = *tree.FindNode(node->parent);
   // `users`: the node, and nobody who has looked at the parent and will come back.
-  if (OnlyChild(parent.id) != id || parent.users != 1) return no("others need its parent");
-  if (leases_.LeasedTo(parent.id) != 0) return no("its parent is leased");
+  if (OnlyChild(tree, parent.id) != id || parent.users != 1) return no("others need its parent");
+  if (tree.leases().LeasedTo(parent.id) != 0) return no("its parent is leased");
   const std::string difference = Difference(parent, *node);
   if (!difference.empty()) return no(difference);
   Op op;
@@ -128,12 +118,12 @@ Result<Op> Tree::ResolveJoin(uint64_t id) const {
 }
 
 Status TreeChanges::ApplyJoin(const Op& op) {
-  Node* const node = tree_->MutableNode(op.node);
-  Node* const parent = tree_->MutableNode(op.other);
+  Node* const node = tree_->residency().MutableNode(op.node);
+  Node* const parent = tree_->residency().MutableNode(op.other);
   if (node == nullptr || parent == nullptr || node->parent != op.other) {
     return Unfit(op, "no such node, or not its parent");
   }
-  if (tree_->IsNeeded(*parent, 0, node->id)) return Unfit(op, "others need its parent");
+  if (IsNeeded(*tree_, *parent, 0, node->id)) return Unfit(op, "others need its parent");
   for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
     const uint64_t start = node->lanes[lane].start;
     if (start < parent->lanes[lane].start || start > parent->lanes[lane].end) {
@@ -148,39 +138,53 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   for (const Lane& lane : node->lanes) ends.push_back(lane.start);
   CutNode(parent, ends);
 
-  // The content now lies on another node.
+  NoteMoved(*parent, node->id);
+  RelinkAbove(*parent, node->id);
+  TakeIn(node, parent, ends);
+  return Status::Ok();
+}
+
+// The content of the parent lies on another node from now on.
+void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
   std::vector<std::pair<uint64_t, uint64_t>> segments, tables;
-  VisitPlaces(*parent, [&](const Place& place) {
-    if (place.log.segment != 0) segments.emplace_back(place.log.segment, node->id);
-    if (place.in_table()) tables.emplace_back(place.table, node->id);
+  VisitPlaces(parent, [&](const Place& place) {
+    if (place.log.segment != 0) segments.emplace_back(place.log.segment, to);
+    if (place.in_table()) tables.emplace_back(place.table, to);
   });
   for (auto* const seen : {&segments, &tables}) {
     std::sort(seen->begin(), seen->end());
     seen->erase(std::unique(seen->begin(), seen->end()), seen->end());
   }
-  tree_->logged_.insert(tree_->logged_.end(), segments.begin(), segments.end());
-  tree_->joined_.insert(tree_->joined_.end(), tables.begin(), tables.end());
+  tree_->logged().Note(segments);
+  tree_->table_uses().NoteJoined(tables);
+}
 
-  // The edge from above.
-  const Ref was{parent->lanes[kTokenLane].start, Ref::kEdge, parent->id};
-  const Ref is{was.position, Ref::kEdge, node->id};
-  if (Node* const above = tree_->MutableNode(parent->parent); above != nullptr) {
-    const auto relink = [above](const Ref& from, const Ref& to) {
-      if (auto ref = above->refs.extract(from); !ref.empty()) {
-        ref.value() = to;
-        above->refs.insert(std::move(ref));
-      } else {
-        above->refs.insert(to);  // Memory did not have it.
-      }
-    };
-    transaction_->PushUndo([relink, was, is] { relink(is, was); });
-    relink(was, is);
-  }
+// The edge from above the parent leads to its child.
+void TreeChanges::RelinkAbove(const Node& parent, uint64_t to) {
+  Node* const above = tree_->residency().MutableNode(parent.parent);
+  if (above == nullptr) return;
+  const Ref was{parent.lanes[kTokenLane].start, Ref::kEdge, parent.id};
+  const Ref is{was.position, Ref::kEdge, to};
+  const auto relink = [above](const Ref& from, const Ref& into) {
+    if (auto ref = above->refs.extract(from); !ref.empty()) {
+      ref.value() = into;
+      above->refs.insert(std::move(ref));
+    } else {
+      above->refs.insert(into);  // Memory did not have it.
+    }
+  };
+  transaction_->PushUndo([relink, was, is] { relink(is, was); });
+  relink(was, is);
+}
 
+// The node holds what the parent held up to `ends`, and that is gone.
+void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends) {
   struct Sides {
     Content parent, node;  // What they do not hold at the moment.
     Place sampler, metadatum;
     uint64_t deltas = 0, tokens = 0;
+    // Live the parent is not; in a replay, which knows fewer refs, it may be.
+    bool was_undecided = false;
   };
   const auto sides = std::make_shared<Sides>();
   for (size_t lane = 0; lane < ends.size(); ++lane) {
@@ -194,53 +198,50 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   sides->deltas = parent->unsealed_deltas;
   sides->tokens = parent->unsealed_tokens;
 
-  // Live it is not; in a replay, which knows fewer refs, it may be.
-  std::vector<uint64_t>& undecided = tree_->undecided_;
-  const bool was_undecided =
-      std::find(undecided.begin(), undecided.end(), parent->id) != undecided.end();
-  transaction_->PushUndo([tree = tree_, sides, node, parent, was_undecided] {
-    if (was_undecided) tree->undecided_.push_back(parent->id);
-    tree->Count(*node, -1);
+  transaction_->PushUndo([tree = tree_, sides, node, parent] {
+    if (sides->was_undecided) tree->leftovers().NoteUndecided(parent->id);
+    TreeSums& sums = tree->sums();
+    const ModelSpec& model = tree->ModelOf(*node);
+    sums.CountLanes(*node, model, -1);
     parent->gone = false;
     node->parent = parent->id;
     ++parent->users;
     sides->node.Swap(node);
     sides->parent.Swap(parent);
-    tree->Count(*node, 1);
-    tree->Count(*parent, 1);
-    ++tree->counts_.nodes;
-    ++parent->use->nodes;
-    tree->UseTable(sides->sampler, 1, 1);
-    tree->UseTable(sides->metadatum, 1, 1);
+    sums.CountLanes(*node, model, 1);
+    sums.CountLanes(*parent, model, 1);
+    sums.CountNode(parent->use, 1);
+    tree->table_uses().Use(sides->sampler, 1, 1);
+    tree->table_uses().Use(sides->metadatum, 1, 1);
     node->unsealed_deltas -= sides->deltas;
     node->unsealed_tokens -= sides->tokens;
-    tree->Charge(node);
-    tree->Charge(parent);
+    tree->residency().Charge(node);
+    tree->residency().Charge(parent);
   });
-  std::erase(undecided, parent->id);
-  tree_->Count(*node, -1);
-  tree_->Count(*parent, -1);
-  --tree_->counts_.nodes;
-  --parent->use->nodes;
+  sides->was_undecided = tree_->leftovers().EraseUndecided(parent->id);
+  TreeSums& sums = tree_->sums();
+  const ModelSpec& model = tree_->ModelOf(*node);
+  sums.CountLanes(*node, model, -1);
+  sums.CountLanes(*parent, model, -1);
+  sums.CountNode(parent->use, -1);
   sides->node.Swap(node);
   sides->parent.Swap(parent);
-  tree_->UseTable(sides->sampler, 1, -1);
-  tree_->UseTable(sides->metadatum, 1, -1);
+  tree_->table_uses().Use(sides->sampler, 1, -1);
+  tree_->table_uses().Use(sides->metadatum, 1, -1);
   node->unsealed_deltas += sides->deltas;
   node->unsealed_tokens += sides->tokens;
   node->parent = parent->parent;
   --parent->users;  // The one above has the child instead.
   parent->gone = true;
-  tree_->Count(*node, 1);
-  tree_->Touch(parent);
-  tree_->Touch(node);
+  sums.CountLanes(*node, model, 1);
+  tree_->dirty().Touch(parent);
+  tree_->dirty().Touch(node);
   for (Node::DumpedList& lane : node->dumped.lanes) lane.Changed(0);
   node->dumped.samplers.Changed(0);
   node->dumped.metadata.Changed(0);
   node->dumped.spans.Changed(0);
-  tree_->Charge(node);
-  tree_->Charge(parent);
-  return Status::Ok();
+  tree_->residency().Charge(node);
+  tree_->residency().Charge(parent);
 }
 
 }  // namespace cairn::engine

@@ -132,7 +132,7 @@ struct Node {
   const Ref* farthest() const {
     return refs.empty() || *refs.rbegin() < refs_from ? nullptr : &*refs.rbegin();
   }
-  // It may reach beyond its farthest ref. In Tree::loose then.
+  // It may reach beyond its farthest ref. In Leftovers::loose then.
   bool loose = false;
 
   // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
@@ -154,14 +154,14 @@ struct Node {
   };
   Dumped dumped;
   bool in_index = false;
-  bool dirty = false;      // In Tree::Dirty.
+  bool dirty = false;      // In DirtyRecords.
   bool off_clock = false;  // Trim met it changed; the next dump puts it back.
   bool gone = false;       // Nothing needs it. Stays until the index knows.
   // Since it was last sealed, or came into memory.
   uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
-  bool seal_due = false;  // In Tree::seal_due.
-  uint32_t users = 0;     // Branches and children in memory, and Tree::Use.
-  size_t charge = 0;      // Of Tree::memory_bytes.
+  bool seal_due = false;  // In SealQueue.
+  uint32_t users = 0;     // Branches and children in memory, and Residency::Use.
+  size_t charge = 0;      // Of Residency::bytes.
 };
 
 // When a branch that was used last then expires; 0: never. It need not be a time that ever comes.
@@ -197,10 +197,10 @@ struct Head {
     bool kv_evicted = false;
   };
   Dumped dumped;
-  bool dirty = false;         // In Tree::Dirty.
+  bool dirty = false;         // In DirtyRecords.
   bool off_clock = false;     // As of a node.
   bool gone = false;          // Dropped. Stays until the index knows.
-  mutable bool used = false;  // Since Tree::Trim passed.
+  mutable bool used = false;  // Since Residency::Trim passed.
   size_t charge = 0;
 };
 

@@ -26,7 +26,7 @@ struct NeededPositions {
   uint64_t sinks_end = 0, begin = 0, end = 0;
   bool operator==(const NeededPositions&) const = default;
 };
-// What whoever goes on after `length` tokens needs of the group.
+// What a branch that goes on after `length` tokens needs of the group.
 NeededPositions Needed(const LayerGroup& group, uint64_t length);
 
 // The largest length <= at_most for which all that is needed lies below the group's kv_length; gaps

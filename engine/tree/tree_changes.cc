@@ -3,23 +3,12 @@
 
 #include <algorithm>
 
+#include "engine/tree/liveness.h"
+#include "engine/tree/reserve_more.h"
+
 namespace cairn::engine {
 
-Status Unfit(const Op& op, const std::string& what) {
-  return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
-                                             " of branch #" + std::to_string(op.branch) +
-                                             " does not fit the tree: " + what);
-}
-
 namespace {
-
-// Room for so many more, and when there is none for twice as many: what takes it op by op is moved
-// a few times in all.
-template <typename T>
-void ReserveMore(std::vector<T>* entries, size_t more) {
-  const size_t needed = entries->size() + more;
-  if (entries->capacity() < needed) entries->reserve(2 * needed);
-}
 
 // Keeps the memory for the next transaction, unless it is that of a large batch.
 template <typename T>
@@ -38,12 +27,11 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
   ReserveMore(&touched_, 1 + op.lanes.size());
   ReserveMore(&filled_, op.lanes.size());
   ReserveMore(&unsealed_, 1 + op.lanes.size());
-  ReserveMore(&tree_->seal_due_, unsealed_.capacity());
-  ReserveMore(&tree_->logged_, touched_.size() + 1 + parts.size() + op.lanes.size());
+  tree_->seal_queue().Reserve(unsealed_.capacity());
+  tree_->logged().Reserve(touched_.size() + 1 + parts.size() + op.lanes.size());
   ReserveMore(&left_, 2);
   // Each of them may end in a node that cannot be decided about, or in one that is loose then.
-  ReserveMore(&tree_->undecided_, left_.capacity());
-  ReserveMore(&tree_->loose_, left_.capacity());
+  tree_->leftovers().Reserve(left_.capacity());
   Status status;
   switch (op.kind) {
     case OpKind::kModel: status = ApplyModel(op); break;
@@ -74,7 +62,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     }
   };
   for (const uint64_t id : touched_) {
-    Node* const found = tree_->MutableNode(id);
+    Node* const found = tree_->residency().MutableNode(id);
     if (found == nullptr) continue;
     Node& node = *found;
     for (size_t i = 0; i < node.lanes.size(); ++i) {
@@ -86,11 +74,12 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     }
     settle_marks(node.samplers);
     settle_marks(node.metadata);
-    tree_->Charge(&node);
+    tree_->residency().Charge(&node);
     NoteLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
-    std::vector<Extent>& extents = tree_->MutableNode(filled.node)->lanes[filled.lane].extents;
+    std::vector<Extent>& extents =
+        tree_->residency().MutableNode(filled.node)->lanes[filled.lane].extents;
     const auto at = std::partition_point(extents.begin(), extents.end(),
                                          [&](const Extent& e) { return e.begin < filled.begin; });
     // A later op of the batch may have cut it off.
@@ -98,8 +87,11 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     at->place.log = location;
     at->prefix_bytes = location.bytes;
   }
-  for (const auto& [node, tokens] : unsealed_) tree_->NoteUnsealed(node, tokens);
-  for (const uint64_t node : left_) tree_->CollectDead(node);
+  for (const auto& [id, tokens] : unsealed_) {
+    Node* const node = tree_->residency().MutableNode(id);
+    if (node != nullptr) tree_->seal_queue().Note(node, tokens, tree_->ModelOf(*node));
+  }
+  for (const uint64_t node : left_) CollectDead(tree_, node);
   Clear();
 }
 
@@ -111,9 +103,9 @@ void TreeChanges::Clear() {
 }
 
 // Apply reserved the room. Also when the last entry is the same: that one may be about to be
-// forgotten, because what it stood for was sealed (Tree::ForgetLogged).
+// forgotten, because what it stood for was sealed (LoggedNodes::Forget).
 void TreeChanges::NoteLogged(uint64_t segment, uint64_t node) {
-  tree_->logged_.emplace_back(segment, node);
+  tree_->logged().Note(segment, node);
 }
 
 }  // namespace cairn::engine

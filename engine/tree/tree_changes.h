@@ -41,6 +41,9 @@ class TreeChanges final : public Transaction::Participant {
   Status ApplyNamespace(const Op& op);
   Status ApplyJoin(const Op& op);
   Status ApplyCut(const Op& op);
+  void NoteMoved(const Node& parent, uint64_t to);
+  void RelinkAbove(const Node& parent, uint64_t to);
+  void TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends);
   void EvictRange(Node* node, uint32_t lane, uint64_t begin);
   void NeedKv(Node* node);
   void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,

@@ -115,6 +115,12 @@ inline Result<Ref> GetRef(std::string_view key) {
   return ref;
 }
 
+// The value of the C record.
+struct CountBytes {
+  uint64_t branches, nodes, kv_lanes, kv_extents, tokens, raw_bytes, evicted_bytes, next_id;
+};
+static_assert(sizeof(CountBytes) == 64);
+
 // The value of a T record.
 struct TableBytes {
   uint64_t bytes, sealed_bytes, live_bytes;
@@ -134,11 +140,22 @@ Result<ModelSpec> GetModel(sstable::LsmIndex& index, uint64_t id);
 // Of an M record: the model that it begins; nothing: it goes on with one.
 Result<std::optional<uint64_t>> GetModelId(std::string_view key);
 
-// --- In tree_records.cc; what cannot be read is kCorruption naming the record.
+// --- In head_records.cc; what cannot be read is kCorruption naming the record.
 Result<Head> GetHead(std::string_view key, std::string_view value);
+// All its records, so far as they differ from what was dumped.
+Status PutHead(const Head& head, sstable::WriteBatch* batch);
+Status DeleteHead(const Head& head, sstable::WriteBatch* batch);
+bool IsRenamed(const Head& head);
+// The name under which the index has it.
+Status DeleteName(const Head& head, sstable::WriteBatch* batch);
+
+// --- In node_records.cc; as above.
 // Without its chunks, which follow it; `dumped` says how many.
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
 Status AddChunk(std::string_view key, std::string_view value, Node* node);
+Status PutNode(const Node& node, sstable::WriteBatch* batch);
+Status DeleteNode(const Node& node, sstable::WriteBatch* batch);
+
 // --- In record_fit.cc; kCorruption naming the record. Of a node with its chunks.
 bool IsNamespace(std::string_view ns);
 Status CheckHead(std::string_view key, const Head& head);

@@ -7,6 +7,8 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "engine/tree/liveness.h"
+#include "engine/tree/tree_intake.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -99,7 +101,7 @@ class Loader {
 
   Status InsertBranch(Head head) {
     CAIRN_ASSIGN_OR_RETURN(const bool whole, LoadPath(head.node));
-    return whole ? tree_->Insert(std::move(head)) : Status::Ok();
+    return whole ? InsertHead(tree_, std::move(head)) : Status::Ok();
   }
 
   // A node and what is above it, up to what is in memory. False: look again.
@@ -135,7 +137,7 @@ class Loader {
       }
     }
     while (!path.empty()) {
-      CAIRN_RETURN_IF_ERROR(tree_->Insert(std::move(path.back())));
+      CAIRN_RETURN_IF_ERROR(InsertNode(tree_, std::move(path.back())));
       path.pop_back();
     }
     return true;
@@ -154,7 +156,7 @@ class Loader {
 Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds& needs) {
   while (true) {
     CAIRN_RETURN_IF_ERROR(Loader(tree, lock).Run(needs));
-    if (!CAIRN_KEPT(kLiveDecided) || !needs.decided || tree->undecided().empty()) {
+    if (!CAIRN_KEPT(kLiveDecided) || !needs.decided || tree->leftovers().undecided().empty()) {
       return Status::Ok();
     }
     CAIRN_RETURN_IF_ERROR(DecideAll(tree, lock));  // Without the lock at times.
@@ -206,7 +208,7 @@ Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t id)
     const auto from = TreeRecords::ReadRefs(*index, id, below, &refs);
     lock->lock();
     if (!from.ok()) return from.status();
-    if (generation == tree->generation()) tree->InsertRefs(id, refs, *from);
+    if (generation == tree->generation()) InsertRefs(tree, id, refs, *from);
   }
 }
 
@@ -226,8 +228,8 @@ Status CheckPath(const Tree& tree, uint64_t id) {
 }  // namespace
 
 Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
-  while (!tree->undecided().empty()) {
-    const uint64_t id = tree->undecided().front();
+  while (!tree->leftovers().undecided().empty()) {
+    const uint64_t id = tree->leftovers().undecided().front();
     const Node* const node = tree->FindNode(id);
     CAIRN_CHECK(node != nullptr);  // Kept in memory until it is decided.
     if (node->unneeded() && !node->knows_all_refs()) {
@@ -235,7 +237,7 @@ Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
       CAIRN_RETURN_IF_ERROR(CheckPath(*tree, id));
       continue;  // Another may be the first by now.
     }
-    tree->DecideFirst();
+    DecideFirst(tree);
   }
   return Status::Ok();
 }

@@ -38,7 +38,8 @@ TreeNeeds NeedsOf(const Op& op);
 // any more. The lock as above.
 Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t node);
 
-// Decides about every node of tree->undecided(), and what follows from that. The lock as above.
+// Decides about every node of tree->leftovers().undecided(), and what follows from that. The lock
+// as above.
 Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock);
 
 }  // namespace cairn::engine

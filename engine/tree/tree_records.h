@@ -7,8 +7,7 @@
 //   D <node>                              a node that may be loose: what lies beyond its farthest R
 //                                         record is dead, and still to be cut off
 //   F <table> <node>                      content of the node may lie in this table under the
-//   number
-//                                         of a node that was joined with it
+//                                         number of a node that was joined with it
 //   H <branch>                            the key of its B record, without the letter
 //   L <segment> <node>                    content of the node may lie in this segment of the log
 //   M <model>                             a registered model
@@ -28,7 +27,7 @@
 // priority u8), so that a node's records lie together. Nothing is counted: whether a node is needed
 // is whether it has a first R record, and up to where, what that one says.
 //
-// What changed since the last dump is known to the tree (Tree::Dirty); a dump writes that and
+// What changed since the last dump is known to the tree (DirtyRecords); a dump writes that and
 // nothing else, and of a long lane only the chunks from the first change on. All of it are blind
 // puts and deletions. What memory does not have is read one branch at a time.
 #pragma once
@@ -100,9 +99,6 @@ class TreeRecords {
   static void Check(sstable::LsmIndex& index,
                     const std::function<void(uint64_t table, const SealedRange&)>& sealed,
                     const std::function<void(const Status&)>& damaged);
-
- private:
-  static void NoteAllDumped(Tree* tree);
 };
 
 }  // namespace cairn::engine

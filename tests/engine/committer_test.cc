@@ -13,6 +13,7 @@
 
 #include "engine/commit/replayer.h"
 #include "engine/metrics/commit_counters.h"
+#include "engine/tree/decisions.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -139,18 +140,19 @@ class CommitterTest : public ::testing::Test {
     committer_.AddObserver(&any_, ObserverOrder::kAny);
     committer_.AddObserver(&ordered_, ObserverOrder::kSequence);
     committer_.AddObserver(&counters_, ObserverOrder::kAny);
-    Given model(&host_, {[](const Tree& tree) { return tree.ResolveModel(testing::TinyModel()); }});
+    Given model(&host_,
+                {[](const Tree& tree) { return ResolveModel(tree, testing::TinyModel()); }});
     ASSERT_OK(committer_.Commit(&model, {}).status);
     model_ = model.committed().front().op.other;
     EXPECT_EQ(model.sequence(), committer_.models_sequence());
-    Given branch(&host_, {[&](const Tree& tree) { return tree.ResolveCreate(model_, "a", ""); }});
+    Given branch(&host_, {[&](const Tree& tree) { return ResolveCreate(tree, model_, "a", ""); }});
     ASSERT_OK(committer_.Commit(&branch, {}).status);
     branch_ = branch.committed().front().op.branch;
   }
   Given::Make Append(uint64_t count) {
     return [this, count](const Tree& tree) {
       const uint64_t begin = tree.FindHead(branch_)->lengths[kTokenLane];
-      return tree.ResolveAppend(branch_, {{kTokenLane, 0, begin, count}}, {});
+      return ResolveAppend(tree, branch_, {{kTokenLane, 0, begin, count}}, {});
     };
   }
   uint64_t length() { return committer_.tree().FindHead(branch_)->lengths[kTokenLane]; }
@@ -169,9 +171,9 @@ TEST_F(CommitterTest, ObserversLearnOfEveryOp) {
   append.ids_ = ids;
   ASSERT_OK(committer_.Commit(&append, {}).status);
   Given batch(&host_,
-              {Append(2), [&](const Tree& tree) { return tree.ResolveFork(branch_, 4, "b", ""); },
-               [&](const Tree& tree) { return tree.ResolveRewind(branch_, 1); },
-               [&](const Tree& tree) { return tree.ResolveDrop(branch_); }},
+              {Append(2), [&](const Tree& tree) { return ResolveFork(tree, branch_, 4, "b", ""); },
+               [&](const Tree& tree) { return ResolveRewind(tree, branch_, 1); },
+               [&](const Tree& tree) { return ResolveDrop(tree, branch_); }},
               /*batch=*/true);
   ASSERT_OK(committer_.Commit(&batch, {}).status);
   for (const Watcher* const watcher : {&any_, &ordered_}) {

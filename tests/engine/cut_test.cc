@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "base/io/sim_world.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -343,14 +345,14 @@ class CutOpTest : public TreeOpTest {
 
 TEST_F(CutOpTest, ReplayFindsTheSameNodeLooseAndUndoIsWhole) {
   const uint64_t fork = Fork(base_, 7), node = NodeOf(base_);
-  EXPECT_EQ(0U, tree_.AnyLoose());
-  EXPECT_FAILS(tree_.ResolveCut(node), StatusCode::kNotFound, "nothing to cut");
-  Do(tree_.ResolveDrop(base_));
-  EXPECT_EQ(node, tree_.AnyLoose());
-  EXPECT_EQ(node, replayed_.AnyLoose());
-  EXPECT_FALSE(tree_.SettleLoose(node));
+  EXPECT_EQ(0U, AnyLoose(tree_));
+  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  Do(ResolveDrop(tree_, base_));
+  EXPECT_EQ(node, AnyLoose(tree_));
+  EXPECT_EQ(node, AnyLoose(replayed_));
+  EXPECT_FALSE(SettleLoose(&tree_, node));
   const engine::TreeCounts before = tree_.counts();
-  ASSERT_OK_ASSIGN(const engine::Op cut, tree_.ResolveCut(node));
+  ASSERT_OK_ASSIGN(const engine::Op cut, ResolveCut(tree_, node));
   EXPECT_EQ(7U, cut.position);
   {
     engine::Transaction transaction;
@@ -367,30 +369,30 @@ TEST_F(CutOpTest, ReplayFindsTheSameNodeLooseAndUndoIsWhole) {
     EXPECT_EQ(7U, tree->FindNode(node)->lanes[0].end);
     EXPECT_EQ(7U, tree->FindNode(node)->lanes[1].end);
     EXPECT_TRUE(tree->FindNode(node)->samplers.empty());
-    EXPECT_TRUE(tree->SettleLoose(node));
-    EXPECT_EQ(0U, tree->AnyLoose());
+    EXPECT_TRUE(SettleLoose(tree, node));
+    EXPECT_EQ(0U, AnyLoose(*tree));
   }
   EXPECT_EQ(tree_.counts(), replayed_.counts());
-  EXPECT_FAILS(tree_.ResolveCut(node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
   EXPECT_EQ(7U, tree_.FindHead(fork)->lengths[1]);
 }
 
 // Noted once, and forgotten when it is no more, or needed again up to its end.
 TEST_F(CutOpTest, WhatIsLooseMayGoOrBeNeededAgain) {
   const uint64_t low = Fork(base_, 5), high = Fork(base_, 9), node = NodeOf(base_);
-  Do(tree_.ResolveRewind(base_, 12));
-  EXPECT_EQ(0U, tree_.AnyLoose()) << "cut in place";
+  Do(ResolveRewind(tree_, base_, 12));
+  EXPECT_EQ(0U, AnyLoose(tree_)) << "cut in place";
   const uint64_t end = Fork(base_, 12);
-  Do(tree_.ResolveDrop(base_));
-  EXPECT_EQ(0U, tree_.AnyLoose());
-  Do(tree_.ResolveDrop(end));
-  Do(tree_.ResolveDrop(high));
-  EXPECT_EQ(node, tree_.AnyLoose());
-  EXPECT_EQ(5U, tree_.ResolveCut(node)->position);
-  Do(tree_.ResolveDrop(low));
-  EXPECT_FAILS(tree_.ResolveCut(node), StatusCode::kNotFound, "nothing to cut");
-  EXPECT_TRUE(tree_.SettleLoose(node));
-  EXPECT_EQ(0U, tree_.AnyLoose());
+  Do(ResolveDrop(tree_, base_));
+  EXPECT_EQ(0U, AnyLoose(tree_));
+  Do(ResolveDrop(tree_, end));
+  Do(ResolveDrop(tree_, high));
+  EXPECT_EQ(node, AnyLoose(tree_));
+  EXPECT_EQ(5U, ResolveCut(tree_, node)->position);
+  Do(ResolveDrop(tree_, low));
+  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_TRUE(SettleLoose(&tree_, node));
+  EXPECT_EQ(0U, AnyLoose(tree_));
   EXPECT_EQ(0U, tree_.counts().tokens);
 }
 
@@ -411,7 +413,7 @@ TEST_F(CutOpTest, WhatDoesNotFitIsRefused) {
   EXPECT_FAILS(apply(node, 15), StatusCode::kCorruption, "not within it");
   EXPECT_FAILS(apply(node, 14), StatusCode::kCorruption, "others need");
   Append(Fork(fork, 14), 1);
-  Do(tree_.ResolveDrop(fork));
+  Do(ResolveDrop(tree_, fork));
   EXPECT_OK(apply(node, 14));
 }
 

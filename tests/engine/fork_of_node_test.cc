@@ -4,6 +4,8 @@
 // ends with all of that node would be; a record of one does the same in a replay, and one that does
 // not fit the tree is refused.
 // Method: ops without a store, on two trees.
+#include "engine/tree/decisions.h"
+#include "engine/tree/path.h"
 #include "engine/tree/tree_changes.h"
 #include "engine/tree/tree_loader.h"
 #include "tests/engine/tree_op_test.h"
@@ -15,7 +17,7 @@ class ForkOfNodeTest : public TreeOpTest {
  protected:
   ForkOfNodeTest() : TreeOpTest(10) {}
   uint64_t ForkNode(uint64_t node, uint64_t position, const std::string& name = "") {
-    auto op = tree_.ResolveForkOfNode(node, position, name, "");
+    auto op = ResolveForkOfNode(tree_, node, position, name, "");
     Do(op);
     return op.ok() ? op->branch : 0;
   }
@@ -57,14 +59,14 @@ TEST_F(ForkOfNodeTest, IsAForkOfABranchThatEndsThere) {
 TEST_F(ForkOfNodeTest, KeepsTheNode) {
   const uint64_t node = NodeOf(base_);
   const uint64_t fork = ForkNode(node, 8);
-  Do(tree_.ResolveDrop(base_));
+  Do(ResolveDrop(tree_, base_));
   for (const engine::Tree* const tree : {&tree_, &replayed_}) {
     ASSERT_NE(nullptr, tree->FindNode(node));
-    EXPECT_EQ(8u, tree->CollectLane(*tree->FindHead(fork), 1, 0, 8).back().end);
+    EXPECT_EQ(8u, CollectLane(*tree, *tree->FindHead(fork), 1, 0, 8).back().end);
   }
-  Do(tree_.ResolveDrop(fork));
+  Do(ResolveDrop(tree_, fork));
   EXPECT_EQ(nullptr, tree_.FindNode(node));
-  EXPECT_FAILS(tree_.ResolveForkOfNode(node, 3, "", ""), StatusCode::kNotFound,
+  EXPECT_FAILS(ResolveForkOfNode(tree_, node, 3, "", ""), StatusCode::kNotFound,
                "node " + std::to_string(node));
 }
 
@@ -72,15 +74,15 @@ TEST_F(ForkOfNodeTest, WhatDoesNotFitIsRefused) {
   const uint64_t first = NodeOf(base_), other = Fork(base_, 6);
   Append(other, 5);
   const uint64_t second = NodeOf(other);
-  EXPECT_FAILS(tree_.ResolveForkOfNode(999, 3, "", ""), StatusCode::kNotFound, "node 999");
-  EXPECT_FAILS(tree_.ResolveForkOfNode(first, 11, "", ""), StatusCode::kInvalidArgument,
+  EXPECT_FAILS(ResolveForkOfNode(tree_, 999, 3, "", ""), StatusCode::kNotFound, "node 999");
+  EXPECT_FAILS(ResolveForkOfNode(tree_, first, 11, "", ""), StatusCode::kInvalidArgument,
                "position 11");
-  EXPECT_FAILS(tree_.ResolveForkOfNode(second, 5, "", ""), StatusCode::kInvalidArgument,
+  EXPECT_FAILS(ResolveForkOfNode(tree_, second, 5, "", ""), StatusCode::kInvalidArgument,
                "position 5");
   ForkNode(first, 2, "name");
-  EXPECT_FAILS(tree_.ResolveForkOfNode(first, 2, "name", ""), StatusCode::kAlreadyExists, "name");
+  EXPECT_FAILS(ResolveForkOfNode(tree_, first, 2, "name", ""), StatusCode::kAlreadyExists, "name");
   const auto unfit = [&](auto change, const std::string& what) {
-    auto op = tree_.ResolveForkOfNode(second, 8, "", "");
+    auto op = ResolveForkOfNode(tree_, second, 8, "", "");
     ASSERT_OK(op);
     EXPECT_EQ(engine::NeedsOf(*op).nodes, std::vector<uint64_t>{second});
     change(*op);
@@ -96,10 +98,10 @@ TEST_F(ForkOfNodeTest, WhatDoesNotFitIsRefused) {
 
 // An atomic span is not cut.
 TEST_F(ForkOfNodeTest, NotInsideAnAtomicSpan) {
-  Do(tree_.ResolveAppend(base_, {{engine::kTokenLane, 0, 10, 6}},
-                         {{.begin = 11, .end = 14, .atomic = true}}));
+  Do(ResolveAppend(tree_, base_, {{engine::kTokenLane, 0, 10, 6}},
+                   {{.begin = 11, .end = 14, .atomic = true}}));
   const uint64_t node = NodeOf(base_);
-  EXPECT_FAILS(tree_.ResolveForkOfNode(node, 12, "", ""), StatusCode::kInvalidArgument, "atomic");
+  EXPECT_FAILS(ResolveForkOfNode(tree_, node, 12, "", ""), StatusCode::kInvalidArgument, "atomic");
   ForkNode(node, 11);
   ForkNode(node, 14);
 }

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/io/sim_world.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/tree_intake.h"
 #include "engine/tree/tree_keys.h"
 #include "engine/tree/tree_loader.h"
 #include "sstable/lsm_index.h"
@@ -39,13 +41,13 @@ class JoinReplayTest : public TreeOpTest {
     node->refs = {refs.begin(), refs.end()};
     node->refs.insert(head);
     node->refs_from = all_refs ? engine::Ref() : head;
-    ASSERT_OK(tree_.Insert(std::move(node)));
+    ASSERT_OK(InsertNode(&tree_, std::move(node)));
     engine::Head at;
     at.id = branch;
     at.model = tree_.FindHead(base_)->model;
     at.node = id;
     at.lengths = {head.position, head.position};
-    ASSERT_OK(tree_.Insert(std::move(at)));
+    ASSERT_OK(InsertHead(&tree_, std::move(at)));
   }
   // The parent's branch is gone, that of its other child as well; more of that one, memory does not
   // know.
@@ -54,9 +56,9 @@ class JoinReplayTest : public TreeOpTest {
            {{5, engine::Ref::kEdge, kChild}, {6, engine::Ref::kEdge, kOther}}, /*all_refs=*/true);
     Insert(kChild, kParent, 5, 2, kChildsBranch, {}, /*all_refs=*/true);
     Insert(kOther, kParent, 6, 2, kOthersBranch, {}, /*all_refs=*/false);
-    Commit(tree_.ResolveDrop(kParentsBranch));
-    Commit(tree_.ResolveDrop(kOthersBranch));
-    EXPECT_EQ(std::vector<uint64_t>{kOther}, tree_.undecided());
+    Commit(ResolveDrop(tree_, kParentsBranch));
+    Commit(ResolveDrop(tree_, kOthersBranch));
+    EXPECT_EQ(std::vector<uint64_t>{kOther}, tree_.leftovers().undecided());
   }
   void Commit(const Result<engine::Op>& op) {
     ASSERT_OK(op);
@@ -105,14 +107,14 @@ class JoinReplayTest : public TreeOpTest {
 TEST_F(JoinReplayTest, LearnsThatNothingElseNeedsTheParent) {
   Insert(kParent, 0, 0, 10, kParentsBranch, {}, /*all_refs=*/false);
   Insert(kChild, kParent, 5, 2, kChildsBranch, {}, /*all_refs=*/true);
-  Commit(tree_.ResolveDrop(kParentsBranch));
+  Commit(ResolveDrop(tree_, kParentsBranch));
   const std::vector<uint64_t> undecided = {kParent};
-  EXPECT_EQ(undecided, tree_.undecided());
-  EXPECT_FAILS(tree_.ResolveJoin(kChild), StatusCode::kNotFound, "others");
+  EXPECT_EQ(undecided, tree_.leftovers().undecided());
+  EXPECT_FAILS(ResolveJoin(tree_, kChild), StatusCode::kNotFound, "others");
   EXPECT_OK(Apply(Join(kChild, kParent)));  // And rolls it back.
-  EXPECT_EQ(undecided, tree_.undecided());
+  EXPECT_EQ(undecided, tree_.leftovers().undecided());
   Commit(Join(kChild, kParent));
-  EXPECT_TRUE(tree_.undecided().empty());
+  EXPECT_TRUE(tree_.leftovers().undecided().empty());
   EXPECT_EQ(nullptr, tree_.FindNode(kParent));
   EXPECT_EQ(0U, tree_.FindNode(kChild)->lanes[0].start);
 }
@@ -142,9 +144,9 @@ TEST_F(JoinReplayTest, AParentThatOthersNeedIsNotTakenIn) {
   EXPECT_FAILS(Apply(join), StatusCode::kCorruption, "others need");
   const uint64_t second = Fork(base_, 10);
   Append(second, 2);
-  Do(tree_.ResolveDrop(base_));
+  Do(ResolveDrop(tree_, base_));
   EXPECT_FAILS(Apply(join), StatusCode::kCorruption, "others need");
-  Do(tree_.ResolveDrop(second));
+  Do(ResolveDrop(tree_, second));
   EXPECT_OK(Apply(join));
 }
 
@@ -153,7 +155,7 @@ TEST_F(JoinReplayTest, NorOneThatANodeNeedsThatWasNotRead) {
   Insert(kParent, 0, 0, 10, kParentsBranch,
          {{5, engine::Ref::kEdge, kChild}, {6, engine::Ref::kEdge, kOther}}, /*all_refs=*/true);
   Insert(kChild, kParent, 5, 2, kChildsBranch, {}, /*all_refs=*/true);
-  Commit(tree_.ResolveDrop(kParentsBranch));
+  Commit(ResolveDrop(tree_, kParentsBranch));
   EXPECT_FAILS(Apply(Join(kChild, kParent)), StatusCode::kCorruption, "others need");
 }
 
@@ -164,7 +166,7 @@ TEST_F(JoinReplayTest, ALaneThatDoesNotBeginOnTheParentIsRefused) {
   child->parent = kParent;
   child->model = tree_.FindHead(base_)->model;
   for (int lane = 0; lane < 2; ++lane) child->lanes.push_back({12, 12, {}});
-  EXPECT_FAILS(tree_.Insert(std::move(child)), StatusCode::kCorruption, "does not begin");
+  EXPECT_FAILS(InsertNode(&tree_, std::move(child)), StatusCode::kCorruption, "does not begin");
 }
 
 TEST_F(JoinReplayTest, WhatOthersNeedIsNotCutOff) {
@@ -179,7 +181,7 @@ TEST_F(JoinReplayTest, WhatOthersNeedIsNotCutOff) {
   op.branch = base_;
   EXPECT_FAILS(Apply(op), StatusCode::kCorruption, "others need");
   const engine::TreeCounts before = tree_.counts();
-  Do(tree_.ResolveRewind(base_, 8));  // Not in place: it may.
+  Do(ResolveRewind(tree_, base_, 8));  // Not in place: it may.
   EXPECT_EQ(before.nodes, tree_.counts().nodes);
 }
 

@@ -8,6 +8,9 @@
 // lags, and loses one side.
 #include <algorithm>
 
+#include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
+#include "engine/tree/path.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -427,11 +430,11 @@ class JoinOpTest : public TreeOpTest {
 
 TEST_F(JoinOpTest, OfTwoStatesAtOnePositionTheNewerStays) {
   const uint64_t fork = Fork(base_, 10);
-  Do(tree_.ResolveAppend(fork, {{engine::kSamplerLane, 0, 10, 1}}, {}));
+  Do(ResolveAppend(tree_, fork, {{engine::kSamplerLane, 0, 10, 1}}, {}));
   Append(fork, 2);
-  Do(tree_.ResolveDrop(base_));
+  Do(ResolveDrop(tree_, base_));
   const engine::Mark newer = At(tree_, fork).samplers.front();
-  Do(tree_.ResolveJoin(NodeOf(fork)));
+  Do(ResolveJoin(tree_, NodeOf(fork)));
   for (const engine::Tree* const tree : {&tree_, &replayed_}) {
     const engine::Node& node = At(*tree, fork);
     EXPECT_EQ(0U, node.parent);
@@ -448,29 +451,29 @@ TEST_F(JoinOpTest, IsUndoneWhole) {
   Append(fork, 5);
   const uint64_t twice = Fork(fork, 11);
   Append(twice, 3);
-  Do(tree_.ResolveDrop(base_));
-  Do(tree_.ResolveDrop(fork));
+  Do(ResolveDrop(tree_, base_));
+  Do(ResolveDrop(tree_, fork));
   const engine::TreeCounts before = tree_.counts();
   const uint64_t leaf = NodeOf(twice), middle = At(tree_, twice).parent;
   for (int times = 0; times < 2; ++times) {
     engine::Transaction transaction;
     engine::TreeChanges changes(&tree_, &transaction);
     for (int joins = 0; joins < 2; ++joins) {
-      ASSERT_OK_ASSIGN(const engine::Op op, tree_.ResolveJoin(leaf));
+      ASSERT_OK_ASSIGN(const engine::Op op, ResolveJoin(tree_, leaf));
       ASSERT_OK(changes.Apply(op));
     }
     EXPECT_EQ(14U, tree_.counts().tokens);
-    EXPECT_FAILS(tree_.ResolveJoin(leaf), StatusCode::kNotFound, "no parent");
+    EXPECT_FAILS(ResolveJoin(tree_, leaf), StatusCode::kNotFound, "no parent");
     EXPECT_EQ(nullptr, tree_.FindNode(middle));
     transaction.Rollback();
     EXPECT_EQ(before, tree_.counts());
     EXPECT_EQ(middle, At(tree_, twice).parent);
-    EXPECT_EQ(3U, tree_.Path(*tree_.FindHead(twice)).size());
+    EXPECT_EQ(3U, CollectPath(tree_, *tree_.FindHead(twice)).size());
     EXPECT_EQ(13U, tree_.FindNode(middle)->lanes[0].end);
-    EXPECT_EQ(leaf, tree_.OnlyChild(middle));
+    EXPECT_EQ(leaf, OnlyChild(tree_, middle));
   }
-  Do(tree_.ResolveJoin(leaf));
-  Do(tree_.ResolveJoin(leaf));
+  Do(ResolveJoin(tree_, leaf));
+  Do(ResolveJoin(tree_, leaf));
   for (const engine::Tree* const tree : {&tree_, &replayed_}) {
     const engine::Node& node = At(*tree, twice);
     EXPECT_EQ(0U, node.lanes[0].start);
@@ -486,26 +489,26 @@ TEST_F(JoinOpTest, WhatIsInUseStays) {
   const uint64_t fork = Fork(base_, 10);
   Append(fork, 2);
   const uint64_t parent = NodeOf(base_), node = NodeOf(fork);
-  EXPECT_FAILS(tree_.ResolveJoin(node), StatusCode::kNotFound, "others");
-  Do(tree_.ResolveDrop(base_));
-  tree_.Use(parent);
-  EXPECT_FAILS(tree_.ResolveJoin(node), StatusCode::kNotFound, "others");
-  tree_.Unuse(parent);
-  EXPECT_OK(tree_.ResolveJoin(node));
-  EXPECT_FAILS(tree_.ResolveJoin(parent), StatusCode::kNotFound, "no parent");
-  EXPECT_FAILS(tree_.ResolveJoin(999), StatusCode::kNotFound);
+  EXPECT_FAILS(ResolveJoin(tree_, node), StatusCode::kNotFound, "others");
+  Do(ResolveDrop(tree_, base_));
+  tree_.residency().Use(parent);
+  EXPECT_FAILS(ResolveJoin(tree_, node), StatusCode::kNotFound, "others");
+  tree_.residency().Unuse(parent);
+  EXPECT_OK(ResolveJoin(tree_, node));
+  EXPECT_FAILS(ResolveJoin(tree_, parent), StatusCode::kNotFound, "no parent");
+  EXPECT_FAILS(ResolveJoin(tree_, 999), StatusCode::kNotFound);
 }
 
 TEST_F(JoinOpTest, WhatDoesNotFitIsRefused) {
   const uint64_t fork = Fork(base_, 10);
   Append(fork, 2);
-  auto elsewhere = tree_.ResolveFork(fork, 12, "", "tenant");
+  auto elsewhere = ResolveFork(tree_, fork, 12, "", "tenant");
   Do(elsewhere);
   Append(elsewhere->branch, 2);
   const uint64_t parent = NodeOf(fork), child = NodeOf(elsewhere->branch);
-  Do(tree_.ResolveDrop(base_));
-  Do(tree_.ResolveDrop(fork));
-  EXPECT_FAILS(tree_.ResolveJoin(child), StatusCode::kNotFound, "namespace");
+  Do(ResolveDrop(tree_, base_));
+  Do(ResolveDrop(tree_, fork));
+  EXPECT_FAILS(ResolveJoin(tree_, child), StatusCode::kNotFound, "namespace");
   const auto apply = [&](uint64_t node, uint64_t other) {
     engine::Op op;
     op.kind = engine::OpKind::kJoin;
@@ -523,10 +526,10 @@ TEST_F(JoinOpTest, WhatDoesNotFitIsRefused) {
 TEST_F(JoinOpTest, ALaneKeepsALengthThatARangeCanName) {
   const uint64_t fork = Fork(base_, 10);
   Append(fork, UINT32_MAX - 9);
-  Do(tree_.ResolveDrop(base_));
-  EXPECT_FAILS(tree_.ResolveJoin(NodeOf(fork)), StatusCode::kNotFound, "too long");
-  Do(tree_.ResolveRewind(fork, UINT32_MAX));
-  EXPECT_OK(tree_.ResolveJoin(NodeOf(fork)));
+  Do(ResolveDrop(tree_, base_));
+  EXPECT_FAILS(ResolveJoin(tree_, NodeOf(fork)), StatusCode::kNotFound, "too long");
+  Do(ResolveRewind(tree_, fork, UINT32_MAX));
+  EXPECT_OK(ResolveJoin(tree_, NodeOf(fork)));
 }
 
 }  // namespace

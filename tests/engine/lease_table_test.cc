@@ -4,7 +4,9 @@
 // Method: the table alone, and each of the four decisions that ask it, beside a replay that does
 // not.
 #include "engine/tree/lease_table.h"
+#include "engine/tree/decisions.h"
 
+#include "engine/tree/liveness.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -47,49 +49,49 @@ class LeaseOpTest : public TreeOpTest {
 TEST_F(LeaseOpTest, ARewindAndATrimLeaveIt) {
   const uint64_t node = NodeOf(base_);
   const uint64_t lease = tree_.leases().Grant(node, 15, 100);
-  EXPECT_NE(0, tree_.ResolveRewind(base_, 15)->flags & engine::kOpInPlace) << "not beyond it";
-  ASSERT_OK_ASSIGN(const engine::Op rewind, tree_.ResolveRewind(base_, 14));
+  EXPECT_NE(0, ResolveRewind(tree_, base_, 15)->flags & engine::kOpInPlace) << "not beyond it";
+  ASSERT_OK_ASSIGN(const engine::Op rewind, ResolveRewind(tree_, base_, 14));
   EXPECT_EQ(0, rewind.flags & engine::kOpInPlace);
   Do(rewind);
   for (const engine::Tree* const tree : {&tree_, &replayed_}) {
     EXPECT_EQ(20U, tree->FindNode(node)->lanes[0].end);
     EXPECT_EQ(14U, tree->FindHead(base_)->lengths[0]);
   }
-  ASSERT_EQ(node, tree_.AnyLoose());
-  ASSERT_OK_ASSIGN(const engine::Op trim, tree_.ResolveCut(node));
+  ASSERT_EQ(node, AnyLoose(tree_));
+  ASSERT_OK_ASSIGN(const engine::Op trim, ResolveCut(tree_, node));
   EXPECT_EQ(15U, trim.position);
   Do(trim);
-  EXPECT_EQ(0U, tree_.AnyLoose()) << "it is leased up to its end";
-  EXPECT_FAILS(tree_.ResolveCut(node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_EQ(0U, AnyLoose(tree_)) << "it is leased up to its end";
+  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
   EXPECT_EQ(tree_.counts(), replayed_.counts());
   tree_.leases().Release(lease);
-  EXPECT_EQ(node, tree_.AnyLoose());
-  EXPECT_EQ(14U, tree_.ResolveCut(node)->position);
+  EXPECT_EQ(node, AnyLoose(tree_));
+  EXPECT_EQ(14U, ResolveCut(tree_, node)->position);
 }
 
 TEST_F(LeaseOpTest, AJoinLeavesAParentThatIsLeased) {
   const uint64_t fork = Fork(base_, 10);
   Append(fork, 2);
   const uint64_t parent = NodeOf(base_), child = NodeOf(fork);
-  Do(tree_.ResolveDrop(base_));
+  Do(ResolveDrop(tree_, base_));
   tree_.leases().Grant(parent, 12, 100);
-  EXPECT_FAILS(tree_.ResolveJoin(child), StatusCode::kNotFound, "leased");
+  EXPECT_FAILS(ResolveJoin(tree_, child), StatusCode::kNotFound, "leased");
   tree_.leases().Expire(100);
   tree_.leases().Grant(child, 11, 200);
-  EXPECT_OK(tree_.ResolveJoin(child));
+  EXPECT_OK(ResolveJoin(tree_, child));
 }
 
 TEST_F(LeaseOpTest, AnEvictionTakesWhatLiesBehindIt) {
   const uint64_t node = NodeOf(base_);
   const uint64_t lease = tree_.leases().Grant(node, 12, 100);
-  engine::Tree::Missing missing;
-  ASSERT_OK_ASSIGN(const engine::Op part, tree_.ResolveEvict(base_, 100, &missing));
+  engine::EvictNeeds missing;
+  ASSERT_OK_ASSIGN(const engine::Op part, ResolveEvict(tree_, base_, 100, &missing));
   ASSERT_EQ(1U, part.sealed.size());
   EXPECT_EQ(12U, part.sealed[0].begin);
   EXPECT_EQ(8U, part.sealed[0].count);
   Do(part);
   tree_.leases().Release(lease);
-  ASSERT_OK_ASSIGN(const engine::Op rest, tree_.ResolveEvict(base_, 100, &missing));
+  ASSERT_OK_ASSIGN(const engine::Op rest, ResolveEvict(tree_, base_, 100, &missing));
   ASSERT_EQ(2U, rest.sealed.size());
   EXPECT_EQ(0U, rest.sealed[0].begin);
   EXPECT_EQ(engine::kWholeNodeLane, rest.sealed[1].lane);

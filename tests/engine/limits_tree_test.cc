@@ -3,6 +3,7 @@
 // Property: a gap of more positions than an extent counts is refused as what it is, a mistake of
 // the caller, and one of just as many is taken. Method: a tree without a store, since its tokens
 // alone would be 16 GiB.
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_changes.h"
 #include "tests/engine/engine_test.h"
 
@@ -22,12 +23,12 @@ TEST(LimitsTreeTest, AGapIsAsLongAsAnExtent) {
   };
   ModelSpec spec = TokenModel();
   spec.groups = {LayerGroup::SlidingWindow(1, 1, 8, Dtype::kBf16, 16, 0)};
-  const auto model = tree.ResolveModel(spec);
+  const auto model = ResolveModel(tree, spec);
   apply(model);
-  const auto made = tree.ResolveCreate(model->other, "", "");
+  const auto made = ResolveCreate(tree, model->other, "", "");
   apply(made);
   const auto append = [&](uint32_t lane, uint64_t begin, uint64_t count) {
-    return tree.ResolveAppend(made->branch, {{lane, 0, begin, count}}, {});
+    return ResolveAppend(tree, made->branch, {{lane, 0, begin, count}}, {});
   };
   uint64_t length = 0;
   for (int i = 0; i < 260; ++i, length += kMaxAppendTokens) {

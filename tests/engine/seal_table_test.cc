@@ -14,6 +14,7 @@
 #include "base/io/file_util.h"
 #include "base/io/sim_disk.h"
 #include "engine/constants.h"
+#include "engine/tree/seal_source.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 
@@ -39,13 +40,13 @@ class Host final : public sstable::TableHost {
 // Content that follows from where it is: smooth enough to pack, and nowhere the same.
 class MadeUp final : public SealReader {
  public:
-  Status ReadTokens(const Tree::SealSource& source, std::span<TokenId> into) override {
+  Status ReadTokens(const engine::SealSource& source, std::span<TokenId> into) override {
     for (size_t i = 0; i < into.size(); ++i) {
       into[i] = static_cast<TokenId>((source.begin + i) * 2654435761U % 50'000);
     }
     return Status::Ok();
   }
-  Status ReadKv(const Tree::SealSource& source, const GroupView& into) override {
+  Status ReadKv(const engine::SealSource& source, const GroupView& into) override {
     const LayerGroup& group = source.model->groups[into.group];
     for (size_t plane = 0; plane < group.planes.size(); ++plane) {
       const PlaneView& view = into.planes[plane];
@@ -66,7 +67,7 @@ class MadeUp final : public SealReader {
     }
     return Status::Ok();
   }
-  Result<std::vector<std::byte>> ReadState(const Tree::SealSource&) override {
+  Result<std::vector<std::byte>> ReadState(const engine::SealSource&) override {
     return std::vector<std::byte>(1000, std::byte{5});
   }
   Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
@@ -83,9 +84,9 @@ class MadeUp final : public SealReader {
 
 constexpr uint64_t kSmallNodes = 300;
 
-std::vector<Tree::SealSource> Sources() {
+std::vector<engine::SealSource> Sources() {
   const auto model = std::make_shared<const ModelSpec>(WideModel());
-  std::vector<Tree::SealSource> sources;
+  std::vector<engine::SealSource> sources;
   const auto add = [&](uint64_t node, uint32_t lane, uint64_t begin, uint32_t count) {
     sources.push_back({.node = node, .lane = lane, .begin = begin, .count = count, .model = model});
   };

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_changes.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -53,7 +54,7 @@ class TransactionTest : public ::testing::Test {
 TEST_F(TransactionTest, IsOfAllThatTakePart) {
   TreeChanges changes(&tree_, &transaction_);
   Numbers numbers(&values_, &transaction_);
-  ASSERT_OK_ASSIGN(const Op model, tree_.ResolveModel(testing::TinyModel()));
+  ASSERT_OK_ASSIGN(const Op model, ResolveModel(tree_, testing::TinyModel()));
   for (int times = 0; times < 2; ++times) {
     numbers.Add(1);
     ASSERT_OK(changes.Apply(model));
@@ -76,7 +77,7 @@ TEST_F(TransactionTest, IsOfAllThatTakePart) {
 
 TEST_F(TransactionTest, IsUndoneWhenOneOfThemEnds) {
   TreeChanges changes(&tree_, &transaction_);
-  ASSERT_OK_ASSIGN(const Op model, tree_.ResolveModel(testing::TinyModel()));
+  ASSERT_OK_ASSIGN(const Op model, ResolveModel(tree_, testing::TinyModel()));
   {
     Numbers numbers(&values_, &transaction_);
     numbers.Add(1);

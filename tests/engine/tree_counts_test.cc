@@ -8,6 +8,7 @@
 
 #include <random>
 
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_changes.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -44,7 +45,7 @@ class TreeCountsTest : public ::testing::Test {
   uint64_t Draw(uint64_t below) { return random_() % below; }
 
   void Register(const ModelSpec& spec) {
-    auto op = tree_.ResolveModel(spec);
+    auto op = ResolveModel(tree_, spec);
     ASSERT_OK(op);
     Transaction transaction;
     TreeChanges changes(&tree_, &transaction);
@@ -85,25 +86,25 @@ class TreeCountsTest : public ::testing::Test {
   Result<Op> Choose() {
     const std::vector<uint64_t> branches = Branches();
     const uint64_t model = models_[Draw(models_.size())];
-    if (branches.empty() || Draw(12) == 0) return tree_.ResolveCreate(model, "", "");
+    if (branches.empty() || Draw(12) == 0) return ResolveCreate(tree_, model, "", "");
     const uint64_t branch = branches[Draw(branches.size())];
     const Head& head = *tree_.FindHead(branch);
     const uint64_t position = Draw(head.lengths[0] + 1);
     switch (Draw(10)) {
       case 0:
-      case 1: return tree_.ResolveFork(branch, position, "", "");
+      case 1: return ResolveFork(tree_, branch, position, "", "");
       case 2:
-      case 3: return tree_.ResolveRewind(branch, position);
+      case 3: return ResolveRewind(tree_, branch, position);
       case 4:
-        return branches.size() > 6 ? tree_.ResolveDrop(branch)
-                                   : tree_.ResolveRewind(branch, head.lengths[0]);
-      default: return tree_.ResolveAppend(branch, Ranges(head, 1 + Draw(5)), {});
+        return branches.size() > 6 ? ResolveDrop(tree_, branch)
+                                   : ResolveRewind(tree_, branch, head.lengths[0]);
+      default: return ResolveAppend(tree_, branch, Ranges(head, 1 + Draw(5)), {});
     }
   }
 
   Result<Op> ChooseJoin() {
     for (uint64_t id = 1; id < tree_.next_id(); ++id) {
-      if (auto op = tree_.ResolveJoin(id); op.ok()) return op;
+      if (auto op = ResolveJoin(tree_, id); op.ok()) return op;
     }
     return Choose();
   }
@@ -146,7 +147,7 @@ TEST_F(TreeCountsTest, AreThoseOfAWalkAfterEveryStep) {
   EXPECT_GT(most_extents, 100u);
   EXPECT_GT(joined, 50u);
   for (const uint64_t branch : Branches()) {
-    const auto op = tree_.ResolveDrop(branch);
+    const auto op = ResolveDrop(tree_, branch);
     Transaction transaction;
     TreeChanges changes(&tree_, &transaction);
     ASSERT_OK(changes.Apply(*op));
@@ -159,13 +160,13 @@ TEST_F(TreeCountsTest, PartsCountAndWhatDoesNotFitLeavesNoTrace) {
   Register(testing::TinyModel());
   Transaction create;
   TreeChanges create_changes(&tree_, &create);
-  const auto made = tree_.ResolveCreate(models_[0], "", "");
+  const auto made = ResolveCreate(tree_, models_[0], "", "");
   ASSERT_OK(made);
   ASSERT_OK(create_changes.Apply(*made));
   Commit(&create);
 
   // A large append: eight positions of KV in two parts, the rest with its tokens.
-  auto op = tree_.ResolveAppend(made->branch, {{.lane = kTokenLane, .begin = 0, .count = 10}}, {});
+  auto op = ResolveAppend(tree_, made->branch, {{.lane = kTokenLane, .begin = 0, .count = 10}}, {});
   ASSERT_OK(op);
   const wal::Location at{.segment = 1, .epoch = 1, .offset = 8192, .bytes = 500};
   const std::vector<Part> parts = {

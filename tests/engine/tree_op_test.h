@@ -3,6 +3,7 @@
 // Ops without a store: two trees get the same ones, one of them as a replay does.
 #pragma once
 
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_changes.h"
 #include "tests/engine/engine_test.h"
 
@@ -13,10 +14,10 @@ class TreeOpTest : public ::testing::Test {
   // One branch of TinyModel, so long.
   explicit TreeOpTest(uint64_t base_length) : base_length_(base_length) {}
   void SetUp() override {
-    auto model = tree_.ResolveModel(TinyModel());
+    auto model = ResolveModel(tree_, TinyModel());
     ASSERT_OK(model);
     Do(model);
-    auto made = tree_.ResolveCreate(model->other, "", "");
+    auto made = ResolveCreate(tree_, model->other, "", "");
     Do(made);
     base_ = made->branch;
     Append(base_, base_length_);
@@ -37,14 +38,14 @@ class TreeOpTest : public ::testing::Test {
   void Append(uint64_t branch, uint64_t count) {
     const uint64_t begin = tree_.FindHead(branch)->lengths[0];
     const uint64_t kv = tree_.FindHead(branch)->lengths[1];
-    Do(tree_.ResolveAppend(branch,
-                           {{engine::kTokenLane, 0, begin, count},
-                            {1, 1, kv, begin + count - kv},
-                            {engine::kSamplerLane, 2, begin + count, 1}},
-                           {}));
+    Do(ResolveAppend(tree_, branch,
+                     {{engine::kTokenLane, 0, begin, count},
+                      {1, 1, kv, begin + count - kv},
+                      {engine::kSamplerLane, 2, begin + count, 1}},
+                     {}));
   }
   uint64_t Fork(uint64_t branch, uint64_t position) {
-    auto op = tree_.ResolveFork(branch, position, "", "");
+    auto op = ResolveFork(tree_, branch, position, "", "");
     Do(op);
     return op->branch;
   }

@@ -5,6 +5,7 @@
 // registered goes there and comes back; a longer one, which the log may have from before, as well.
 #include <limits>
 
+#include "engine/tree/decisions.h"
 #include "engine/tree/tree_changes.h"
 #include "engine/tree/tree_keys.h"
 #include "sstable/block_cache.h"
@@ -82,7 +83,7 @@ TEST(ALongDescriptionCrashedTheDump, ALongerOneOfBeforeComesBack) {
   std::vector<uint64_t> ids;
   for (const char* name : {"a", "b"}) {
     spec.identity.name = name;
-    ASSERT_OK_ASSIGN(const engine::Op op, tree.ResolveModel(spec));
+    ASSERT_OK_ASSIGN(const engine::Op op, ResolveModel(tree, spec));
     engine::Transaction transaction;
     engine::TreeChanges changes(&tree, &transaction);
     ASSERT_OK(changes.Apply(op));

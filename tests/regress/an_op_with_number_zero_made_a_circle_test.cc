@@ -3,6 +3,7 @@
 // A record whose checksum was right and which made node 0, the parent of all that have none, was
 // taken: the node was its own parent then, and whoever walked to the root never came there. Ids
 // that nobody gives are refused, and leave no trace (found by fuzz/tree_ops_fuzz.cc).
+#include "engine/tree/decisions.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -30,16 +31,16 @@ TEST_F(ImpossibleIdTest, IsRefused) {
   for (const uint64_t id : {uint64_t{0}, uint64_t{1} << 62, UINT64_MAX}) {
     ModelSpec spec = TinyModel();
     spec.identity.name = "another";
-    auto model = tree_.ResolveModel(spec);
+    auto model = ResolveModel(tree_, spec);
     model->other = id;
     ExpectRefused(model);
-    auto create = tree_.ResolveCreate(tree_.FindHead(base_)->model, "new", "");
+    auto create = ResolveCreate(tree_, tree_.FindHead(base_)->model, "new", "");
     create->branch = id;
     ExpectRefused(create);
-    auto fork = tree_.ResolveFork(base_, 3, "", "");
+    auto fork = ResolveFork(tree_, base_, 3, "", "");
     fork->branch = id;
     ExpectRefused(fork);
-    auto append = tree_.ResolveAppend(empty, {{engine::kTokenLane, 0, 0, 4}}, {});
+    auto append = ResolveAppend(tree_, empty, {{engine::kTokenLane, 0, 0, 4}}, {});
     ASSERT_OK(append);
     ASSERT_NE(append->flags & engine::kOpNewNode, 0);
     append->node = id;

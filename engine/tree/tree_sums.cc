@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tree/tree_sums.h"
+
+#include <algorithm>
+
+namespace cairn::engine {
+
+uint64_t PositionBytes(const ModelSpec& model, size_t lane) {
+  return lane == kTokenLane ? sizeof(TokenId) : model.groups[lane - 1].token_bytes();
+}
+
+const NamespaceUse* TreeSums::FindNamespace(std::string_view ns) const {
+  const auto it = namespaces_.find(ns);
+  return it == namespaces_.end() ? nullptr : &it->second;
+}
+
+void TreeSums::CountBranch(NamespaceUse* use, int sign) {
+  const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
+  counts_.branches += factor;
+  use->branches += factor;
+}
+
+void TreeSums::CountNode(NamespaceUse* use, int sign) {
+  const auto factor = static_cast<uint64_t>(int64_t{sign});
+  counts_.nodes += factor;
+  use->nodes += factor;
+}
+
+void TreeSums::CountLanes(const Node& node, const ModelSpec& model, int sign) {
+  const auto factor = static_cast<uint64_t>(int64_t{sign});
+  uint64_t raw_bytes = 0;
+  for (size_t i = 0; i < node.lanes.size(); ++i) {
+    const Lane& lane = node.lanes[i];
+    const uint64_t position_bytes = PositionBytes(model, i);
+    raw_bytes += (lane.end - lane.start - lane.absent) * position_bytes;
+    if (i == kTokenLane) {
+      counts_.tokens += factor * (lane.end - lane.start);
+      continue;
+    }
+    counts_.kv_lanes += factor * (lane.extents.empty() ? 0 : 1);
+    counts_.kv_extents += factor * lane.extents.size();
+    counts_.evicted_bytes += factor * lane.evicted * position_bytes;
+  }
+  counts_.raw_bytes += factor * raw_bytes;
+  node.use->bytes += factor * raw_bytes;
+  node.use->dirty = true;
+}
+
+void TreeSums::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
+  const auto found = namespaces_.find(ns);
+  if (found == namespaces_.end()) return;
+  uint64_t& joined = found->second.joined_bytes;
+  // Another tree may have taken its place meanwhile, after a poisoning.
+  joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
+}
+
+void TreeSums::NoteEviction(const std::string& ns) {
+  const auto found = namespaces_.find(ns);
+  if (found != namespaces_.end()) ++found->second.evictions;
+}
+
+void TreeSums::NoteExpiry(const Head& head) {
+  const uint64_t at = head.expires_at_ns();
+  if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
+}
+
+void TreeSums::NoteDumped() {
+  for (auto it = namespaces_.begin(); it != namespaces_.end();) {
+    it->second.dirty = false;
+    const bool unused = it->second.empty() && !it->second.was_read;
+    it = unused ? namespaces_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace cairn::engine
