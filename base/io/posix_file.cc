@@ -44,8 +44,8 @@ bool TrySetDirect(int fd) {
   return flags != -1 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
-// What is no file, a pipe or a device, may have been put in its place, and would be waited for. So it
-// is opened without blocking, which files know nothing of, but rings do.
+// A pipe or a device may stand in the place of a file, and would be waited for. So all is opened
+// without blocking, and that ends here: files know nothing of it, but rings do.
 Status CheckIsFile(int fd, const std::string& path) {
   struct stat status;
   if (fstat(fd, &status) != 0) return OsError(errno, "fstat", path);

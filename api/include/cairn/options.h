@@ -53,9 +53,9 @@ struct Options {
   // shows only what a crash cannot take away any more: what was known to be durable when it was
   // opened or last refreshed (Store::Refresh). Of a writer that crashed, what it had acknowledged
   // counts as known again once the next one's opening has returned. Without a writer it shows all
-  // that the next one would find. A writer may give back files that it still needs: a read that meets that refreshes
-  // by itself and tries again, twice, which shows the store as it is then; after that it is kStale:
-  // retry. It never shows wrong bytes, and kCorruption is damage.
+  // that the next one would find. A writer may give back files that it needs: a read that meets
+  // that refreshes by itself and tries again, twice, which shows the store as it is then; after
+  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
   // damaged, without the records that a damaged index cannot place. What was cut or left out is

@@ -224,10 +224,10 @@ class Store {
   // nothing.
   std::string recovery_note() const;
 
-  // Waits for what was given to the log, makes it durable, ends all threads, closes the files of log
-  // and tables and gives buffers and caches back; the tree, the files of its index and the directories
-  // go with the last handle of the store, its branches and tickets. Of a log that
-  // short-lived processes or a cap have made too long it waits for the background to seal some.
+  // Waits for what was given to the log, makes it durable, ends all threads, closes the files of
+  // log and tables and gives buffers and caches back; tree, index and directories go with the last
+  // handle of the store, its branches and tickets. Of a log that short-lived processes or a cap
+  // have made too long it waits for the background to seal some.
   // Idempotent: another call returns what the first one did, when that is over.
   Status Close();
   std::shared_ptr<StoreCore> core() const { return core_; }
