@@ -6,7 +6,9 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "CAIRN_BUILD_FUZZ needs clang: use `cmake --preset fuzz`")
 endif()
 # What the library's headers of C++ deprecate inside of themselves, clang tells whoever uses them.
-target_compile_options(cairn PRIVATE -fsanitize=fuzzer-no-link -Wno-deprecated-declarations)
+# And clang alone checks what base/core/mutex.h lets code say about its locks.
+target_compile_options(cairn PRIVATE -fsanitize=fuzzer-no-link -Wno-deprecated-declarations
+  -Wthread-safety -Werror=thread-safety)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/*_fuzz.cc)
 foreach(source IN LISTS fuzz_sources)
   cmake_path(GET source STEM name)
