@@ -2,6 +2,7 @@
 //
 // Property and method of out_of_memory_test.cc, for parts of the store where no script comes with
 // an allocation that fails.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -596,14 +597,15 @@ TEST(Parts, AThreadThatFindsNoMemoryIsNone) {
 
 // Requests end with a Status, whoever reaps them and whatever the disk says.
 TEST(Parts, AnErrorOfTheDiskThatFindsNoWordsIsTold) {
-  const auto file = io::PosixFile::Open("/dev/full", {.write = true});
-  ASSERT_OK(file);
+  io::UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.valid());
+  io::PosixFile file("/dev/full", std::move(full), /*direct=*/false);
   std::vector<std::byte> bytes(100);
   AtEveryAllocation([&](uint64_t n) {
     Status written;
     {
       const FailingAt failing(n);
-      written = (*file)->Write(0, bytes, false);
+      written = file.Write(0, bytes, false);
     }
     const bool found = AllocationsFailed() == 0;
     EXPECT_EQ(written.code(), found ? StatusCode::kNoSpace : StatusCode::kOutOfMemory);
