@@ -318,7 +318,8 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
       if (enough(rewritten)) return outcome();
       if (rewritten && throttle_.IsFull()) break;
     }
-    if (rewritten) continue;  // Appends wait for the log, nobody for a table.
+    // Appends wait for the log, nobody for a table.
+    if (rewritten && !reclaimer_.HasDoneEnough(kind)) continue;
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
