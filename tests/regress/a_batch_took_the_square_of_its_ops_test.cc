@@ -104,7 +104,7 @@ TEST_F(ABatchTookTheSquareOfItsOps, OfItsReplay) {
   const double few = replay_seconds() - none;
   WriteSeconds(kMaxBatchOps, create);
   const double many = replay_seconds() - none;
-  EXPECT_LT(many, 2 * 9 * few) << few << " s, then " << many << " s";
+  EXPECT_LT(many, 3 * 9 * few) << few << " s, then " << many << " s";  // The square: 9 * 9.
 }
 
 }  // namespace
