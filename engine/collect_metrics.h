@@ -5,7 +5,6 @@
 // bytes written, which learns of what was.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -14,6 +13,7 @@
 #include "engine/commit/committer.h"
 #include "engine/commit/ledger.h"
 #include "engine/commit/tickets.h"
+#include "engine/commit/write_means.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/metrics/commit_counters.h"
 #include "engine/restore/reader.h"
@@ -22,13 +22,6 @@
 #include "wal/log.h"
 
 namespace cairn::engine {
-
-// What calls of a store count that no part of it does. All grow only.
-struct CallCounters {
-  std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
-  std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
-  std::atomic<uint64_t> replayed_records{0};
-};
 
 struct MetricsSources {
   const Options* options = nullptr;

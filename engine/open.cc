@@ -1,32 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening and closing. Order matters twice: the lock comes before anything is read, and the log's
-// first segment is durable before the manifest that names it, which is before the first record.
+// Opening. Order matters twice: the lock comes before anything is read, and the log's first segment
+// is durable before the manifest that names it, which is before the first record.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
-#include "base/core/check.h"
 #include "base/core/mutation.h"
-#include "base/core/out_of_memory.h"
-#include "base/core/text.h"
 #include "base/io/descriptor_relief.h"
 #include "base/io/file_util.h"
-#include "engine/commit/replayer.h"
 #include "engine/follow/followed_files.h"
 #include "engine/store_core.h"
-#include "wal/constants.h"
-#include "wal/segment_files.h"
+#include "engine/store_directory.h"
+#include "sstable/table_files.h"
 
 namespace cairn {
 
 namespace {
-
-using engine::kLockFile;
-
-bool IsOurs(const std::string& name) {
-  return name.starts_with("MANIFEST-") || name == "OPTIONS" || name == kLockFile ||
-         name == engine::kHintFile || name == engine::kLogDirectory ||
-         name == engine::kTableDirectory || name == "probe.tmp" || name == "OPTIONS.tmp";
-}
 
 Result<io::World> ChooseWorld(const std::string& path, const Options& options, std::string* why) {
   if (options.world != nullptr) return *options.world;
@@ -35,22 +25,6 @@ Result<io::World> ChooseWorld(const std::string& path, const Options& options, s
                                 : options.backend == Backend::kThreads ? io::IoBackend::kThreads
                                                                        : io::IoBackend::kAuto;
   return io::MakeRealWorld(backend, why, options.file_mode);
-}
-
-// The store's directory, made if it may be. From here on it is held: what is done later is done
-// there, whatever becomes of its path.
-Status EnterDirectory(io::World* world, const std::string& path, bool create) {
-  const auto info = world->files->Info(path);
-  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
-  if (!info.ok()) {
-    if (!create) {
-      return Status(StatusCode::kNotFound, path + ": no store here (create_if_missing is off)");
-    }
-    CAIRN_RETURN_IF_ERROR(world->files->CreateDirectory(path));
-  } else if (!info->is_directory) {
-    return Status(StatusCode::kInvalidState, path + " is a file, not a store's directory");
-  }
-  return io::HoldDirectory(world, path);
 }
 
 }  // namespace
@@ -64,18 +38,23 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
       manifest_(
-          world_, path_, [this] { return NowNs(); }, &table_counters_),
-      hints_(world_, path_, &manifest_, &open_, [this](const std::string& line) { OnEvent(line); }),
+          world_, path_, [this] { return lifecycle_.NowNs(); }, &table_counters_),
+      hints_(world_, path_, &manifest_, &lifecycle_.open(),
+             [this](const std::string& line) { OnEvent(line); }),
       ledger_(options_.max_bytes, [this] { return FreeOnDisk(); }),
       staging_(options_.allocator, memory_.staging, &budget_),
       space_(MakeSpaceMeans()),
+      recovery_({.world = world_,
+                 .directory = path_,
+                 .options = &options_,
+                 .committer = &committer_,
+                 .space = &space_,
+                 .counters = &call_counters_}),
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());
 }
-
-StoreCore::~StoreCore() { static_cast<void>(Close()); }
 
 Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
                                                    const Options& options) {
@@ -89,7 +68,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
     if (options.world == nullptr) directory = "/store";
     chosen.create_if_missing = true;
   }
-  CAIRN_RETURN_IF_ERROR(EnterDirectory(&world, directory, chosen.create_if_missing));
+  CAIRN_RETURN_IF_ERROR(engine::EnterDirectory(&world, directory, chosen.create_if_missing));
   std::shared_ptr<engine::FollowedFiles> followed;
   if (options.read_only) {
     followed = std::make_shared<engine::FollowedFiles>(world.files);
@@ -103,60 +82,12 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   }
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
-  core->open_.store(true, std::memory_order_release);
+  core->lifecycle_.Open();
   if (!options.read_only) {
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
     CAIRN_RETURN_IF_ERROR(core->space_.Start());
   }
   return core;
-}
-
-// A directory without a manifest may become a store if nothing of anybody else's is in it. Looked
-// at before the lock file is put there.
-Status StoreCore::CheckDirectoryIsFree() {
-  const auto other = [&](const std::string& name) {
-    return Status(StatusCode::kInvalidState,
-                  path_ + " is no store and holds other files (" + Quoted(name) + ")");
-  };
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> names, world_.files->List(path_));
-  for (const std::string& name : names) {
-    if (!IsOurs(name)) return other(name);
-    if (name != engine::kLogDirectory) continue;
-    const std::string log = io::JoinPath(path_, engine::kLogDirectory);
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string> inside, world_.files->List(log));
-    for (const std::string& file : inside) {
-      if (!wal::IsLogFileName(file)) return other(io::JoinPath(engine::kLogDirectory, file));
-    }
-  }
-  return Status::Ok();
-}
-
-// Without a manifest there is no store; but a log that was written, or a table, says that there was
-// one.
-Status StoreCore::NoStoreHere(const std::string& why) {
-  io::FileSystem& files = *world_.files;
-  const std::string log = io::JoinPath(path_, engine::kLogDirectory);
-  const auto names = files.List(log);
-  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
-    const std::string& name = (*names)[i];
-    if (!wal::IsLogFileName(name)) continue;
-    CAIRN_ASSIGN_OR_RETURN(const bool written, wal::HoldsRecords(files, io::JoinPath(log, name)));
-    if (!written) continue;
-    return Status(
-        StatusCode::kCorruption,
-        path_ + ": the log of a store is here (" + name +
-            "), but no MANIFEST: it was removed, is another directory's, or a checkpoint was not "
-            "finished");
-  }
-  // Nor is there a table before the first manifest.
-  const auto tables = files.List(io::JoinPath(path_, engine::kTableDirectory));
-  for (size_t i = 0; tables.ok() && i < tables->size(); ++i) {
-    if (!sstable::IsTableFileName((*tables)[i])) continue;
-    return Status(StatusCode::kCorruption, path_ + ": tables of a store are here (" + (*tables)[i] +
-                                               "), but no MANIFEST: it was removed, or a " +
-                                               "checkpoint was not finished");
-  }
-  return why.empty() ? Status::Ok() : Status(StatusCode::kNotFound, path_ + why);
 }
 
 // The manifest comes last: it is what makes a directory a store. A crash before leaves none, and
@@ -188,11 +119,11 @@ Status StoreCore::CreateFiles() {
   manifest.number = 1;
   manifest.history.id = engine::DrawHistory(*world_.scheduler);
   manifest.segment_bytes = options_.segment_bytes;
-  manifest.created_at_ns = NowNs();
+  manifest.created_at_ns = lifecycle_.NowNs();
   manifest_.Begin(std::move(manifest));
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
-  CAIRN_RETURN_IF_ERROR(OpenTree(manifest_.at_opening(), &tree_));
+  CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
   CAIRN_RETURN_IF_ERROR(ClaimTables());
   // First: whoever finds the manifest takes the store for made.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
@@ -219,11 +150,12 @@ Status StoreCore::OpenFiles() {
   auto manifest_first = engine::ReadManifest(files, path_);
   // Nothing of ours is put into a directory that belongs to something else.
   if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
-    CAIRN_RETURN_IF_ERROR(CheckDirectoryIsFree());
-    CAIRN_RETURN_IF_ERROR(NoStoreHere(
+    CAIRN_RETURN_IF_ERROR(engine::CheckDirectoryIsFree(files, path_));
+    CAIRN_RETURN_IF_ERROR(engine::NoStoreHere(
+        files, path_,
         options_.create_if_missing ? "" : ": no store here (create_if_missing is off)"));
   }
-  CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, kLockFile)));
+  CAIRN_ASSIGN_OR_RETURN(lock_, files.Lock(io::JoinPath(path_, engine::kLockFile)));
   auto manifest = engine::ReadManifest(files, path_);
   if (manifest.status().code() == StatusCode::kNotFound) return CreateFiles();
   if (!manifest.ok()) return manifest.status();
@@ -240,10 +172,11 @@ Status StoreCore::OpenFiles() {
   SetTableContext();
   wal::RecoveredLog recovered;
   const engine::Manifest& opened = manifest_.at_opening();
-  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(OpenTree(opened, &tree_)));
-  CAIRN_ASSIGN_OR_RETURN(left_out_, Replay(opened, recovery, &tree_, &recovered));
+  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(recovery_.OpenTree(opened, &committer_.tree())));
+  CAIRN_ASSIGN_OR_RETURN(left_out_,
+                         recovery_.Replay(opened, recovery, &committer_.tree(), &recovered));
   left_out_upto_ = recovered.last_sequence;
-  const Status whole = CheckLogIsWhole(opened, recovered);
+  const Status whole = recovery_.CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
@@ -253,7 +186,7 @@ Status StoreCore::OpenFiles() {
   // what was lost; if the index has that, it must not be taken for it.
   if (const uint64_t last = log_->last_reserved_sequence(); last < opened.last_sequence) {
     CAIRN_RETURN_IF_ERROR(manifest_.Edit([&](engine::Manifest* next) {
-      next->next_id = tree_.next_id();
+      next->next_id = committer_.tree().next_id();
       next->last_sequence = last;
       if (next->index_sequence <= last) return;
       next->index_sequence = last;
@@ -265,65 +198,66 @@ Status StoreCore::OpenFiles() {
   return Status::Ok();
 }
 
-Result<uint64_t> StoreCore::Replay(const engine::Manifest& manifest, wal::RecoveryOptions recovery,
-                                   engine::Tree* tree, wal::RecoveredLog* recovered) {
-  recovery.directory = io::JoinPath(path_, engine::kLogDirectory);
-  recovery.store = manifest.store;
-  recovery.first_segment = manifest.log_start_segment;
-  recovery.replay_from = manifest.replay_from;
-  recovery.epoch_used = manifest.epoch;
-  engine::Replayer replayer(tree, &committer_, manifest.index_sequence);
-  // The log is whole where the index cannot tell what a record changes. A salvage goes on without
-  // it, and without those that need it, and comes to the same each time.
-  uint64_t left_out = 0;
-  Status first_left_out;
-  const auto on_record = [&](const wal::RecordView& record) -> Status {
-    ++counters_.replayed_records;
-    Status status = replayer.Apply(record);
-    if (!status.ok()) status = status.WithContext(engine::PlaceText(record.location));
-    if (!recovery.salvage || status.code() != StatusCode::kCorruption) return status;
-    if (++left_out == 1) first_left_out = std::move(status);
-    return Status::Ok();
-  };
-  auto found = wal::Recover(world_, recovery, on_record);
-  if (found.status().code() ==
-      StatusCode::kInvalidArgument) {  // Another store's: no argument here.
-    return Status(StatusCode::kCorruption, std::string(found.status().message()));
-  }
-  if (!found.ok()) return found.status();
-  *recovered = std::move(*found);
-  const Status decided = replayer.DecideAll();
-  if (!decided.ok() && (!recovery.salvage || decided.code() != StatusCode::kCorruption)) {
-    return decided;
-  }
-  if (left_out == 0) return 0;
-  recovered->repaired_detail += (recovered->repaired ? "; " : "") + first_left_out.ToString() +
-                                ": this record is left out, and all that need it";
-  recovered->repaired = true;
-  return left_out;
+// Nothing is put into the directory.
+Status StoreCore::OpenFollower() {
+  auto manifest = engine::ReadManifest(*world_.files, path_);
+  if (manifest.status().code() == StatusCode::kNotFound)
+    return engine::NoStoreHere(*world_.files, path_, ": no store here");
+  if (!manifest.ok()) return manifest.status();
+  manifest_.Show(std::move(*manifest), 0);
+  CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
+  CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
+  SetTableContext();
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Seen> seen, follower_.LookFirst());
+  NoteRecovery(seen->log, seen->whole);
+  space_.retirer().SetLogStart(seen->manifest.log_start_segment);
+  manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
+  committer_.tree() = std::move(seen->tree);
+  return StartLog(std::move(seen->log));
 }
 
-// What a log cannot know of itself: that its end was taken away, segments and all. Everything up to
-// the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
-Status StoreCore::CheckLogIsWhole(const engine::Manifest& manifest,
-                                  const wal::RecoveredLog& recovered) const {
-  const std::string log = io::JoinPath(path_, engine::kLogDirectory);
-  const std::string first = wal::SegmentPath(log, manifest.log_start_segment);
-  const auto info = world_.files->Info(first);
-  if (info.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kCorruption, first + ": offset 0: the first segment is missing");
+void StoreCore::SetTableContext() {
+  sstable::TableContext context;
+  context.files = world_.files.get();
+  context.directory = io::JoinPath(path_, engine::kTableDirectory);
+  context.store = manifest_.at_opening().store;
+  context.allocator = options_.allocator;
+  context.cache = &block_cache_;
+  context.open_files = &reader_.open_files();
+  context.host = space_.reclaim_host();
+  context.counters = &table_counters_;
+  reader_.tables().SetContext(context);
+  options_.segment_bytes = manifest_.at_opening().segment_bytes;
+  space_.retirer().SetLogStart(manifest_.at_opening().log_start_segment);
+}
+
+// For a store that writes, after replay: what is there is counted, what nothing names goes. No
+// number of a table that is named is given again, whatever the manifest says.
+Status StoreCore::ClaimTables() {
+  const sstable::TableContext& context = reader_.tables().context();
+  CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
+  CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());
+  space_.SetIndex(committer_.tree().index(), manifest_.at_opening().index_sequence);
+  std::vector<uint64_t> live;
+  for (const sstable::LiveTable& table : manifest_.at_opening().index) {
+    live.push_back(table.number);
+    manifest_.NameTable(table.number);
+    ledger_.TakeAnyway(table.bytes);
   }
-  if (!info.ok()) return info.status();
-  if (recovered.last_sequence >= manifest.last_sequence) return Status::Ok();
-  if (!CAIRN_KEPT(kLengthOfLog)) return Status::Ok();
-  const uint64_t last =
-      recovered.segments.empty() ? manifest.log_start_segment : recovered.segments.back().number;
-  const uint64_t offset = recovered.segments.empty() ? 0 : recovered.segments.back().end_offset;
-  return Status(StatusCode::kCorruption,
-                wal::SegmentPath(log, last) + ": offset " + std::to_string(offset) +
-                    ": the log ends with sequence " + std::to_string(recovered.last_sequence) +
-                    ", " + "MANIFEST-" + std::to_string(manifest.number) + " says that it held " +
-                    std::to_string(manifest.last_sequence));
+  std::vector<uint64_t> deleted;  // Tables that were dead, before the index knew.
+  for (const auto& [number, use] : committer_.tree().tables()) {
+    manifest_.NameTable(number);
+    const std::string path = sstable::SnapshotTablePath(context.directory, number);
+    if (use.live_bytes == 0 && world_.files->Info(path).status().code() == StatusCode::kNotFound) {
+      deleted.push_back(number);
+      continue;
+    }
+    live.push_back(number);
+    ledger_.TakeAnyway(use.bytes);
+  }
+  for (const uint64_t number : deleted) committer_.tree().ForgetTable(number);
+  if (!CAIRN_KEPT(kLiveOrphans)) return Status::Ok();
+  return sstable::RemoveTableOrphans(*world_.files, context.directory, live);
 }
 
 // What comes from here on is another history than that of a copy, which goes on from here, too. The
@@ -352,24 +286,22 @@ void StoreCore::NoteRecovery(const wal::RecoveredLog& recovered, const Status& w
   recovery_note_ += whole.message();
 }
 
-// A disk that does not tell what it has refuses when it is full.
-uint64_t StoreCore::FreeOnDisk() const {
-  const auto space = world_.files->Space(path_);
-  return space.ok() ? space->free_bytes : UINT64_MAX;
-}
-
-Status StoreCore::StartLog(wal::RecoveredLog recovered) {
-  // What is others' of the disk this store will not have.
+// What is others' of the disk this store will not have.
+void StoreCore::TakeRoom(const wal::RecoveredLog& recovered) {
   const uint64_t free_bytes = FreeOnDisk();
   uint64_t has_bytes = ledger_.used_bytes();
   for (const wal::SegmentInfo& segment : recovered.segments) has_bytes += segment.file_bytes;
   const uint64_t disk_bytes =
       free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
-  const engine::Manifest& opened = manifest_.at_opening();
-  ledger_.Keep(
-      engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes), opened.segment_bytes));
+  ledger_.Keep(engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes),
+                                    manifest_.at_opening().segment_bytes));
   ledger_.LookAtDisk();
   ledger_.TakeAnyway(engine::kSmallFilesBytes);
+}
+
+Status StoreCore::StartLog(wal::RecoveredLog recovered) {
+  TakeRoom(recovered);
+  const engine::Manifest& opened = manifest_.at_opening();
   wal::LogOptions log;
   log.directory = io::JoinPath(path_, engine::kLogDirectory);
   log.store = opened.store;
@@ -387,10 +319,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.read_only = options_.read_only;
   const uint64_t epoch = recovered.next_epoch;
   CAIRN_ASSIGN_OR_RETURN(log_, wal::Log::Open(world_, log, std::move(recovered)));
-  committer_.SetLog(log_.get());
   manifest_.SetLog(log_.get(), epoch);
-  access_.SetLog(log_.get());
-  limits_.SetLog(log_.get());
   if (!options_.read_only && ledger_.IsShort()) {
     const bool by_cap = options_.max_bytes != UINT64_MAX;
     OnEvent((by_cap ? "max_bytes is " + std::to_string(options_.max_bytes)
@@ -399,95 +328,23 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
             std::to_string(ledger_.used_bytes()) + " are used: nothing is appended before some is");
   }
   if (!options_.read_only) space_.gate().SetLimit(space_.gauge().LogBytesHeld());
-  timer_ = std::make_unique<engine::Timer>(world_);
-  tickets_.Start(log_.get(), timer_.get());
-  const uint32_t cores = world_.scheduler->Cores();
-  executor_threads_ =
+  MakeThreads();
+  StartParts();
+  return Status::Ok();
+}
+
+// Those of the executors begin with the first job.
+void StoreCore::MakeThreads() {
+  io::Scheduler& scheduler = *world_.scheduler;
+  const uint32_t cores = scheduler.Cores();
+  const uint32_t threads =
       options_.executor_threads != 0 ? options_.executor_threads : (cores > 1 ? cores - 1 : 1);
-  executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-job", executor_threads_);
-  background_executor_ = std::make_unique<io::Executor>(
-      *world_.scheduler, "cairn-seal", executor_threads_, io::ThreadPriority::kBackground);
-  prefetch_executor_ = std::make_unique<io::Executor>(*world_.scheduler, "cairn-prefetch", 1,
-                                                      io::ThreadPriority::kBackground);
-  parallel_for_ = std::make_unique<io::ParallelFor>(*world_.scheduler, background_executor_.get(),
-                                                    executor_threads_);
-  space_.SetLog(log_.get(), parallel_for_.get());
-  hints_.Start(log_.get(), timer_.get(), executor_.get());
-  follower_.SetLog(log_.get());
-  StartReader();
-  return Status::Ok();
-}
-
-// Nothing depends on it but the time that the next opening takes.
-void StoreCore::DumpAtClose() {
-  {
-    std::lock_guard lock(mutex_);
-    const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
-    const uint64_t last = log_->last_reserved_sequence();
-    // Who writes behind what a salvage left out has given that up; else no opening but a salvage
-    // would pass it. Until then another opening may have it, with the file that was damaged.
-    const bool gives_up = left_out_ != 0 && last > left_out_upto_;
-    if (left_out_ != 0 && !gives_up) return;
-    // The last dump may have been stopped behind its first step.
-    if (!gives_up && !space_.flusher().IsDue(last, records_max) &&
-        last - manifest_.Copy().index_sequence < records_max) {
-      return;
-    }
-  }
-  const Status dumped = Guarded([this] { return space_.flusher().Dump(); });
-  if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
-}
-
-Status StoreCore::WriteCheckpoint() {
-  return manifest_.Edit([this](engine::Manifest* next) {
-    std::lock_guard lock(mutex_);
-    next->next_id = tree_.next_id();
-    next->last_sequence = log_->durable_sequence();
-  });
-}
-
-Status StoreCore::CloseLog() {
-  if (options_.read_only) return PoisonStatus();
-  CAIRN_RETURN_IF_ERROR(log_->Close());
-  CAIRN_RETURN_IF_ERROR(PoisonStatus());
-  CAIRN_RETURN_IF_ERROR(WriteCheckpoint());
-  hints_.Publish();
-  return Status::Ok();
-}
-
-// Each step is taken whatever became of those before it, also without memory.
-Status StoreCore::Close() {
-  const io::Turn::Holder turn(&close_turn_);
-  // Never opened: what Open started is taken down with the members. Or closed before.
-  if (!open_.load()) return closed_;
-  static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
-  open_.store(false);
-  space_.Stop();
-  background_executor_.reset();
-  if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
-  timer_->Stop();
-  // AppendJoined looks under the lock whether the store is open. Once it was free, whoever found
-  // that it is has put what it accepted where it is flushed now.
-  mutex_.lock();
-  mutex_.unlock();
-  Status status = EndAllJoined();
-  for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
-    world_.scheduler->Wait(uses_, uses, io::kNoDeadline);
-  }
-  executor_->Stop();  // Finishes what was posted. Its jobs look for it here.
-  prefetch_executor_->Stop();
-  const Status log_closed = Guarded([this] { return CloseLog(); });
-  if (!log_closed.ok()) status = log_closed;
-  // Whatever is still pending has been decided by now.
-  tickets_.CutByClose();
-  hints_.Close();
-  reader_.LetGo();  // Handles may outlive this by far.
-  lock_.reset();    // The log stays for calls that are under way; it refuses everything now.
-  return closed_ = status;
-}
-
-std::string StoreCore::sync_method() const {
-  return options_file_.sync_method == wal::SyncMethod::kDurableWrite ? "dsync" : "fdatasync";
+  timer_ = std::make_unique<engine::Timer>(world_);
+  executor_ = std::make_unique<io::Executor>(scheduler, "cairn-job", threads);
+  background_executor_ = std::make_unique<io::Executor>(scheduler, "cairn-seal", threads,
+                                                        io::ThreadPriority::kBackground);
+  parallel_for_ = std::make_unique<io::ParallelFor>(scheduler, background_executor_.get(), threads);
+  write_means_.executor_threads = threads;
 }
 
 }  // namespace cairn

@@ -17,7 +17,7 @@ auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(bod
   if (core == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
   const io::NoCancel guard;
   return Guarded([&]() -> decltype(body(*core)) {
-    CAIRN_RETURN_IF_ERROR(core->CheckProcess());
+    CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckProcess());
     return body(*core);
   });
 }
@@ -25,9 +25,14 @@ auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(bod
 // For what has no Status: `nothing` instead.
 template <typename Body, typename Value>
 Value OnCoreOr(const std::shared_ptr<StoreCore>& core, Value nothing, Body&& body) {
-  if (core == nullptr || core->IsInChild()) return nothing;
+  if (core == nullptr || core->lifecycle().IsInChild()) return nothing;
   const io::NoCancel guard;
   return body(*core);
+}
+
+Result<Branch> ToBranch(const std::shared_ptr<StoreCore>& core, const Result<BranchId>& id) {
+  if (!id.ok()) return id.status();
+  return Branch(core, *id);
 }
 
 }  // namespace
@@ -60,34 +65,44 @@ Status Store::Close() {
 }
 
 Result<ModelId> Store::RegisterModel(const ModelSpec& spec, Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.RegisterModel(spec, durability); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.changes().RegisterModel(spec, durability); });
 }
 Result<ModelInfo> Store::GetModel(ModelId id) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.GetModel(id); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().GetModel(id); });
 }
 std::vector<ModelInfo> Store::Models() const {
-  return OnCoreOr(core_, std::vector<ModelInfo>(), [](StoreCore& core) { return core.Models(); });
+  return OnCoreOr(core_, std::vector<ModelInfo>(),
+                  [](StoreCore& core) { return core.lookup().Models(); });
 }
 Result<Branch> Store::CreateBranch(ModelId model, const BranchOptions& options) {
-  return OnCore(core_, [&](StoreCore& core) { return core.CreateBranch(model, options); });
+  return OnCore(core_, [&](StoreCore& core) {
+    return ToBranch(core_, core.changes().Create(model, options));
+  });
 }
 Result<Branch> Store::FindBranch(std::string_view name, std::string_view ns) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.FindBranch(name, ns); });
+  return OnCore(
+      core_, [&](StoreCore& core) { return ToBranch(core_, core.lookup().FindBranch(name, ns)); });
 }
 Result<Branch> Store::GetBranch(BranchId id) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.GetBranch(id); });
+  return OnCore(core_, [&](StoreCore& core) -> Result<Branch> {
+    CAIRN_RETURN_IF_ERROR(core.lookup().CheckExists(id));
+    return Branch(core_, id);
+  });
 }
 Result<BranchPage> Store::ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                        const std::string& cursor) const {
-  return OnCore(core_,
-                [&](StoreCore& core) { return core.ListBranches(ns, prefix, limit, cursor); });
+  return OnCore(core_, [&](StoreCore& core) {
+    return core.lookup().ListBranches(ns, prefix, limit, cursor);
+  });
 }
 Result<std::vector<NamespaceInfo>> Store::Namespaces() const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Namespaces(); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().Namespaces(); });
 }
 Status Store::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
                            Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.SetNamespace(ns, policy, durability); });
+  return OnCore(
+      core_, [&](StoreCore& core) { return core.changes().SetNamespace(ns, policy, durability); });
 }
 Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOptions& options) {
   return OnCore(core_, [&](StoreCore& core) { return core.Write(batch, options); });
@@ -96,14 +111,15 @@ Status Store::Flush() {
   return OnCore(core_, [](StoreCore& core) { return core.Flush(); });
 }
 Status Store::Compact() {
-  return OnCore(core_, [](StoreCore& core) { return core.Compact(); });
+  return OnCore(core_, [](StoreCore& core) { return core.space().Compact(); });
 }
 Result<RefreshResult> Store::Refresh() {
   return OnCore(core_, [](StoreCore& core) { return core.Refresh(); });
 }
 Result<CheckpointInfo> Store::Checkpoint(const std::string& path,
                                          const CheckpointProgress& progress) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Checkpoint(path, progress); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.space().checkpoints().Make(path, progress); });
 }
 Status Store::PauseBackground() {
   return OnCore(core_, [](StoreCore& core) { return core.PauseBackground(); });
@@ -132,71 +148,81 @@ std::string Store::sync_method() const { return core_ == nullptr ? "" : core_->s
 std::string Store::recovery_note() const { return core_ == nullptr ? "" : core_->recovery_note(); }
 
 Result<BranchInfo> Branch::Info() const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Info(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().Info(id_); });
 }
 Result<uint64_t> Branch::length() const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Length(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().Length(id_); });
 }
 Result<uint64_t> Branch::durable_length() const {
-  return OnCore(core_, [&](StoreCore& core) { return core.DurableLength(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().DurableLength(id_); });
 }
 Result<std::vector<PathStep>> Branch::Path() const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Path(id_); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().Path(id_); });
 }
 Result<Ticket> Branch::Append(const Delta& delta, const AppendOptions& options) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Append(id_, delta, options, nullptr); });
+  return OnCore(
+      core_, [&](StoreCore& core) { return core.appender().Append(id_, delta, options, nullptr); });
 }
 Result<uint64_t> Branch::AppendSync(const Delta& delta, const AppendOptions& options) {
-  return OnCore(core_, [&](StoreCore& core) { return core.AppendSync(id_, delta, options); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.appender().AppendSync(id_, delta, options); });
 }
 Result<Draft> Branch::BeginAppend(uint64_t positions) {
   return OnCore(core_, [&](StoreCore& core) { return core.BeginAppend(id_, positions); });
 }
 Status Branch::Fill(const KvView& kv, const AppendOptions& options) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Fill(id_, kv, options); });
+  return OnCore(core_, [&](StoreCore& core) { return core.appender().Fill(id_, kv, options); });
 }
 Result<std::vector<KvHole>> Branch::EvictedKv(uint64_t begin, uint64_t end) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.EvictedKv(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().EvictedKv(id_, begin, end); });
 }
 Result<uint64_t> Branch::RestorableLength(uint64_t at_most) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.RestorableLength(id_, at_most); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.lookup().RestorableLength(id_, at_most); });
 }
 Status Branch::SetKeep(const Keep& keep, Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.SetKeep(id_, keep, durability); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.changes().SetKeep(id_, keep, durability); });
 }
 Result<Branch> Branch::ForkAt(uint64_t position, const BranchOptions& options) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.ForkAt(id_, position, options); });
+  return OnCore(core_, [&](StoreCore& core) {
+    return ToBranch(core_, core.changes().Fork(id_, position, options));
+  });
 }
 Status Branch::Rewind(uint64_t length, Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Rewind(id_, length, durability); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.changes().Rewind(id_, length, durability); });
 }
 Status Branch::Rename(const std::string& name, Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Rename(id_, name, durability); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.changes().Rename(id_, name, durability); });
 }
 Status Branch::Drop(Durability durability) {
-  return OnCore(core_, [&](StoreCore& core) { return core.Drop(id_, durability); });
+  return OnCore(core_, [&](StoreCore& core) { return core.changes().Drop(id_, durability); });
 }
 Result<RestoreResult> Branch::Restore(const RestoreRequest& request,
                                       LayerProgress* progress) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Restore(id_, request, progress); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.reads().Restore(id_, request, progress); });
 }
 Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress* progress) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.RestoreAsync(id_, request, progress); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.reads().RestoreAsync(id_, request, progress); });
 }
 Status Branch::Prefetch(uint64_t begin, uint64_t end) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Prefetch(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.reads().Prefetch(id_, begin, end); });
 }
 Result<std::vector<TokenId>> Branch::ReadTokens(uint64_t begin, uint64_t end) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.ReadTokens(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.reads().ReadTokens(id_, begin, end); });
 }
 Result<Branch::StateAt> Branch::SamplerAt(uint64_t position) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.StateAt(id_, position, true); });
+  return OnCore(core_, [&](StoreCore& core) { return core.reads().StateAt(id_, position, true); });
 }
 Result<Branch::StateAt> Branch::MetadataAt(uint64_t position) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.StateAt(id_, position, false); });
+  return OnCore(core_, [&](StoreCore& core) { return core.reads().StateAt(id_, position, false); });
 }
 Result<std::vector<ContentSpan>> Branch::Spans(uint64_t begin, uint64_t end) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.Spans(id_, begin, end); });
+  return OnCore(core_, [&](StoreCore& core) { return core.lookup().Spans(id_, begin, end); });
 }
 
 }  // namespace cairn

@@ -171,6 +171,22 @@ Status AppendLimits::CheckPosition(uint64_t bytes) const {
                     std::to_string(most) + " fit a log record");
 }
 
+Status CheckLength(uint64_t length, std::optional<uint64_t> expected) {
+  if (!expected.has_value() || *expected == length) return Status::Ok();
+  return Status(StatusCode::kConflict, "expected_length is " + std::to_string(*expected) +
+                                           ", the branch has " + std::to_string(length) +
+                                           " tokens");
+}
+
+uint64_t RawBytes(const ModelSpec& model, const Delta& delta) {
+  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
+  if (delta.kv == nullptr) return bytes;
+  for (const GroupView& view : delta.kv->groups) {
+    bytes += view.count * model.groups[view.group].token_bytes();
+  }
+  return bytes;
+}
+
 uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) {
   uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
   if (delta.kv == nullptr) return bytes;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cairn/branch.h"
@@ -24,7 +25,12 @@ namespace cairn::engine {
 // What can be said against a delta without knowing the branch.
 Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
 
+// kConflict: the branch has another number of tokens than its caller expects.
+Status CheckLength(uint64_t length, std::optional<uint64_t> expected);
+
 uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta);
+// As namespaces count what is in the log: ids and elements.
+uint64_t RawBytes(const ModelSpec& model, const Delta& delta);
 
 class AppendLimits {
  public:

@@ -2,9 +2,11 @@
 #include "engine/commit/append_resolver.h"
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "engine/commit/quota.h"
 #include "engine/tree/decisions.h"
 
-namespace cairn {
+namespace cairn::engine {
 
 namespace {
 
@@ -16,10 +18,22 @@ std::vector<uint64_t>& HashesOfThread() {
 
 }  // namespace
 
-StoreCore::AppendResolver::AppendResolver(StoreCore* core, BranchId id, const Delta& delta,
-                                          const Expected& expected, engine::DeltaPayload* payload,
-                                          const Written* written)
-    : core_(core),
+Status CheckExpected(const Head& head, const Expected& expected) {
+  if (CAIRN_KEPT(kLengthExpected)) {
+    CAIRN_RETURN_IF_ERROR(CheckLength(head.lengths[kTokenLane], expected.length));
+  }
+  if (expected.version.has_value() && *expected.version != head.version) {
+    return Status(StatusCode::kConflict,
+                  "the branch changed after BeginAppend; what was Put may belong to other tokens");
+  }
+  return Status::Ok();
+}
+
+AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id,
+                               const Delta& delta, const Expected& expected, DeltaPayload* payload,
+                               const Written* written)
+    : means_(means),
+      joined_(joined),
       id_(id),
       delta_(delta),
       expected_(expected),
@@ -33,29 +47,29 @@ StoreCore::AppendResolver::AppendResolver(StoreCore* core, BranchId id, const De
   HashesOfThread().reserve(payload->strips().size());  // Publishing must not allocate.
 }
 
-engine::Attempt StoreCore::AppendResolver::Prepare(Lock* lock) {
+Attempt AppendResolver::Prepare(Lock* lock) {
   while (true) {
-    CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(id_, lock).status());
-    // What was accepted to be coalesced since the caller looked comes first.
-    if (written_ != nullptr || !core_->joined_.contains(id_)) return {};
+    CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(id_, lock).status());
+    // What was accepted to be joined since the caller looked comes first.
+    if (written_ != nullptr || !joined_->Has(id_)) return {};
     lock->unlock();
-    if (Status flushed = core_->TryFlushJoined(id_); !flushed.ok()) {
-      return engine::Attempt::Refused(std::move(flushed));
+    if (Status flushed = joined_->TryFlush(id_); !flushed.ok()) {
+      return Attempt::Refused(std::move(flushed));
     }
     lock->lock();
   }
 }
 
-Status StoreCore::AppendResolver::Resolve(engine::CommitOps* ops) {
+Status AppendResolver::Resolve(CommitOps* ops) {
   head_ = ops->tree().FindHead(static_cast<uint64_t>(id_));
   CAIRN_CHECK(head_ != nullptr);
-  CAIRN_RETURN_IF_ERROR(core_->CheckExpected(*head_, expected_));
-  payload_->SetLength(head_->lengths[engine::kTokenLane]);
-  engine::CommittedOp& append = ops->Next();
-  CAIRN_ASSIGN_OR_RETURN(append.op, written_ == nullptr
-                                        ? ResolveAppend(ops->tree(), head_->id, payload_->lanes(),
-                                                        engine::SpansOf(delta_))
-                                        : ResolveWritten(ops->tree()));
+  CAIRN_RETURN_IF_ERROR(CheckExpected(*head_, expected_));
+  payload_->SetLength(head_->lengths[kTokenLane]);
+  CommittedOp& append = ops->Next();
+  CAIRN_ASSIGN_OR_RETURN(
+      append.op, written_ == nullptr
+                     ? ResolveAppend(ops->tree(), head_->id, payload_->lanes(), SpansOf(delta_))
+                     : ResolveWritten(ops->tree()));
   append.op.exact = delta_.kv == nullptr || delta_.exact;
   append.ids = delta_.tokens;
   append.kv_bytes = payload_->kv_bytes();
@@ -67,19 +81,18 @@ Status StoreCore::AppendResolver::Resolve(engine::CommitOps* ops) {
 }
 
 // The op that makes what was written before count. Nobody has changed the branch since, but a log
-// that failed has taken the tree back (ReloadTree).
-Result<engine::Op> StoreCore::AppendResolver::ResolveWritten(const engine::Tree& tree) {
-  CAIRN_RETURN_IF_ERROR(core_->PoisonStatus());
+// that failed has taken the tree back.
+Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->PoisonStatus());
   CAIRN_ASSIGN_OR_RETURN(
-      engine::Op op,
-      ResolveAppend(tree, head_->id, engine::LanesOf(delta_, head_->lengths[engine::kTokenLane]),
-                    engine::SpansOf(delta_)));
+      Op op,
+      ResolveAppend(tree, head_->id, LanesOf(delta_, head_->lengths[kTokenLane]), SpansOf(delta_)));
   op.lanes = payload_->lanes();
   if (written_->table.number == 0) return op;
   const uint64_t node = written_->ranges.front().node;
   if (op.node != node) {
     // It was to be a new one. Meanwhile that of the branch may have been cut to where it ends.
-    op.flags |= engine::kOpNewNode;
+    op.flags |= kOpNewNode;
     op.other = head_->node;
     op.node = node;
   }
@@ -88,11 +101,11 @@ Result<engine::Op> StoreCore::AppendResolver::ResolveWritten(const engine::Tree&
   return op;
 }
 
-Status StoreCore::AppendResolver::CheckQuotas() const {
-  return expected_.joined ? Status::Ok() : engine::CheckQuota(*head_);
+Status AppendResolver::CheckQuotas() const {
+  return expected_.joined ? Status::Ok() : CheckQuota(*head_);
 }
 
-void StoreCore::AppendResolver::Publish(wal::Log* log) {
+void AppendResolver::Publish(wal::Log* log) {
   std::vector<uint64_t>& hashes = HashesOfThread();
   payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes, [&](uint64_t filled) {
     if (is_whole()) log->PieceReady(slot_, filled);
@@ -101,9 +114,9 @@ void StoreCore::AppendResolver::Publish(wal::Log* log) {
   log->Publish(slot_, hashes);
 }
 
-void StoreCore::AppendResolver::OnRefused(const Status& status) {
+void AppendResolver::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kBusy || written_ != nullptr) return;
-  core_->counters_.busy.fetch_add(1, std::memory_order_relaxed);
+  means_.counters->busy.fetch_add(1, std::memory_order_relaxed);
 }
 
-}  // namespace cairn
+}  // namespace cairn::engine

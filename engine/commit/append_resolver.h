@@ -1,27 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record that makes an append count: all of it, the end of a large one, or what was coalesced.
+// The record that makes an append count: all of it, the end of a large one, or what was joined.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "engine/store_core.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/write_means.h"
 
-namespace cairn {
+namespace cairn::engine {
 
-class StoreCore::AppendResolver final : public engine::Resolver {
+// What the branch must be for an append to be applied.
+struct Expected {
+  std::optional<uint64_t> length;
+  std::optional<uint64_t> version;  // Head::version; drafts.
+  bool joined = false;              // Its room was taken when it was accepted.
+};
+Status CheckExpected(const Head& head, const Expected& expected);
+
+// What of a large append was written before the record that makes it count.
+struct Written {
+  std::vector<Part> parts;  // In the log...
+  uint64_t unit = 0;
+  OpTable table;  // ...or in a snapshot table.
+  std::vector<SealedRange> ranges;
+  uint64_t kv_bytes = 0;  // Raw.
+};
+
+class AppendResolver final : public Resolver {
  public:
-  // `written`: what of a large append lies before the record; null when the record holds all.
-  // Refers to what it is given. `payload` is that of the record.
-  AppendResolver(StoreCore* core, BranchId id, const Delta& delta, const Expected& expected,
-                 engine::DeltaPayload* payload, const Written* written);
+  // `written`: null when the record holds all. Refers to what it is given. `payload` is that of the
+  // record.
+  AppendResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
+                 const Expected& expected, DeltaPayload* payload, const Written* written);
 
-  engine::Attempt Prepare(Lock* lock) override;
+  Attempt Prepare(Lock* lock) override;
   std::optional<BranchId> free_branch() const override {
     return written_ == nullptr ? std::optional(id_) : std::nullopt;
   }
-  Status Resolve(engine::CommitOps* ops) override;
+  Status Resolve(CommitOps* ops) override;
   Status CheckQuotas() const override;
   void Publish(wal::Log* log) override;
   void OnRefused(const Status& status) override;
@@ -33,15 +52,16 @@ class StoreCore::AppendResolver final : public engine::Resolver {
 
  private:
   bool is_whole() const { return written_ == nullptr && !expected_.joined; }
-  Result<engine::Op> ResolveWritten(const engine::Tree& tree);
+  Result<Op> ResolveWritten(const Tree& tree);
 
-  StoreCore* const core_;
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
   const BranchId id_;
   const Delta& delta_;
   const Expected& expected_;
-  engine::DeltaPayload* const payload_;
+  DeltaPayload* const payload_;
   const Written* const written_;
-  const engine::Head* head_ = nullptr;  // While the lock is held.
+  const Head* head_ = nullptr;  // While the lock is held.
 };
 
-}  // namespace cairn
+}  // namespace cairn::engine

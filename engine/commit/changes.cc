@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Changes to the tree that carry no payload of their own, and batches.
+#include "engine/commit/changes.h"
+
 #include "base/core/text.h"
-#include "engine/store_core.h"
 #include "engine/tree/decisions.h"
 
-namespace cairn {
+namespace cairn::engine {
 
-using engine::Op;
-using engine::Tree;
+namespace {
 
-class StoreCore::ChangeResolver final : public engine::Resolver {
+class ChangeResolver final : public Resolver {
  public:
-  ChangeResolver(StoreCore* core, const engine::TreeNeeds& needs, const StoreCore::Resolve& resolve,
-                 wal::Log::Purpose purpose, bool waits_for_room)
-      : core_(core), needs_(needs), resolve_(resolve), waits_for_room_(waits_for_room) {
+  ChangeResolver(const WriteMeans& means, JoinedAppends* joined, const TreeNeeds& needs,
+                 const Changes::Resolve& resolve, wal::Log::Purpose purpose, bool waits_for_room)
+      : means_(means),
+        joined_(joined),
+        needs_(needs),
+        resolve_(resolve),
+        waits_for_room_(waits_for_room) {
     record_.purpose = purpose;
     record_.held_by_limit = is_data();
     if (!waits_for_room || purpose == wal::Log::Purpose::kReclaim) {
-      record_.origin = engine::CommitOrigin::kBackground;
+      record_.origin = CommitOrigin::kBackground;
     }
   }
 
@@ -26,39 +28,40 @@ class StoreCore::ChangeResolver final : public engine::Resolver {
   bool is_data() const { return waits_for_room_ && record_.purpose == wal::Log::Purpose::kData; }
   uint64_t table_bytes_died() const { return died_; }
 
-  engine::Attempt Prepare(Lock* lock) override {
+  Attempt Prepare(Lock* lock) override {
     do {  // What was accepted before comes first.
-      CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs_, lock));
-    } while (waits_for_room_ && core_->FlushJoinedTo(needs_.branches, lock));
+      CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs_, lock));
+    } while (waits_for_room_ && joined_->FlushTo(needs_.branches, lock));
     return {};
   }
-  Status Resolve(engine::CommitOps* ops) override {
+  Status Resolve(CommitOps* ops) override {
     died_before_ = ops->tree().table_uses().died_bytes();
     CAIRN_ASSIGN_OR_RETURN(ops->Next().op, resolve_(ops->tree()));
     return ops->Add();
   }
   void OnPlaced() override {
-    if (committed().front().op.kind != engine::OpKind::kRewind) return;
-    died_ = core_->tree_.table_uses().died_bytes() - died_before_;
+    if (committed().front().op.kind != OpKind::kRewind) return;
+    died_ = means_.tree().table_uses().died_bytes() - died_before_;
   }
 
  private:
-  StoreCore* const core_;
-  const engine::TreeNeeds& needs_;
-  const StoreCore::Resolve& resolve_;
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
+  const TreeNeeds& needs_;
+  const Changes::Resolve& resolve_;
   const bool waits_for_room_;
   uint64_t died_before_ = 0, died_ = 0;
 };
 
+}  // namespace
+
 // A change is small, so a full group buffer is waited out instead of reported. Without room in the
 // log data waits for what is evicted, if that is allowed, and a release for what others released
 // (CommitHost::AwaitReclaim). The space thread itself must not wait.
-Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& resolve,
-                             Durability durability, wal::Log::Purpose purpose,
-                             bool waits_for_room) {
-  using engine::RetryPolicy;
-  CAIRN_RETURN_IF_ERROR(CheckWritable(durability));
-  ChangeResolver change(this, needs, resolve, purpose, waits_for_room);
+Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
+                         wal::Log::Purpose purpose, bool waits_for_room) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
+  ChangeResolver change(means_, joined_, needs, resolve, purpose, waits_for_room);
   RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory};
   if (change.is_data()) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
@@ -68,21 +71,16 @@ Result<Op> StoreCore::Change(const engine::TreeNeeds& needs, const Resolve& reso
   } else if (waits_for_room && purpose == wal::Log::Purpose::kRelease) {
     policy.no_space = RetryPolicy::NoSpace::kReclaim;
   }
-  const engine::Attempt ended = committer_.Commit(&change, policy);
+  const Attempt ended = means_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) space_.Kick();
-  CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(change.sequence(), durability, io::kNoDeadline));
+  if (change.table_bytes_died() != 0) means_.host->Kick();
+  CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
 
-Result<Branch> StoreCore::FinishBranch(Result<Op> op) {
-  if (!op.ok()) return op.status();
-  return Branch(shared_from_this(), BranchId{op->branch});
-}
-
-Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durability) {
-  CAIRN_RETURN_IF_ERROR(CheckUsable());
-  CAIRN_RETURN_IF_ERROR(CheckDurability(durability));
+Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durability) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(Lifecycle::CheckDurability(durability));
   // What is known of it; `says_more`: the caller says what it leaves unset.
   struct Known {
     uint64_t id = 0;
@@ -105,7 +103,7 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
   // Who registered it may not have waited.
   const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
     if (sequence != 0)
-      CAIRN_RETURN_IF_ERROR(tickets_.WaitFor(sequence, durability, io::kNoDeadline));
+      CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
   // One that is known may be from before there was a limit.
@@ -113,25 +111,25 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
   uint64_t sequence = 0;
   Result<Known> known{Known()};
   {
-    std::lock_guard lock(mutex_);
-    known = find(tree_);
-    sequence = committer_.models_sequence();
+    std::lock_guard lock(means_.mutex());
+    known = find(means_.tree());
+    sequence = means_.committer->models_sequence();
   }
   // A store that is read only takes in nothing: what is unset there goes on agreeing.
-  const bool writes = !options_.read_only;
+  const bool writes = !means_.options->read_only;
   if (known.ok() && known->id != 0 && !(known->says_more && writes)) {
     return found(known->id, sequence);
   }
   if (!known.ok()) return valid.ok() ? known.status() : valid;
   if (!valid.ok() && known->id == 0) return valid;
   uint64_t raced = 0;
-  auto op = Change(
+  auto op = Make(
       {},
       [&](const Tree& tree) -> Result<Op> {
         CAIRN_ASSIGN_OR_RETURN(const Known now, find(tree));
         if (now.says_more) return ResolveKnownModel(tree, now.id, spec);
         raced = now.id;
-        sequence = committer_.models_sequence();
+        sequence = means_.committer->models_sequence();
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
         return ResolveModel(tree, spec);
       },
@@ -144,63 +142,84 @@ Result<ModelId> StoreCore::RegisterModel(const ModelSpec& spec, Durability durab
   return ModelId{op->other};
 }
 
-Result<Branch> StoreCore::CreateBranch(ModelId model, const BranchOptions& options) {
-  return FinishBranch(Change(
-      {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
-      [&](const Tree& tree) {
-        return ResolveCreate(tree, static_cast<uint64_t>(model), options.name, options.ns,
-                             options.keep);
-      },
-      options.durability, wal::Log::Purpose::kData));
+Result<BranchId> Changes::Create(ModelId model, const BranchOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const Op op,
+                         Make(
+                             {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
+                             [&](const Tree& tree) {
+                               return ResolveCreate(tree, static_cast<uint64_t>(model),
+                                                    options.name, options.ns, options.keep);
+                             },
+                             options.durability, wal::Log::Purpose::kData));
+  return BranchId{op.branch};
 }
 
-Result<Branch> StoreCore::ForkAt(BranchId id, uint64_t position, const BranchOptions& options) {
-  auto op = Change(
-      {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{options.ns, options.name}}},
-      [&](const Tree& tree) {
-        return ResolveFork(tree, static_cast<uint64_t>(id), position, options.name, options.ns,
-                           options.keep);
-      },
-      options.durability, wal::Log::Purpose::kData);
-  return FinishBranch(std::move(op));
+Result<BranchId> Changes::Fork(BranchId id, uint64_t position, const BranchOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const Op op, Make(
+                                          {.branches = {static_cast<uint64_t>(id)},
+                                           .nodes = {},
+                                           .names = {{options.ns, options.name}}},
+                                          [&](const Tree& tree) {
+                                            return ResolveFork(tree, static_cast<uint64_t>(id),
+                                                               position, options.name, options.ns,
+                                                               options.keep);
+                                          },
+                                          options.durability, wal::Log::Purpose::kData));
+  return BranchId{op.branch};
 }
 
-Status StoreCore::Rewind(BranchId id, uint64_t length, Durability durability) {
-  const auto op = Change(
+Status Changes::Rewind(BranchId id, uint64_t length, Durability durability) {
+  const auto op = Make(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
+        if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
         return ResolveRewind(tree, static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) space_.OnFreed();  // What died in the log makes it smaller when it is sealed.
+  if (op.ok()) means_.host->OnFreed();  // What died in the log makes it smaller when it is sealed.
   return op.status();
 }
 
-Status StoreCore::Rename(BranchId id, const std::string& name, Durability durability) {
+Status Changes::Rename(BranchId id, const std::string& name, Durability durability) {
   std::string ns;  // Never changes.
   {
-    Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
     ns = head->ns;
   }
-  return Change(
+  return Make(
              {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {{ns, name}}},
              [&](const Tree& tree) { return ResolveRename(tree, static_cast<uint64_t>(id), name); },
              durability, wal::Log::Purpose::kData)
       .status();
 }
 
-Status StoreCore::Drop(BranchId id, Durability durability) {
-  const auto op = Change(
+Status Changes::Drop(BranchId id, Durability durability) {
+  const auto op = Make(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (committer_.HasLargeAppend(id)) return engine::Committer::LargeAppendUnderWay();
+        if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
         return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) space_.Kick();
+  if (op.ok()) means_.host->Kick();
   return op.status();
 }
 
-}  // namespace cairn
+Status Changes::SetKeep(BranchId id, const Keep& keep, Durability durability) {
+  return Make(
+             {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
+             [&](const Tree& tree) { return ResolveKeep(tree, static_cast<uint64_t>(id), keep); },
+             durability, wal::Log::Purpose::kRelease)
+      .status();
+}
+
+Status Changes::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
+                             Durability durability) {
+  return Make(
+             {}, [&](const Tree&) { return ResolveNamespace(ns, policy); }, durability,
+             wal::Log::Purpose::kRelease)
+      .status();
+}
+
+}  // namespace cairn::engine

@@ -6,62 +6,28 @@
 // no more memory than one record.
 #include <algorithm>
 #include <optional>
+#include <vector>
 
-#include "engine/store_core.h"
+#include "engine/commit/appender.h"
+#include "engine/commit/quota.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/path.h"
 
-namespace cairn {
+namespace cairn::engine {
 
-Status StoreCore::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
-  const uint64_t deadline_ns = Deadline(options.timeout_ns);
-  Delta delta;
-  delta.kv = &kv;
-  delta.exact = options.exact;
-  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
-  CAIRN_RETURN_IF_ERROR(FlushJoinedWithRoom(id, deadline_ns));
-  const Expected expected{options.expected_length, {}};
-  bool goes_on = true;  // From kv_length on: one delta.
-  {
-    Lock lock(mutex_);
-    CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
-    CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
-    for (const GroupView& view : kv.groups) {
-      goes_on &= view.position >= head->lengths[1 + view.group];
-    }
-  }
-  if (goes_on) {
-    CAIRN_RETURN_IF_ERROR(limits_.CheckFits(*model, delta));
-    CAIRN_ASSIGN_OR_RETURN(const Applied applied,
-                           AppendWithRoom(id, delta, expected, *model, deadline_ns));
-    return tickets_.WaitFor(applied.sequence, options.durability, deadline_ns);
-  }
-  for (const GroupView& view : kv.groups) {
-    CAIRN_RETURN_IF_ERROR(
-        limits_.CheckPosition(engine::KvLayoutBytes(model->groups[view.group], 1)));
-  }
-  // With nothing left to do it is as safe as was asked for all the same: who did it may not have
-  // waited.
-  uint64_t sequence = log_->last_reserved_sequence();
-  for (size_t view = 0; view < kv.groups.size(); ++view) {
-    uint64_t from = kv.groups[view].position;
-    while (from < kv.groups[view].position + kv.groups[view].count) {
-      CAIRN_ASSIGN_OR_RETURN(sequence,
-                             FillNext(id, delta, view, &from, *model, options, deadline_ns));
-    }
-  }
-  return tickets_.WaitFor(sequence, options.durability, deadline_ns);
-}
+namespace {
 
 // The next positions of a group's view that have no KV: a part of a hole, or of what lies beyond
 // kv_length. One record. What they are is looked for anew each time, since another branch may have
 // filled them meanwhile, or was forked from the middle of them.
-class StoreCore::FillResolver final : public engine::Resolver {
+class FillResolver final : public Resolver {
  public:
   // Sets how much room is to be waited for.
-  FillResolver(StoreCore* core, BranchId id, const Delta& delta, size_t view_index, uint64_t from,
-               const ModelSpec& model, const Expected& expected, engine::RetryPolicy* policy)
-      : core_(core),
+  FillResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
+               size_t view_index, uint64_t from, const ModelSpec& model, const Expected& expected,
+               RetryPolicy* policy)
+      : means_(means),
+        joined_(joined),
         id_(id),
         delta_(delta),
         view_index_(view_index),
@@ -72,13 +38,13 @@ class StoreCore::FillResolver final : public engine::Resolver {
     window_.kv.resize(delta.kv->groups.size());
   }
 
-  engine::Attempt Prepare(Lock* lock) override {
+  Attempt Prepare(Lock* lock) override {
     while (true) {
-      CAIRN_ASSIGN_OR_RETURN(head_, core_->access_.LoadToChange(id_, lock));
-      CAIRN_RETURN_IF_ERROR(core_->CheckExpected(*head_, expected_));
-      CAIRN_ASSIGN_OR_RETURN(const engine::DeltaWindow::Kv next, Next(core_->tree_));
-      if (next.count == 0) return engine::Attempt::Nothing();
-      if (engine::DeltaWindow::Kv& wanted = window_.kv[view_index_];
+      CAIRN_ASSIGN_OR_RETURN(head_, means_.access->LoadToChange(id_, lock));
+      CAIRN_RETURN_IF_ERROR(CheckExpected(*head_, expected_));
+      CAIRN_ASSIGN_OR_RETURN(const DeltaWindow::Kv next, Next(means_.tree()));
+      if (next.count == 0) return Attempt::Nothing();
+      if (DeltaWindow::Kv& wanted = window_.kv[view_index_];
           !payload_.has_value() || wanted.position != next.position || wanted.count != next.count) {
         lock->unlock();
         wanted = next;
@@ -86,10 +52,10 @@ class StoreCore::FillResolver final : public engine::Resolver {
         lock->lock();
         continue;
       }
-      // What goes on at kv_length comes after what was accepted to be coalesced.
-      if (is_hole_ || !core_->joined_.contains(id_)) return {};
+      // What goes on at kv_length comes after what was accepted to be joined.
+      if (is_hole_ || !joined_->Has(id_)) return {};
       lock->unlock();
-      CAIRN_RETURN_IF_ERROR(core_->FlushJoinedWithRoom(id_, policy_->deadline_ns));
+      CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id_, policy_->deadline_ns));
       lock->lock();
     }
   }
@@ -97,8 +63,8 @@ class StoreCore::FillResolver final : public engine::Resolver {
   std::optional<BranchId> free_branch() const override {
     return is_hole_ ? std::nullopt : std::optional(id_);
   }
-  Status Resolve(engine::CommitOps* ops) override {
-    engine::CommittedOp& fill = ops->Next();
+  Status Resolve(CommitOps* ops) override {
+    CommittedOp& fill = ops->Next();
     CAIRN_ASSIGN_OR_RETURN(fill.op,
                            is_hole_ ? ResolveFill(ops->tree(), head_->id, payload_->lanes())
                                     : ResolveAppend(ops->tree(), head_->id, payload_->lanes(), {}));
@@ -107,15 +73,15 @@ class StoreCore::FillResolver final : public engine::Resolver {
     fill.fills = true;
     return ops->Add();
   }
-  Status CheckQuotas() const override { return engine::CheckQuota(*head_); }
+  Status CheckQuotas() const override { return CheckQuota(*head_); }
   void Publish(wal::Log* log) override {
     payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes_, [](uint64_t) { return true; });
     log->Publish(slot_, hashes_);
   }
 
   // Behind what is filled, or has nothing left to fill.
-  uint64_t end(const engine::Attempt& ended) const {
-    const engine::DeltaWindow::Kv& filled = window_.kv[view_index_];
+  uint64_t end(const Attempt& ended) const {
+    const DeltaWindow::Kv& filled = window_.kv[view_index_];
     return ended.done() ? filled.position + filled.count : view().position + view().count;
   }
 
@@ -123,62 +89,104 @@ class StoreCore::FillResolver final : public engine::Resolver {
   const GroupView& view() const { return delta_.kv->groups[view_index_]; }
 
   // No positions: nothing is left to fill.
-  Result<engine::DeltaWindow::Kv> Next(const engine::Tree& tree) {
+  Result<DeltaWindow::Kv> Next(const Tree& tree) {
     const uint32_t lane = 1 + view().group;
     const uint64_t view_end = view().position + view().count;
-    const uint64_t positions_max =
-        std::max<uint64_t>(1, core_->limits_.PayloadBytesMax() /
-                                  engine::KvLayoutBytes(model_.groups[view().group], 1));
+    const uint64_t positions_max = std::max<uint64_t>(
+        1, means_.limits->PayloadBytesMax() / KvLayoutBytes(model_.groups[view().group], 1));
     const uint64_t length = head_->lengths[lane];
     const auto holes = FindHoles(tree, *head_, lane, from_, std::min(view_end, length));
     is_hole_ = !holes.empty();
     const uint64_t begin = is_hole_ ? holes[0].begin : std::max(from_, length);
     const uint64_t end = std::min(begin + positions_max, is_hole_ ? holes[0].end : view_end);
-    if (begin >= view_end) return engine::DeltaWindow::Kv();
+    if (begin >= view_end) return DeltaWindow::Kv();
     if (!is_hole_ && begin > length && begin > view().position) {
       return Status(StatusCode::kConflict, "positions [" + std::to_string(length) + ", " +
                                                std::to_string(begin) +
                                                ") were cut by another meanwhile");
     }
-    return engine::DeltaWindow::Kv{begin, end - begin};
+    return DeltaWindow::Kv{begin, end - begin};
   }
   void Describe() {
-    payload_.emplace(model_, delta_, window_, std::vector<engine::DeltaState>());
+    payload_.emplace(model_, delta_, window_, std::vector<DeltaState>());
     record_.strips = payload_->strips();
     policy_->log_bytes = policy_->room_bytes = payload_->bytes();
-    core_->space_.throttle().SlowDown(payload_->bytes(), policy_->deadline_ns);
+    means_.host->SlowDown(payload_->bytes(), policy_->deadline_ns);
     hashes_.reserve(payload_->strips().size());
   }
 
-  StoreCore* const core_;
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
   const BranchId id_;
   const Delta& delta_;
   const size_t view_index_;
   const uint64_t from_;
   const ModelSpec& model_;
   const Expected& expected_;
-  engine::RetryPolicy* const policy_;
-  const engine::Head* head_ = nullptr;  // While the lock is held.
+  RetryPolicy* const policy_;
+  const Head* head_ = nullptr;  // While the lock is held.
   bool is_hole_ = false;
-  engine::DeltaWindow window_;
-  std::optional<engine::DeltaPayload> payload_;  // Of `window_`.
+  DeltaWindow window_;
+  std::optional<DeltaPayload> payload_;  // Of `window_`.
   std::vector<uint64_t> hashes_;
 };
 
-// The sequence with which all up to `from`, which is moved on, is there.
-Result<uint64_t> StoreCore::FillNext(BranchId id, const Delta& delta, size_t view_index,
-                                     uint64_t* from, const ModelSpec& model,
-                                     const AppendOptions& options, uint64_t deadline_ns) {
+}  // namespace
+
+Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
+  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  Delta delta;
+  delta.kv = &kv;
+  delta.exact = options.exact;
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
+  CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id, deadline_ns));
   const Expected expected{options.expected_length, {}};
-  engine::RetryPolicy policy{.busy = engine::RetryPolicy::Busy::kAwaitLog,
-                             .no_space = engine::RetryPolicy::NoSpace::kEvict,
-                             .branch = id,
-                             .deadline_ns = deadline_ns};
-  FillResolver fill(this, id, delta, view_index, *from, model, expected, &policy);
-  const engine::Attempt ended = committer_.Commit(&fill, policy);
-  if (!ended.status.ok()) return ended.status;
-  *from = fill.end(ended);
-  return ended.done() ? fill.sequence() : log_->last_reserved_sequence();
+  bool goes_on = true;  // From kv_length on: one delta.
+  {
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+    CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
+    for (const GroupView& view : kv.groups) {
+      goes_on &= view.position >= head->lengths[1 + view.group];
+    }
+  }
+  if (goes_on) {
+    CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
+    CAIRN_ASSIGN_OR_RETURN(const Applied applied,
+                           AppendWithRoom(id, delta, expected, *model, deadline_ns));
+    return means_.tickets->WaitFor(applied.sequence, options.durability, deadline_ns);
+  }
+  for (const GroupView& view : kv.groups) {
+    CAIRN_RETURN_IF_ERROR(
+        means_.limits->CheckPosition(KvLayoutBytes(model->groups[view.group], 1)));
+  }
+  // With nothing left to do it is as safe as was asked for all the same: who did it may not have
+  // waited.
+  uint64_t sequence = means_.log->last_reserved_sequence();
+  for (size_t view = 0; view < kv.groups.size(); ++view) {
+    uint64_t from = kv.groups[view].position;
+    while (from < kv.groups[view].position + kv.groups[view].count) {
+      CAIRN_ASSIGN_OR_RETURN(sequence,
+                             FillNext(id, delta, view, &from, *model, options, deadline_ns));
+    }
+  }
+  return means_.tickets->WaitFor(sequence, options.durability, deadline_ns);
 }
 
-}  // namespace cairn
+// The sequence with which all up to `from`, which is moved on, is there.
+Result<uint64_t> Appender::FillNext(BranchId id, const Delta& delta, size_t view_index,
+                                    uint64_t* from, const ModelSpec& model,
+                                    const AppendOptions& options, uint64_t deadline_ns) {
+  const Expected expected{options.expected_length, {}};
+  RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitLog,
+                     .no_space = RetryPolicy::NoSpace::kEvict,
+                     .branch = id,
+                     .deadline_ns = deadline_ns};
+  FillResolver fill(means_, joined_, id, delta, view_index, *from, model, expected, &policy);
+  const Attempt ended = means_.committer->Commit(&fill, policy);
+  if (!ended.status.ok()) return ended.status;
+  *from = fill.end(ended);
+  return ended.done() ? fill.sequence() : means_.log->last_reserved_sequence();
+}
+
+}  // namespace cairn::engine

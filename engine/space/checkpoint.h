@@ -10,7 +10,7 @@
 //   target/MANIFEST-1    last: everything above is durable before, names included
 //
 // A directory without MANIFEST is no store, and one that has tables or log records is refused by
-// name (StoreCore::NoStoreHere), so that what a crash leaves is never taken for a store, nor for an
+// name (store_directory.h), so that what a crash leaves is never taken for a store, nor for an
 // empty place to make one.
 #pragma once
 

@@ -110,7 +110,7 @@ class RestoreManyTest : public ::testing::Test {
     return item;
   }
   Status RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns = UINT64_MAX) {
-    return Find("one").core()->RestoreMany(items, timeout_ns);
+    return Find("one").core()->reads().RestoreMany(items, timeout_ns);
   }
   // Rows of [begin, end) at `target` are those that the branch has.
   void ExpectRows(const std::string& name, uint64_t begin, uint64_t end, uint64_t target,

@@ -30,11 +30,11 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   // The room of a draft that goes in a child of fork() is the parent's.
   static void Destroy(DraftState* draft) {
     const io::NoCancel guard;
-    if (!draft->core_->IsInChild()) delete draft;
+    if (!draft->core_->lifecycle().IsInChild()) delete draft;
   }
 
   Status Put(uint32_t layer, const GroupView& view) {
-    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
+    CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckProcess());
     const ModelSpec& model = staging_->model();
     CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
     if (layer >= model.groups[view.group].layers) {
@@ -64,7 +64,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options) {
-    CAIRN_RETURN_IF_ERROR(core_->CheckProcess());
+    CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckProcess());
     for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
       const uint32_t group = delta.kv->groups[i].group;
       const std::vector<LayerGroup>& groups = staging_->model().groups;
@@ -108,7 +108,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       kv_.device = delta.kv->device;
     }
     if (!views_.empty()) whole.kv = &kv_;
-    return core_->Append(id_, whole, options, shared_from_this(), version_);
+    return core_->appender().Append(id_, whole, options, shared_from_this(), version_);
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   }
@@ -132,8 +132,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 };
 
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
-  CAIRN_RETURN_IF_ERROR(CheckWritable());
-  CAIRN_RETURN_IF_ERROR(FlushJoined(id));
+  CAIRN_RETURN_IF_ERROR(lifecycle_.CheckWritable());
+  CAIRN_RETURN_IF_ERROR(joined_.Flush(id));
   if (positions == 0 || positions > kMaxAppendTokens) {
     return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
                                                     "; a draft has 1 to " +
@@ -143,9 +143,9 @@ Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   std::vector<uint64_t> first;
   uint64_t length = 0, version = 0, lag = 0;
   {
-    Lock lock(mutex_);
+    engine::Committer::Lock lock(committer_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const engine::Head* head, access_.LoadToChange(id, &lock));
-    model = tree_.FindModel(head->model);
+    model = committer_.tree().FindModel(head->model);
     first.assign(head->lengths.begin() + 1, head->lengths.end());
     length = head->lengths[engine::kTokenLane];
     version = head->version;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// WriteBatch: several ops in one record, so that the log keeps or loses them together.
-#include "engine/store_core.h"
+#include "engine/commit/write_batch.h"
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "engine/commit/quota.h"
+#include "engine/constants.h"
 #include "engine/tree/decisions.h"
 
 namespace cairn {
@@ -56,21 +61,26 @@ void WriteBatch::Drop(Target branch) {
   ops_.push_back(std::move(op));
 }
 
+namespace engine {
+
+namespace {
+
 // Turns the batch's ops into resolved ones, applying each before the next is decided.
-class StoreCore::BatchResolver final : public engine::Resolver {
+class BatchResolver final : public Resolver {
  public:
-  BatchResolver(StoreCore* core, const WriteBatch& batch, const AppendOptions& options)
-      : core_(core), batch_(batch), options_(options) {
+  BatchResolver(const WriteMeans& means, JoinedAppends* joined, const StoreCore* store,
+                const WriteBatch& batch, const AppendOptions& options)
+      : means_(means), joined_(joined), store_(store), batch_(batch), options_(options) {
     record_.batch = true;
   }
 
-  engine::Attempt Prepare(Lock* lock) override { return Load(lock); }
-  Status Resolve(engine::CommitOps* ops) override {
+  Attempt Prepare(Lock* lock) override { return Load(lock); }
+  Status Resolve(CommitOps* ops) override {
     tree_ = &ops->tree();
     ops->Reserve(batch_.ops().size());
     for (size_t i = 0; i < batch_.ops().size(); ++i) {
       const WriteBatch::Op& op = batch_.ops()[i];
-      if (core_->committer_.HasLargeAppend(op.target.branch)) {
+      if (means_.committer->HasLargeAppend(op.target.branch)) {
         return Status(StatusCode::kBusy, "a large append of a branch is being gathered");
       }
       Status status = Add(op, ops);
@@ -79,17 +89,14 @@ class StoreCore::BatchResolver final : public engine::Resolver {
     // From the reservation to publishing nothing may be allocated.
     hashes_.reserve(strips_.size());
     all_hashes_.reserve(strips_.size());
-    for (const uint64_t id : created_) {
-      result_.emplace_back(core_->shared_from_this(), BranchId{id});
-    }
     record_.strips = strips_;
     return Status::Ok();
   }
   Status CheckQuotas() const override {
     for (const uint64_t appended : appended_) {
-      const engine::Head* const head = tree_->FindHead(appended);
+      const Head* const head = tree_->FindHead(appended);
       refused_branch_ = BranchId{appended};
-      if (head != nullptr) CAIRN_RETURN_IF_ERROR(engine::CheckQuota(*head));
+      if (head != nullptr) CAIRN_RETURN_IF_ERROR(CheckQuota(*head));
     }
     return Status::Ok();
   }
@@ -105,7 +112,7 @@ class StoreCore::BatchResolver final : public engine::Resolver {
     log->Publish(slot_, all_hashes_);
   }
 
-  std::vector<Branch> TakeCreated() { return std::move(result_); }
+  std::vector<BranchId> TakeCreated() { return std::move(created_); }
   // The branch whose quota refused it; else the last one that it appends to.
   BranchId refused_branch() const { return refused_branch_; }
   uint64_t bytes() const { return bytes_; }
@@ -113,37 +120,37 @@ class StoreCore::BatchResolver final : public engine::Resolver {
  private:
   // What its ops name and exists already, with what was accepted for it before.
   Status Load(Lock* lock) {
-    engine::TreeNeeds needs;
+    TreeNeeds needs;
     for (const WriteBatch::Op& op : batch_.ops()) {
-      if (op.target.created < 0 && op.target.store == core_) {
+      if (op.target.created < 0 && op.target.store == store_) {
         needs.branches.push_back(static_cast<uint64_t>(op.target.branch));
       }
     }
     // A rename stays in its branch's namespace.
-    CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs, lock));
+    CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
     std::vector<std::string> namespaces(batch_.ops().size());
     for (size_t i = 0; i < batch_.ops().size(); ++i) {
       const WriteBatch::Op& op = batch_.ops()[i];
-      const engine::Head* head = core_->tree_.FindHead(static_cast<uint64_t>(op.target.branch));
+      const Head* head = means_.tree().FindHead(static_cast<uint64_t>(op.target.branch));
       const bool renames = op.kind == WriteBatch::Op::Kind::kRename && head != nullptr;
       namespaces[i] = renames ? head->ns : op.options.ns;
       needs.names.emplace_back(namespaces[i], op.options.name);
     }
     do {
-      CAIRN_RETURN_IF_ERROR(core_->access_.LoadToChange(needs, lock));
-    } while (core_->FlushJoinedTo(needs.branches, lock));
+      CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
+    } while (joined_->FlushTo(needs.branches, lock));
     return Status::Ok();
   }
 
-  Status Add(const WriteBatch::Op& op, engine::CommitOps* ops) {
-    engine::CommittedOp& add = ops->Next();
+  Status Add(const WriteBatch::Op& op, CommitOps* ops) {
+    CommittedOp& add = ops->Next();
     CAIRN_ASSIGN_OR_RETURN(add.op, ResolveOne(op));
     if (op.kind == WriteBatch::Op::Kind::kAppend) {
       add.ids = op.delta.tokens;
       add.kv_bytes = payloads_.back()->kv_bytes();
     }
     if (op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork) {
-      created_.push_back(add.op.branch);
+      created_.push_back(BranchId{add.op.branch});
     }
     return ops->Add();
   }
@@ -154,7 +161,7 @@ class StoreCore::BatchResolver final : public engine::Resolver {
       return Status(StatusCode::kInvalidArgument,
                     "branch index " + std::to_string(target.created) + " was never returned");
     }
-    if (target.created < 0 && target.store != core_) {
+    if (target.created < 0 && target.store != store_) {
       return Status(StatusCode::kInvalidArgument,
                     "branch #" + std::to_string(static_cast<uint64_t>(target.branch)) +
                         " belongs to another store");
@@ -164,10 +171,10 @@ class StoreCore::BatchResolver final : public engine::Resolver {
       return Status(StatusCode::kInvalidArgument,
                     "created branch " + std::to_string(target.created) + " is not made yet");
     }
-    return created_[static_cast<size_t>(target.created)];
+    return static_cast<uint64_t>(created_[static_cast<size_t>(target.created)]);
   }
 
-  Result<engine::Op> ResolveOne(const WriteBatch::Op& op) {
+  Result<Op> ResolveOne(const WriteBatch::Op& op) {
     using Kind = WriteBatch::Op::Kind;
     if (op.kind == Kind::kCreate) {
       return ResolveCreate(*tree_, static_cast<uint64_t>(op.model), op.options.name, op.options.ns,
@@ -188,87 +195,91 @@ class StoreCore::BatchResolver final : public engine::Resolver {
     return ResolveAppend(branch, op);
   }
 
-  Result<engine::Op> ResolveAppend(uint64_t branch, const WriteBatch::Op& op) {
-    const engine::Head* head = tree_->FindHead(branch);
-    if (head == nullptr) return engine::NoBranch(branch);
-    const uint64_t length = head->lengths[engine::kTokenLane];
-    if (op.expected_length.has_value() && *op.expected_length != length) {
-      return Status(StatusCode::kConflict,
-                    "expected_length is " + std::to_string(*op.expected_length) +
-                        ", the branch has " + std::to_string(length) + " tokens");
-    }
+  Result<Op> ResolveAppend(uint64_t branch, const WriteBatch::Op& op) {
+    const Head* head = tree_->FindHead(branch);
+    if (head == nullptr) return NoBranch(branch);
+    const uint64_t length = head->lengths[kTokenLane];
+    CAIRN_RETURN_IF_ERROR(CheckLength(length, op.expected_length));
     const auto model = tree_->FindModel(head->model);
-    CAIRN_RETURN_IF_ERROR(engine::CheckShape(*model, op.delta, false));
+    CAIRN_RETURN_IF_ERROR(CheckShape(*model, op.delta, false));
     Delta& delta = deltas_.emplace_back(op.delta);
-    if (!engine::KeepsKv(*head, options_)) delta.kv = nullptr;
+    if (!KeepsKv(*head, options_)) delta.kv = nullptr;
     if (delta.kv != nullptr) {
       for (const GroupView& view : delta.kv->groups) {
-        bytes_ += engine::KvLayoutBytes(model->groups[view.group], view.count);
+        bytes_ += KvLayoutBytes(model->groups[view.group], view.count);
       }
     }
     bytes_ += op.delta.tokens.size() * sizeof(TokenId);
-    if (bytes_ > engine::kBatchBytesMax) {
+    if (bytes_ > kBatchBytesMax) {
       return Status(StatusCode::kInvalidArgument, "the batch holds more than " +
-                                                      std::to_string(engine::kBatchBytesMax) +
+                                                      std::to_string(kBatchBytesMax) +
                                                       " bytes; append large deltas by themselves");
     }
-    auto payload = std::make_unique<engine::DeltaPayload>(
-        *model, delta, engine::DeltaWindow::Whole(delta), engine::StatesOf(delta));
+    auto payload =
+        std::make_unique<DeltaPayload>(*model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
     appended_.push_back(branch);
     payload->SetLength(length);
-    std::vector<engine::LaneRange> lanes = payload->lanes();
-    for (engine::LaneRange& lane : lanes) lane.strip += static_cast<uint32_t>(strips_.size());
+    std::vector<LaneRange> lanes = payload->lanes();
+    for (LaneRange& lane : lanes) lane.strip += static_cast<uint32_t>(strips_.size());
     strips_.insert(strips_.end(), payload->strips().begin(), payload->strips().end());
     payloads_.push_back(std::move(payload));
     models_.push_back(model);
-    CAIRN_ASSIGN_OR_RETURN(engine::Op resolved,
-                           engine::ResolveAppend(*tree_, branch, std::move(lanes),
-                                                 std::vector<ContentSpan>(op.delta.spans.begin(),
-                                                                          op.delta.spans.end())));
+    CAIRN_ASSIGN_OR_RETURN(
+        Op resolved,
+        engine::ResolveAppend(*tree_, branch, std::move(lanes),
+                      std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end())));
     resolved.exact = delta.kv == nullptr || delta.exact;
     return resolved;
   }
 
-  StoreCore* const core_;
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
+  const StoreCore* const store_;
   const WriteBatch& batch_;
   const AppendOptions& options_;
-  const engine::Tree* tree_ = nullptr;
+  const Tree* tree_ = nullptr;
   std::deque<Delta> deltas_;  // Which payloads refer to.
   std::vector<wal::Strip> strips_;
-  std::vector<std::unique_ptr<engine::DeltaPayload>> payloads_;
+  std::vector<std::unique_ptr<DeltaPayload>> payloads_;
   std::vector<std::shared_ptr<const ModelSpec>> models_;  // Kept while payloads refer to them.
   std::vector<uint64_t> hashes_, all_hashes_;
-  std::vector<uint64_t> created_, appended_;
-  std::vector<Branch> result_;
+  std::vector<uint64_t> appended_;
+  std::vector<BranchId> created_;
   mutable BranchId refused_branch_{};
   uint64_t bytes_ = 0;
 };
 
-Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
-  const uint64_t started_ns = world_.scheduler->MonotonicNs();
-  CAIRN_RETURN_IF_ERROR(CheckWritable(options));
+}  // namespace
+
+Result<WrittenBatch> CommitBatch(const WriteMeans& means, JoinedAppends* joined,
+                                 const StoreCore* store, const WriteBatch& batch,
+                                 const AppendOptions& options) {
+  const uint64_t started_ns = means.world.scheduler->MonotonicNs();
+  CAIRN_RETURN_IF_ERROR(means.lifecycle->CheckWritable(options));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   if (batch.ops().size() > kMaxBatchOps) {
     return Status(StatusCode::kInvalidArgument,
                   "the batch has " + std::to_string(batch.ops().size()) + " ops, at most " +
                       std::to_string(kMaxBatchOps));
   }
-  engine::NewTicket ticket = MakeTicket(options, started_ns);
-  BatchResolver resolver(this, batch, options);
-  const engine::Attempt ended = committer_.Commit(&resolver, {});
-  if (ended.kind == engine::Attempt::Kind::kRefused) {
+  NewTicket ticket = MakeTicket(means, options, started_ns);
+  BatchResolver resolver(means, joined, store, batch, options);
+  const Attempt ended = means.committer->Commit(&resolver, {});
+  if (ended.kind == Attempt::Kind::kRefused) {
     // Room may be made, as for an append that does not wait.
     const bool by_quota = ended.status.reason() == StatusReason::kNamespaceQuota;
-    return space_.asks().WhileRoomIsMade(
+    return means.host->WhileRoomIsMade(
         resolver.refused_branch(), resolver.bytes(),
         by_quota ? ended.status : ended.status.WithContext("the batch"));
   }
   if (!ended.done()) return ended.status;
-  Store::WriteResult result;
+  WrittenBatch result;
   result.created = resolver.TakeCreated();
-  result.ticket =
-      tickets_.GiveToLog(std::move(ticket), {.sequence = resolver.sequence()}, options.durability);
+  result.ticket = means.tickets->GiveToLog(std::move(ticket), {.sequence = resolver.sequence()},
+                                           options.durability);
   return result;
 }
+
+}  // namespace engine
 
 }  // namespace cairn

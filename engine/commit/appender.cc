@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/appender.h"
+
+#include <utility>
+#include <vector>
+
+#include "engine/commit/quota.h"
+#include "engine/tree/retention.h"
+
+namespace cairn::engine {
+
+Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const Delta& delta,
+                                                              const AppendOptions& options,
+                                                              bool fill, bool* keeps_kv) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(options));
+  std::shared_ptr<const ModelSpec> model;
+  {
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+    model = means_.tree().FindModel(head->model);
+    if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
+  }
+  CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
+  if (!fill) CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
+  return model;
+}
+
+Result<Applied> Appender::AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
+                                       const ModelSpec& model, RetryPolicy policy) {
+  DeltaPayload payload(model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
+  AppendResolver append(means_, joined_, id, delta, expected, &payload, nullptr);
+  if (policy.busy != RetryPolicy::Busy::kReturn) {
+    policy.log_bytes = payload.bytes();
+    means_.host->SlowDown(payload.bytes(), policy.deadline_ns);
+  }
+  const Attempt ended = means_.committer->Commit(&append, policy);
+  if (!ended.done()) return ended.status;
+  return append.applied();
+}
+
+Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
+                                      const AppendOptions& options) {
+  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  bool keeps_kv = true;
+  CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false, &keeps_kv));
+  CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id, deadline_ns));
+  Delta kept = delta;
+  if (!keeps_kv) kept.kv = nullptr;
+  const Result<Applied> applied =
+      AppendWithRoom(id, kept, {options.expected_length, {}}, *model, deadline_ns);
+  if (!applied.ok()) return applied.status();
+  CAIRN_RETURN_IF_ERROR(
+      means_.tickets->WaitFor(applied->sequence, options.durability, deadline_ns));
+  means_.tickets->RecordSave(started_ns);
+  return applied->length;
+}
+
+Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOptions& options,
+                                std::shared_ptr<void> keep, std::optional<uint64_t> version) {
+  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
+  const Expected expected{options.expected_length, version};
+  bool keeps_kv = true;
+  CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false, &keeps_kv));
+  Delta kept = delta;
+  if (!keeps_kv) kept.kv = nullptr;
+  if (means_.options->delta_batch_tokens > 1 && !version.has_value()) {
+    if (auto ticket = joined_->Append(id, kept, options, model, !keeps_kv))
+      return std::move(*ticket);
+  }
+  if (const Status flushed = joined_->TryFlush(id); !flushed.ok()) {
+    return means_.host->WhileRoomIsMade(id, 0, flushed);
+  }
+  const uint64_t bytes = PayloadBytes(*model, kept);
+  if (bytes > means_.options->submit_copy_max_bytes || !means_.limits->FitsRecord(*model, kept)) {
+    return large_.Post({.branch = id,
+                        .delta = kept,
+                        .expected = expected,
+                        .model = std::move(model),
+                        .keep = std::move(keep),
+                        .kv_shed = !keeps_kv},
+                       options);
+  }
+  NewTicket ticket = MakeTicket(means_, options, started_ns);
+  auto applied = AppendRecord(id, kept, expected, *model, {});
+  if (applied.ok()) {
+    applied->kv_shed = !keeps_kv;
+    return means_.tickets->GiveToLog(std::move(ticket), *applied, options.durability);
+  }
+  if (options.overload == Overload::kShedKv) {
+    return AppendShedding(id, kept, options, expected, applied.status());
+  }
+  return means_.host->WhileRoomIsMade(id, bytes, applied.status());
+}
+
+Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
+                                         const ModelSpec& model, uint64_t deadline_ns) {
+  RetryPolicy policy{.no_space = RetryPolicy::NoSpace::kEvict,
+                     .branch = id,
+                     .room_bytes = PayloadBytes(model, delta),
+                     .deadline_ns = deadline_ns};
+  if (means_.limits->FitsRecord(model, delta)) {
+    policy.busy = RetryPolicy::Busy::kAwaitLog;
+    return AppendRecord(id, delta, expected, model, policy);
+  }
+  Applied applied;
+  CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, [&]() -> Attempt {
+    const auto appended = large_.Append({.branch = id,
+                                         .delta = delta,
+                                         .expected = expected,
+                                         .model = model,
+                                         .deadline_ns = deadline_ns});
+    if (!appended.ok()) return Attempt::Refused(appended.status());
+    applied = *appended;
+    return {};
+  }));
+  return applied;
+}
+
+// Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
+// and is shed as well, until Fill closes the gap, where the group may have none.
+Result<Ticket> Appender::AppendShedding(BranchId id, const Delta& delta,
+                                        const AppendOptions& options, const Expected& expected,
+                                        const Status& cause) {
+  bool gap = false;
+  if (delta.kv != nullptr) {
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+    const std::vector<LayerGroup>& groups = means_.tree().FindModel(head->model)->groups;
+    for (const GroupView& view : delta.kv->groups) {
+      gap |= view.position > head->lengths[1 + view.group] && !MayHaveGaps(groups[view.group]);
+    }
+  }
+  const bool full = cause.code() == StatusCode::kBusy || cause.code() == StatusCode::kNoSpace;
+  if (delta.kv == nullptr || (!full && !gap)) return cause;
+  Delta tokens_only = delta;
+  tokens_only.kv = nullptr;
+  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
+  std::shared_ptr<const ModelSpec> model;
+  CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false, nullptr));
+  NewTicket ticket = MakeTicket(means_, options, started_ns);
+  CAIRN_ASSIGN_OR_RETURN(Applied applied, AppendRecord(id, tokens_only, expected, *model, {}));
+  means_.counters->kv_shed.fetch_add(1, std::memory_order_relaxed);
+  applied.kv_shed = true;
+  return means_.tickets->GiveToLog(std::move(ticket), applied, options.durability);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a branch is given: appends and fills. Checks what can be checked before the commit lock is
+// taken, chooses which way a delta goes, and makes what its caller gets.
+//
+//   joined     one token, with delta_batch_tokens             joined_appends.h
+//   a record   what fits one                                  append_resolver.h
+//   large      in parts, or into a table; borrowed memory     large_appends.h
+//   filled     KV that comes later than its tokens            fill.cc
+//
+// Thread-safe. No lock may be held around the calls. Errors: those of Branch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "cairn/branch.h"
+#include "engine/commit/append_resolver.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/large_appends.h"
+#include "engine/commit/write_means.h"
+
+namespace cairn::engine {
+
+class Appender {
+ public:
+  Appender(const WriteMeans& means, JoinedAppends* joined)
+      : means_(means), joined_(joined), large_(means, joined) {}
+  Appender(const Appender&) = delete;
+  Appender& operator=(const Appender&) = delete;
+
+  // `keep` lives as long as a borrowed source is read. With `version`, kConflict unless the branch
+  // has that Head::version.
+  Result<Ticket> Append(BranchId id, const Delta& delta, const AppendOptions& options,
+                        std::shared_ptr<void> keep, std::optional<uint64_t> version = {});
+  // Waits for room, and until it is as safe as was asked for. The branch's length then.
+  Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
+  Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
+
+ private:
+  // What a delta is checked for before any lock: shapes, emptiness, its model.
+  Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
+                                                      const AppendOptions& options, bool fill,
+                                                      bool* keeps_kv);
+  // One record.
+  Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
+                               const ModelSpec& model, RetryPolicy policy);
+  // Whatever its size; waits for room that eviction makes.
+  Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
+                                 const ModelSpec& model, uint64_t deadline_ns);
+  Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
+                                const Expected& expected, const Status& cause);
+  Result<uint64_t> FillNext(BranchId id, const Delta& delta, size_t view_index, uint64_t* from,
+                            const ModelSpec& model, const AppendOptions& options,
+                            uint64_t deadline_ns);
+
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
+  LargeAppends large_;
+};
+
+}  // namespace cairn::engine

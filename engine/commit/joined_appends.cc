@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/joined_appends.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "engine/commit/append_resolver.h"
+#include "engine/tree/retention.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// Of the groups that bring something.
+template <typename Visit>
+void ForEachView(const Delta& delta, const Visit& visit) {
+  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
+    if (delta.kv->groups[i].count != 0) visit(delta.kv->groups[i]);
+  }
+}
+
+// One token, and of each group at most the next position, no state.
+bool CanJoin(const Delta& delta, const ModelSpec& model) {
+  if (delta.tokens.size() != 1 || !delta.spans.empty()) return false;
+  bool can = true;
+  ForEachView(delta, [&](const GroupView& view) {
+    can &= view.count == 1 && !KeepsStates(model.groups[view.group]);
+  });
+  return can;
+}
+
+bool HasKv(const Delta& delta) {
+  bool has = false;
+  ForEachView(delta, [&](const GroupView&) { has = true; });
+  return has;
+}
+
+}  // namespace
+
+struct JoinedAppends::Joining {
+  const Delta& delta;
+  const AppendOptions& options;
+  const std::shared_ptr<const ModelSpec> model;
+  const uint64_t tokens_max;  // That one record takes.
+  const bool has_kv;
+  const uint64_t bytes;  // Raw.
+  const std::shared_ptr<TicketState> ticket;
+  std::vector<DeltaState> states;
+  Timer::Entry flush{};  // Of the first that waits.
+  bool full = false;     // With it.
+};
+
+uint64_t JoinedAppends::TokensWaiting(BranchId id) const {
+  const auto found = joined_.find(id);
+  return found == joined_.end() ? 0 : found->second->tokens.size();
+}
+
+// ---------------------------------------------------------------- accepted
+
+std::optional<Result<Ticket>> JoinedAppends::Append(BranchId id, const Delta& delta,
+                                                    const AppendOptions& options,
+                                                    std::shared_ptr<const ModelSpec> model,
+                                                    bool kv_shed) {
+  const uint64_t tokens_max = means_.limits->JoinedTokensMax(*model);
+  if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
+  // What was accepted is told as that: all that needs memory comes before.
+  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  Joining one{.delta = delta,
+              .options = options,
+              .model = model,
+              .tokens_max = tokens_max,
+              .has_kv = HasKv(delta),
+              .bytes = RawBytes(*model, delta),
+              .ticket = MakeTicket(id, options, kv_shed),
+              .states = StatesOf(delta)};
+  Timer::Entry cut;
+  if (deadline_ns != io::kNoDeadline) cut = means_.tickets->CutLater(one.ticket);
+  const Result<bool> accepted = Accept(id, &one);
+  if (!accepted.ok()) return accepted.status();
+  if (!*accepted) return std::nullopt;
+  if (!cut.empty()) means_.timer->At(deadline_ns, std::move(cut));
+  if (!one.flush.empty()) {
+    means_.timer->At(means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns,
+                     std::move(one.flush));
+  }
+  // Without room or memory for it now, the timer that the first of them set tries again.
+  if (one.full) static_cast<void>(Guarded([&] { return TryFlush(id); }));
+  return Ticket(one.ticket);
+}
+
+std::shared_ptr<TicketState> JoinedAppends::MakeTicket(BranchId id, const AppendOptions& options,
+                                                       bool kv_shed) {
+  auto state = std::make_shared<TicketState>(
+      means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->started_ns = means_.world.scheduler->MonotonicNs();
+  state->kv_shed = kv_shed;
+  state->help = [weak = std::weak_ptr<void>(means_.host->Hold()), this, id](uint64_t) {
+    const auto store = weak.lock();
+    return store == nullptr ? Status::Ok() : Flush(id);
+  };
+  return state;
+}
+
+// False: the ordinary way takes it, or says why not.
+Result<bool> JoinedAppends::Accept(BranchId id, Joining* one) {
+  Lock lock(means_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, means_.access->LoadToChange(id, &lock));
+  // Under the lock: what comes behind the last flush of Close would wait for ever.
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
+  const auto found = joined_.find(id);
+  Joined* joined = found == joined_.end() ? nullptr : found->second.get();
+  CAIRN_ASSIGN_OR_RETURN(const bool fits, FitsBehind(*head, joined, *one));
+  if (!fits) return false;
+  std::unique_ptr<Joined> fresh;
+  if (joined == nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(fresh, Begin(*head, one));
+    joined = fresh.get();
+  }
+  if (!one->states.empty()) {
+    joined->states.reserve(means_.options->delta_batch_tokens * kStatesOfDeltaMax);
+  }
+  ForEachView(one->delta, [&](const GroupView& view) {
+    for (uint32_t layer = 0; layer < joined->model->groups[view.group].layers; ++layer) {
+      joined->staging->Put(view, layer, layer);
+    }
+  });
+  if (fresh != nullptr) {
+    one->flush = FlushLater(id);
+    joined_.emplace(id, std::move(fresh));
+    count_.fetch_add(1, std::memory_order_release);
+  }
+  // Nothing allocates from here on.
+  ForEachView(one->delta,
+              [&](const GroupView& view) { joined->kv_counts[view.group] += view.count; });
+  if (one->has_kv) joined->exact = one->delta.exact;
+  joined->tokens.push_back(one->delta.tokens[0]);
+  joined->bytes += one->bytes;
+  means_.tree().sums().NoteJoined(head->ns, one->bytes, 1);
+  for (DeltaState& state : one->states) {
+    state.tokens = joined->tokens.size();
+    joined->states.push_back(std::move(state));
+  }
+  one->ticket->length = head->lengths[kTokenLane] + joined->tokens.size();
+  one->ticket->Release();
+  joined->tickets.emplace_back(one->options.durability, one->ticket);
+  one->full = joined->tokens.size() >= one->tokens_max;
+  return true;
+}
+
+// `waiting`: null when it is the first.
+Result<bool> JoinedAppends::FitsBehind(const Head& head, const Joined* waiting,
+                                       const Joining& one) const {
+  const uint64_t tokens = waiting == nullptr ? 0 : waiting->tokens.size();
+  // Full, and the log had no room for it yet: the ordinary way says so.
+  if (tokens >= one.tokens_max) return false;
+  // Nor is KV joined that is exact to such that is not: an append is the one or the other.
+  if (waiting != nullptr && one.has_kv &&
+      waiting->exact.value_or(one.delta.exact) != one.delta.exact) {
+    return false;
+  }
+  // Nor are states joined that one record has no room for.
+  if (waiting != nullptr && !means_.limits->StatesFit(waiting->states, one.states)) return false;
+  const uint64_t length = head.lengths[kTokenLane] + tokens;
+  CAIRN_RETURN_IF_ERROR(CheckLength(length, one.options.expected_length));
+  bool goes_on = true;
+  ForEachView(one.delta, [&](const GroupView& view) {
+    const uint64_t staged = waiting == nullptr ? 0 : waiting->kv_counts[view.group];
+    // What does not simply go on leaves a gap, or is refused, in words, by the ordinary way.
+    goes_on &= view.position == head.lengths[1 + view.group] + staged &&
+               view.position + view.count <= length + 1;
+  });
+  // What was accepted is applied later, come what may. Without room the ordinary way refuses it.
+  return goes_on && head.use->HasRoom(one.bytes) && !means_.host->LogIsHeld(one.bytes);
+}
+
+Result<std::unique_ptr<JoinedAppends::Joined>> JoinedAppends::Begin(const Head& head,
+                                                                    Joining* one) {
+  const uint32_t tokens = means_.options->delta_batch_tokens;
+  auto fresh = std::make_unique<Joined>();
+  std::vector<uint64_t> positions(head.lengths.begin() + 1, head.lengths.end());
+  CAIRN_ASSIGN_OR_RETURN(fresh->staging,
+                         KvStaging::Make(means_.staging, one->model, std::move(positions), tokens));
+  fresh->kv_counts.assign(one->model->groups.size(), 0);
+  fresh->model = one->model;
+  fresh->length = head.lengths[kTokenLane];
+  fresh->ns = head.ns;
+  fresh->tokens.reserve(tokens);
+  fresh->tickets.reserve(tokens);
+  return fresh;
+}
+
+Timer::Entry JoinedAppends::FlushLater(BranchId id) {
+  return Timer::Make([this, id] {
+    const StatusCode code = Guarded([&] { return TryFlush(id); }).code();
+    const bool again = code == StatusCode::kBusy || code == StatusCode::kOutOfMemory;
+    return again ? means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns
+                 : io::kNoDeadline;
+  });
+}
+
+// ---------------------------------------------------------------- flushed
+
+// What the record refers to until it is published.
+struct JoinedAppends::Flushing {
+  std::unique_ptr<Joined> joined;
+  std::vector<GroupView> views;
+  KvView kv;
+  Delta delta;
+  Expected expected{.length = {}, .version = {}, .joined = true};
+  std::optional<DeltaPayload> payload;
+  std::optional<AppendResolver> append;
+};
+
+Status JoinedAppends::TryFlush(BranchId id, bool stays_if_full) {
+  if (count_.load(std::memory_order_acquire) == 0) return Status::Ok();
+  Flushing flushing;
+  Status committed;
+  {
+    Lock lock(means_.mutex());
+    if (!joined_.contains(id)) return Status::Ok();
+    const Status loaded = means_.access->LoadToChange(id, &lock).status();
+    const auto found = joined_.find(id);  // Another thread may have been faster.
+    if (found == joined_.end()) return Status::Ok();
+    Joined& waiting = *found->second;
+    committed = Commit(id, loaded, &waiting, &flushing);
+    if (committed.code() == StatusCode::kBusy ||
+        (stays_if_full && committed.code() == StatusCode::kNoSpace)) {
+      waiting.states = flushing.payload->TakeStates();
+      return committed;
+    }
+    means_.tree().sums().NoteJoined(waiting.ns, waiting.bytes, -1);
+    flushing.joined = std::move(found->second);
+    joined_.erase(found);
+    count_.fetch_sub(1, std::memory_order_release);
+  }
+  if (!committed.ok()) {
+    const Status told = Guarded(
+        [&] { return means_.host->WhileRoomIsMade(id, flushing.joined->bytes, committed); });
+    for (auto& [durability, ticket] : flushing.joined->tickets) ticket->Finish(told);
+    return committed;
+  }
+  means_.committer->Publish(&*flushing.append);
+  GiveToLog(flushing.append->sequence(), *flushing.joined);
+  return Status::Ok();
+}
+
+// Under the lock. `loaded`: whether the branch could be had. Without memory all of it stays.
+Status JoinedAppends::Commit(BranchId id, const Status& loaded, Joined* waiting,
+                             Flushing* flushing) {
+  for (uint32_t group = 0; group < waiting->kv_counts.size(); ++group) {
+    if (waiting->kv_counts[group] == 0) continue;
+    flushing->views.push_back(waiting->staging->View(group, waiting->kv_counts[group]));
+  }
+  flushing->kv.groups = flushing->views;
+  flushing->delta.tokens = waiting->tokens;
+  if (!flushing->views.empty()) flushing->delta.kv = &flushing->kv;
+  flushing->delta.exact = waiting->exact.value_or(true);
+  flushing->payload.emplace(*waiting->model, flushing->delta, DeltaWindow::Whole(flushing->delta),
+                            std::move(waiting->states));
+  flushing->expected.length = waiting->length;
+  try {
+    flushing->append.emplace(means_, this, id, flushing->delta, flushing->expected,
+                             &*flushing->payload, nullptr);
+    Status committed =
+        loaded.ok() ? means_.committer->CommitLocked(&*flushing->append).status : loaded;
+    // Handle the log's out-of-memory like our own.
+    if (committed.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
+    return committed;
+  } catch (const std::bad_alloc&) {
+    waiting->states = flushing->payload->TakeStates();
+    throw;
+  }
+}
+
+void JoinedAppends::GiveToLog(uint64_t sequence, const Joined& joined) {
+  bool written = false;
+  bool durable = false;
+  for (const auto& [durability, ticket] : joined.tickets) {
+    written |= durability != Durability::kMemory;
+    durable |= durability == Durability::kPower;
+    if (durability == Durability::kMemory) {
+      if (ticket->Finish(Status::Ok())) means_.tickets->RecordSave(ticket->started_ns);
+    } else {
+      means_.tickets->Register(sequence, durability, ticket);
+    }
+  }
+  if (written) means_.log->Request(sequence, durable);
+}
+
+Status JoinedAppends::Flush(BranchId id) {
+  return means_.committer->Retrying({.busy = RetryPolicy::Busy::kAwaitMemory},
+                                    [&] { return Attempt::Of(TryFlush(id)); });
+}
+
+Status JoinedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
+  const RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory,
+                           .no_space = RetryPolicy::NoSpace::kEvict,
+                           .branch = id,
+                           .deadline_ns = deadline_ns};
+  while (true) {
+    const Status status = means_.committer->Retrying(
+        policy, [&] { return Attempt::Of(TryFlush(id, /*stays_if_full=*/true)); });
+    if (status.code() != StatusCode::kNoSpace) return status;
+    const Status ended = TryFlush(id);  // No room comes, and its tickets are told.
+    if (ended.code() != StatusCode::kBusy) return ended;
+  }
+}
+
+Result<const Head*> JoinedAppends::LookAt(BranchId id, Lock* lock) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  static_cast<void>(Flush(id));  // A failure is that of the tickets, which it ended.
+  *lock = Lock(means_.mutex());
+  return means_.access->LoadBranch(id, lock);
+}
+
+bool JoinedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
+  const auto waiting = std::find_if(branches.begin(), branches.end(), [this](uint64_t branch) {
+    return joined_.contains(BranchId{branch});
+  });
+  if (waiting == branches.end() || !CAIRN_KEPT(kFlushBeforeExpected)) return false;
+  lock->unlock();
+  // A failure ended the tickets; there is nobody else to tell.
+  static_cast<void>(Flush(BranchId{*waiting}));
+  lock->lock();
+  return true;
+}
+
+void JoinedAppends::FlushAll() {
+  while (count_.load(std::memory_order_acquire) != 0) {
+    BranchId id{};
+    {
+      std::lock_guard lock(means_.mutex());
+      if (joined_.empty()) return;
+      id = joined_.begin()->first;
+    }
+    // A failure ended the tickets; there is nobody else to tell.
+    static_cast<void>(Flush(id));
+  }
+}
+
+Status JoinedAppends::EndAll() {
+  Status first;
+  while (true) {
+    const Status flushed = Guarded([&] { FlushAll(); });
+    if (flushed.ok()) return first;
+    first = flushed;
+    std::unique_ptr<Joined> joined;
+    {
+      std::lock_guard lock(means_.mutex());
+      if (joined_.empty()) continue;
+      joined = std::move(joined_.begin()->second);
+      joined_.erase(joined_.begin());
+      count_.fetch_sub(1, std::memory_order_release);
+    }
+    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(flushed);
+  }
+}
+
+}  // namespace cairn::engine

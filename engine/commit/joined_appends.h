@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// delta_batch_tokens: one-token appends to a branch wait in staging until enough have come, a timer
+// runs out, or anything else touches the branch; then they go into the log as one record. Tickets
+// complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
+//
+//   accepted   its room is taken: quota, staging, what its ticket needs; it is applied, come what
+//              may, or its ticket is told why not
+//   flushed    one record with all that wait; what it has no room or memory for yet goes on waiting
+//
+// Thread-safe. Guarded by the commit lock: what waits. No lock may be held around its calls, but
+// where they take one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cairn/options.h"
+#include "engine/commit/kv_layout.h"
+#include "engine/commit/staging.h"
+#include "engine/commit/ticket.h"
+#include "engine/commit/write_means.h"
+
+namespace cairn::engine {
+
+class JoinedAppends {
+ public:
+  using Lock = Committer::Lock;
+
+  explicit JoinedAppends(const WriteMeans& means) : means_(means) {}
+  JoinedAppends(const JoinedAppends&) = delete;
+  JoinedAppends& operator=(const JoinedAppends&) = delete;
+
+  // Nothing when the delta cannot be joined and goes its own way.
+  std::optional<Result<Ticket>> Append(BranchId id, const Delta& delta,
+                                       const AppendOptions& options,
+                                       std::shared_ptr<const ModelSpec> model, bool kv_shed);
+
+  // kBusy: not now. With `stays_if_full` what there is no room for is not ended with kNoSpace.
+  Status TryFlush(BranchId id, bool stays_if_full = false);
+  Status Flush(BranchId id);  // Waits for the log's memory.
+  // For calls that wait for room: what was accepted before waits with them.
+  Status FlushWithRoom(BranchId id, uint64_t deadline_ns);
+  void FlushAll();
+  // Whether anything waited to be joined to one of these: not any more, and the lock was let go
+  // meanwhile.
+  bool FlushTo(std::span<const uint64_t> branches, Lock* lock);
+  // The branch and its path, for reading, with what was accepted for it; the lock is taken.
+  // kInvalidState, kNotFound.
+  Result<const Head*> LookAt(BranchId id, Lock* lock);
+  // For Close. What there is no memory to flush ends with kOutOfMemory, which is told.
+  Status EndAll();
+
+  // REQUIRES: the commit lock.
+  bool Has(BranchId id) const { return joined_.contains(id); }
+  uint64_t TokensWaiting(BranchId id) const;
+
+ private:
+  // What waits for one branch.
+  struct Joined {
+    std::shared_ptr<const ModelSpec> model;
+    std::unique_ptr<KvStaging> staging;
+    uint64_t length = 0;  // Of the branch when the first came.
+    std::vector<TokenId> tokens;
+    std::optional<bool> exact;        // Of the KV that it has so far; without: there is none.
+    uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the quota...
+    std::string ns;                   // ...of this namespace.
+    std::vector<uint64_t> kv_counts;  // By group.
+    std::vector<DeltaState> states;
+    std::vector<std::pair<Durability, std::shared_ptr<TicketState>>> tickets;
+  };
+  struct Joining;   // One append on its way to the others.
+  struct Flushing;  // What waited, on its way into the log.
+
+  std::shared_ptr<TicketState> MakeTicket(BranchId id, const AppendOptions& options, bool kv_shed);
+  Result<bool> Accept(BranchId id, Joining* one);
+  Result<bool> FitsBehind(const Head& head, const Joined* waiting, const Joining& one) const;
+  Result<std::unique_ptr<Joined>> Begin(const Head& head, Joining* one);
+  Timer::Entry FlushLater(BranchId id);
+  Status Commit(BranchId id, const Status& loaded, Joined* waiting, Flushing* flushing);
+  void GiveToLog(uint64_t sequence, const Joined& joined);
+
+  const WriteMeans& means_;
+  std::map<BranchId, std::unique_ptr<Joined>> joined_;
+  std::atomic<uint32_t> count_{0};  // Of joined_.
+};
+
+}  // namespace cairn::engine

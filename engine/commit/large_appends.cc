@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/large_appends.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/codec/hash.h"
+#include "base/core/out_of_memory.h"
+#include "engine/commit/ingest_table.h"
+#include "engine/commit/quota.h"
+#include "engine/constants.h"
+#include "engine/tree/decisions.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// The next window of at most `max_bytes`, cut from the front of `rest`. The same number of
+// positions is taken of every lane, so that tokens and their KV stay together.
+DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* rest,
+                       uint64_t max_bytes) {
+  uint64_t position_bytes = sizeof(TokenId);
+  for (size_t i = 0; i < rest->kv.size(); ++i) {
+    if (rest->kv[i].count == 0) continue;
+    position_bytes += KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
+  }
+  const uint64_t positions = std::max<uint64_t>(1, max_bytes / position_bytes);
+  DeltaWindow window = *rest;
+  window.token_count = std::min(rest->token_count, positions);
+  rest->token_first += window.token_count;
+  rest->token_count -= window.token_count;
+  for (size_t i = 0; i < rest->kv.size(); ++i) {
+    window.kv[i].count = std::min(rest->kv[i].count, positions);
+    rest->kv[i].position += window.kv[i].count;
+    rest->kv[i].count -= window.kv[i].count;
+  }
+  return window;
+}
+
+bool IsEmpty(const DeltaWindow& window) {
+  return window.token_count == 0 && std::all_of(window.kv.begin(), window.kv.end(),
+                                                [](const auto& kv) { return kv.count == 0; });
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- begun
+
+// What is ingested takes next to nothing; of the rest no more is waited for than a segment.
+uint64_t LargeAppends::LogBytes(const ModelSpec& model, const Delta& delta) const {
+  const uint64_t bytes = PayloadBytes(model, delta);
+  return means_.limits->IsIngested(bytes) ? 0 : std::min(bytes, means_.options->segment_bytes);
+}
+
+// The branch's length. `bytes` are to go into the log.
+Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected& expected,
+                                     bool wait, uint64_t deadline_ns) {
+  RetryPolicy policy{.branch = id, .log_bytes = bytes, .deadline_ns = deadline_ns};
+  if (wait) policy.busy = RetryPolicy::Busy::kAwaitLog;
+  uint64_t length = 0;
+  const auto begin = [&]() -> Attempt {
+    while (true) {
+      // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
+      if (means_.host->LogIsHeld(bytes)) {
+        return Attempt::Refused(
+            Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
+      }
+      Committer::Lock lock(means_.mutex());
+      CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+      if (means_.committer->HasLargeAppend(id)) {
+        return Attempt::Held(Committer::LargeAppendUnderWay());
+      }
+      if (!joined_->Has(id)) {
+        CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
+        means_.committer->BeginLargeAppend(id);
+        length = head->lengths[kTokenLane];
+        return {};
+      }
+      lock.unlock();
+      CAIRN_RETURN_IF_ERROR(wait ? joined_->Flush(id) : joined_->TryFlush(id));
+    }
+  };
+  CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, begin));
+  return length;
+}
+
+Result<Applied> LargeAppends::Append(const Large& large) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
+                         Begin(large.branch, LogBytes(large.model, large.delta), large.expected,
+                               true, large.deadline_ns));
+  return Gather(large, length);
+}
+
+Result<Ticket> LargeAppends::Post(Borrowed borrowed, const AppendOptions& options) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const BranchId id = borrowed.branch;
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t length, Begin(id, LogBytes(*borrowed.model, borrowed.delta),
+                                                      borrowed.expected, false, 0));
+  Result<Ticket> posted = Guarded([&] { return PostBegun(std::move(borrowed), options, length); });
+  if (!posted.ok()) means_.committer->EndLargeAppend(id);
+  return posted;
+}
+
+Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& options,
+                                       uint64_t length) {
+  auto state = std::make_shared<TicketState>(
+      means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->is_job = true;
+  state->kv_shed = borrowed.kv_shed;
+  state->abandoned = [weak = std::weak_ptr<void>(means_.host->Hold()), committer = means_.committer,
+                      id = borrowed.branch] {
+    if (const auto store = weak.lock(); store != nullptr) committer->EndLargeAppend(id);
+  };
+  state->length = length + borrowed.delta.tokens.size();
+  state->started_ns = means_.world.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  std::shared_ptr<Timer::Entry> cut;  // Shared: what is posted can be copied.
+  if (deadline_ns != io::kNoDeadline) {
+    cut = std::make_shared<Timer::Entry>(means_.tickets->CutLater(state));
+  }
+  AppendOptions own = options;
+  own.queue = nullptr;
+  means_.executor->Post([this, store = means_.host->Hold(), borrowed = std::move(borrowed), own,
+                         length, deadline_ns, cut, state] {
+    if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, cut.get());
+  });
+  return Ticket(state);
+}
+
+// The job. `cut`: for the ticket's deadline, if it has one.
+void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
+                       uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
+                       Timer::Entry* cut) {
+  const Large large{.branch = borrowed.branch,
+                    .delta = borrowed.delta,
+                    .expected = borrowed.expected,
+                    .model = *borrowed.model,
+                    .deadline_ns = deadline_ns,
+                    .ticket = state.get()};
+  const auto applied = Guarded([&] { return Gather(large, length); });
+  if (!applied.ok()) {
+    if (applied.status().code() == StatusCode::kCancelled) {
+      means_.counters->cancelled.fetch_add(1, std::memory_order_relaxed);
+    }
+    state->Finish(Guarded([&] {
+      return means_.host->WhileRoomIsMade(large.branch, PayloadBytes(large.model, large.delta),
+                                          applied.status());
+    }));
+    return;
+  }
+  state->Release();
+  if (options.durability == Durability::kMemory) {
+    state->Finish(Status::Ok());
+    return;
+  }
+  means_.tickets->Register(applied->sequence, options.durability, state);
+  means_.log->Request(applied->sequence, options.durability == Durability::kPower);
+  state->FinishIfCancelled();
+  if (cut != nullptr) means_.timer->At(deadline_ns, std::move(*cut));
+}
+
+// ---------------------------------------------------------------- gathered
+
+// Follows Begin, which gave `length`, and ends what that began.
+Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
+  struct End {
+    Committer* committer;
+    BranchId id;
+    ~End() { committer->EndLargeAppend(id); }
+  } end{means_.committer, large.branch};
+  uint64_t node = 0;
+  const bool ingested = means_.limits->IsIngested(large.model, large.delta);
+  {
+    // What does not fit the branch is refused before a byte is written.
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(large.branch, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const Op op,
+                           ResolveAppend(means_.tree(), static_cast<uint64_t>(large.branch),
+                                         LanesOf(large.delta, length), SpansOf(large.delta)));
+    // How much a table makes of it is known when it is there.
+    if (!ingested) {
+      CAIRN_RETURN_IF_ERROR(CheckQuota(*head, RawBytes(large.model, large.delta)));
+    }
+    // A table names the node; one that is still to be made has its id from here on.
+    node = ingested && (op.flags & kOpNewNode) != 0 ? means_.tree().TakeId() : op.node;
+  }
+  return ingested ? Ingest(large, length, node) : WriteParts(large, length);
+}
+
+// The last record of a large append, which makes it count.
+Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payload,
+                                        const Written& written) {
+  AppendResolver append(means_, joined_, large.branch, large.delta, large.expected, payload,
+                        &written);
+  const Attempt ended = means_.committer->Commit(
+      &append, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
+  if (!ended.done()) return ended.status;
+  return append.applied();
+}
+
+// ---------------------------------------------------------------- into a table
+
+Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64_t node) {
+  DeltaWindow window = DeltaWindow::Whole(large.delta);
+  window.kv.clear();
+  const bool tokens = means_.limits->IdsGoIntoTable(large.delta);
+  if (tokens) window.token_count = 0;
+  DeltaPayload last(large.model, large.delta, window, StatesOf(large.delta));
+  io::Scheduler& scheduler = *means_.world.scheduler;
+  const IngestContext context{
+      .tables = means_.host->DataTables(),
+      .allocator = means_.options->allocator,
+      .scheduler = &scheduler,
+      .executor = means_.executor,
+      .memory = means_.ingest_line,
+      .helpers = std::min(means_.executor_threads, kIngestHelpersMax),
+      .go_on = [&]() -> Status {
+        if (large.ticket != nullptr && large.ticket->cancel_requested()) {
+          return Status(StatusCode::kCancelled, "cancelled while being gathered");
+        }
+        if (large.deadline_ns != io::kNoDeadline && scheduler.MonotonicNs() >= large.deadline_ns) {
+          return Status(StatusCode::kDeadlineExceeded, "the table was not written in time");
+        }
+        return means_.lifecycle->PoisonStatus();
+      }};
+  const IngestSource source{.model = &large.model,
+                            .delta = &large.delta,
+                            .node = node,
+                            .length = length,
+                            .tokens = tokens};
+  CAIRN_ASSIGN_OR_RETURN(Ingested ingested, WriteIngestTable(context, source));
+  const uint64_t ids_bytes = tokens ? large.delta.tokens.size_bytes() : 0;
+  const Written written{.parts = {},
+                        .unit = 0,
+                        .table = ingested.table,
+                        .ranges = std::move(ingested.ranges),
+                        .kv_bytes = ingested.raw_bytes - ids_bytes};
+  const Result<Applied> applied = Guarded([&]() -> Result<Applied> {
+    CAIRN_RETURN_IF_ERROR(context.go_on());
+    return WriteLast(large, &last, written);
+  });
+  if (!applied.ok()) {
+    means_.host->DeleteTable(written.table);
+    return applied;
+  }
+  CallCounters& counters = *means_.counters;
+  // Small ones are to be merged.
+  if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
+    means_.host->Kick();
+  }
+  counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
+  return applied;
+}
+
+// ---------------------------------------------------------------- in parts
+
+// A record that carries payload of a large append and changes nothing by itself.
+class LargeAppends::PartResolver final : public Resolver {
+ public:
+  PartResolver(const DeltaPayload& payload, uint64_t unit, const TicketState* ticket)
+      : payload_(payload), ticket_(ticket) {
+    record_.held_by_limit = false;
+    record_.unit = unit;
+    record_.strips = payload.strips();
+    hashes_.reserve(payload.strips().size());
+  }
+
+  Attempt Prepare(Lock* /*lock*/) override { return {}; }
+  Status Resolve(CommitOps* ops) override {
+    Op& part = ops->Next().op;
+    part.kind = OpKind::kPart;
+    part.lanes = payload_.lanes();
+    return ops->Add();
+  }
+  void Publish(wal::Log* log) override {
+    payload_.Fill(slot_.payload, slot_.strip_offsets, &hashes_, [&](uint64_t filled) {
+      log->PieceReady(slot_, filled);
+      cancelled_ = ticket_ != nullptr && ticket_->cancel_requested();
+      return !cancelled_;
+    });
+    // The record must still be whole; what was not copied becomes zeros, and counts for nobody.
+    for (size_t i = hashes_.size(); i < payload_.strips().size(); ++i) {
+      const std::span<std::byte> strip(slot_.payload + slot_.strip_offsets[i],
+                                       payload_.strips()[i].bytes);
+      std::fill(strip.begin(), strip.end(), std::byte{0});
+      hashes_.push_back(Hash(strip));
+    }
+    log->Publish(slot_, hashes_);
+  }
+
+  bool cancelled() const { return cancelled_; }
+  Part part() const {
+    Part part{slot_.location, payload_.lanes(), {}};
+    const auto header_bytes = static_cast<uint32_t>(slot_.payload - slot_.record);
+    for (const LaneRange& lane : part.lanes) {
+      part.prefix_bytes.push_back(lane.lane == kTokenLane
+                                      ? header_bytes +
+                                            static_cast<uint32_t>(payload_.token_strip_bytes())
+                                      : slot_.location.bytes);
+    }
+    return part;
+  }
+
+ private:
+  const DeltaPayload& payload_;
+  const TicketState* const ticket_;
+  std::vector<uint64_t> hashes_;
+  bool cancelled_ = false;
+};
+
+Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
+                                     uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes) {
+  DeltaPayload payload(large.model, large.delta, window, {});
+  payload.SetLength(length);
+  PartResolver record(payload, unit, large.ticket);
+  // A job keeps no thread waiting.
+  if (large.ticket == nullptr) means_.host->SlowDown(payload.bytes(), large.deadline_ns);
+  const Attempt ended = means_.committer->Commit(
+      &record, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
+  if (!ended.done()) return ended.status;
+  if (record.cancelled()) return Status(StatusCode::kCancelled, "cancelled while being gathered");
+  *sequence = record.sequence();
+  *kv_bytes += payload.kv_bytes();
+  return record.part();
+}
+
+Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
+  // Nothing in the tree names the parts until the last record is there.
+  const std::shared_ptr<void> kept = means_.host->KeepNewestSegment();
+  const uint64_t part_bytes = means_.limits->PayloadBytesMax();
+  std::vector<DeltaWindow> windows;
+  std::vector<uint64_t> record_bytes;
+  for (DeltaWindow rest = DeltaWindow::Whole(large.delta); !IsEmpty(rest);) {
+    windows.push_back(TakeWindow(large.model, large.delta, &rest, part_bytes));
+    record_bytes.push_back(DeltaPayload(large.model, large.delta, windows.back(), {}).bytes());
+  }
+  // Parts that are followed by a refusal fill the log for nothing: a caller that tries again and
+  // again would take what is being freed for it.
+  if (const Status full = means_.log->CheckRoom(record_bytes); !full.ok()) {
+    means_.host->OnRefused(full);
+    return full;
+  }
+  Written written;
+  for (const DeltaWindow& window : windows) {
+    uint64_t sequence = 0;
+    CAIRN_ASSIGN_OR_RETURN(
+        Part part, WritePart(large, window, length, written.unit, &sequence, &written.kv_bytes));
+    if (written.unit == 0) written.unit = sequence;
+    means_.log->Request(sequence, false);  // The disk works while the next part is gathered.
+    written.parts.push_back(std::move(part));
+  }
+  DeltaPayload last(large.model, large.delta, DeltaWindow{}, StatesOf(large.delta));
+  return WriteLast(large, &last, written);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Appends larger than one record, and asynchronous ones on borrowed memory. What is written first
+// counts with the append record that comes last. Until that one is reserved nothing is applied, so
+// cancelling is a matter of stopping.
+//
+//   parts      a *unit*: records of kind kPart carry the payload, and the unit's last record, an
+//              ordinary append, makes it count. What recovery finds of an unfinished unit it drops.
+//   ingested   from direct_ingest_bytes on: the KV goes into a snapshot table of its own
+//              (ingest_table.h), which is durable before the append record that names it is placed.
+//              A table that no record names is an orphan, which the next opening removes.
+//
+// While a branch's unit is being gathered, other appends to it are kBusy (asynchronous) or wait.
+// Thread-safe. No lock may be held around the calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cairn/branch.h"
+#include "engine/commit/append_resolver.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/write_means.h"
+
+namespace cairn::engine {
+
+class LargeAppends {
+ public:
+  LargeAppends(const WriteMeans& means, JoinedAppends* joined) : means_(means), joined_(joined) {}
+  LargeAppends(const LargeAppends&) = delete;
+  LargeAppends& operator=(const LargeAppends&) = delete;
+
+  // One delta to a branch. What it refers to, and the model, outlives the call, or the job.
+  struct Large {
+    BranchId branch{};
+    const Delta& delta;
+    const Expected& expected;
+    const ModelSpec& model;
+    uint64_t deadline_ns = io::kNoDeadline;
+    TicketState* ticket = nullptr;  // Of a job; else the caller waits.
+  };
+  // By the calling thread. Waits for another one of the branch.
+  Result<Applied> Append(const Large& large);
+
+  // By a job. Neither waits for another one of the branch: kBusy. `keep` lives as long as the
+  // delta's memory is read.
+  struct Borrowed {
+    BranchId branch{};
+    Delta delta;
+    Expected expected;
+    std::shared_ptr<const ModelSpec> model;
+    std::shared_ptr<void> keep{};
+    bool kv_shed = false;
+  };
+  Result<Ticket> Post(Borrowed borrowed, const AppendOptions& options);
+
+ private:
+  class PartResolver;
+
+  Result<uint64_t> Begin(BranchId id, uint64_t bytes, const Expected& expected, bool wait,
+                         uint64_t deadline_ns);
+  uint64_t LogBytes(const ModelSpec& model, const Delta& delta) const;
+  Result<Ticket> PostBegun(Borrowed borrowed, const AppendOptions& options, uint64_t length);
+  void Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
+           uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* cut);
+  Result<Applied> Gather(const Large& large, uint64_t length);
+  Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
+  Result<Applied> WriteParts(const Large& large, uint64_t length);
+  Result<Part> WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
+                         uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes);
+  Result<Applied> WriteLast(const Large& large, DeltaPayload* payload, const Written& written);
+
+  const WriteMeans& means_;
+  JoinedAppends* const joined_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who may call what, and when: open or closed, in which process, for writing, healthy; and the
+// times that calls go by.
+//
+// Thread-safe, but for SetLog. Takes no lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/io/world.h"
+#include "cairn/branch.h"
+#include "cairn/options.h"
+#include "cairn/status.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+class Lifecycle {
+ public:
+  // What is named outlives this. `directory`: how the store is called in errors.
+  Lifecycle(io::Scheduler& scheduler, std::string directory, const Options* options);
+  Lifecycle(const Lifecycle&) = delete;
+  Lifecycle& operator=(const Lifecycle&) = delete;
+
+  // Before CheckWritable and PoisonStatus are asked.
+  void SetLog(const wal::Log* log) { log_ = log; }
+
+  // --- A store is opened once, and closed once.
+  void Open() { open_.store(true, std::memory_order_release); }
+  void Close() { open_.store(false); }
+  const std::atomic<bool>& open() const { return open_; }
+
+  // Held by calls that use the executor, which ends in the store's Close: that waits for them. It
+  // begins before its call looks whether the store is open, so Close either sees it or is seen.
+  class Use {
+   public:
+    explicit Use(Lifecycle* of) : of_(of) { of_->uses_.fetch_add(1); }
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Lifecycle* const of_;
+  };
+  // REQUIRES: closed.
+  void AwaitUses();
+
+  // --- Every public entry asks before it calls anything else. In a child of fork() no lock may be
+  // taken, since a thread of the parent may have held it; and nothing be written that is shared.
+  Status CheckProcess() const;
+  bool IsInChild() const;
+
+  // --- What a call needs: kInvalidState, kInvalidArgument, kReadOnly, kPoisoned.
+  Status CheckUsable() const;                            // Open.
+  static Status CheckDurability(Durability durability);  // The level is one that exists.
+  // And neither read-only nor poisoned.
+  Status CheckWritable() const { return CheckWritable(Durability::kPower); }
+  Status CheckWritable(Durability durability) const;
+  Status CheckWritable(const AppendOptions& options) const;
+  Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
+
+  // --- The wall clock as it would be if nobody had set it since the store was opened: what is
+  // written down, and what expiry and the order of eviction go by.
+  uint64_t NowNs() const;
+  uint64_t opened_wall_ns() const { return opened_wall_ns_; }
+  uint64_t Deadline(uint64_t timeout_ns) const;
+
+ private:
+  io::Scheduler& scheduler_;
+  const std::string directory_;
+  const Options& options_;
+  const wal::Log* log_ = nullptr;
+  const uint64_t process_id_ = scheduler_.ProcessId();
+  const uint64_t opened_wall_ns_ = scheduler_.WallNs();
+  const uint64_t opened_ns_ = scheduler_.MonotonicNs();
+  std::atomic<bool> open_{false};
+  std::atomic<uint32_t> uses_{0};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// WriteBatch: several ops in one record, so that the log keeps or loses them together.
+#pragma once
+
+#include <vector>
+
+#include "cairn/store.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/write_means.h"
+
+namespace cairn::engine {
+
+struct WrittenBatch {
+  std::vector<BranchId> created;  // In the order of its creates and forks.
+  Ticket ticket;
+};
+
+// `store`: whose branches the batch may name. Thread-safe; no lock may be held. Errors: those of
+// Store::Write; then nothing of the batch was applied. Once it is, nothing more is allocated.
+Result<WrittenBatch> CommitBatch(const WriteMeans& means, JoinedAppends* joined,
+                                 const StoreCore* store, const WriteBatch& batch,
+                                 const AppendOptions& options);
+
+}  // namespace cairn::engine

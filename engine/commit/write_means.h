@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all that writes shares, what it asks of the floors above, and what it counts.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/io/executor.h"
+#include "base/io/world.h"
+#include "cairn/options.h"
+#include "engine/commit/append_limits.h"
+#include "engine/commit/committer.h"
+#include "engine/commit/lifecycle.h"
+#include "engine/commit/staging.h"
+#include "engine/commit/tickets.h"
+#include "engine/commit/timer.h"
+#include "engine/commit/tree_access.h"
+#include "engine/memory_line.h"
+#include "engine/tree/op.h"
+#include "sstable/table_files.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+// Besides what committing asks. Thread-safe; no lock may be held around the calls.
+class WriteHost : public CommitHost {
+ public:
+  // The store, which what is posted or outlives a call holds on to.
+  virtual std::shared_ptr<void> Hold() = 0;
+
+  // --- Room
+  // A caller that can wait is let through no faster than the log is given back.
+  virtual void SlowDown(uint64_t bytes, uint64_t deadline_ns) = 0;
+  // Of one that does not wait, refused with `refusal`: what it is told. kBusy while room is made.
+  virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
+  // There is something to seal, or to give back.
+  virtual void Kick() = 0;
+  // What died in the log makes it smaller when it is sealed.
+  virtual void OnFreed() = 0;
+
+  // --- Large appends
+  // The log's newest segment, and what comes behind it, stays while this is held.
+  virtual std::shared_ptr<void> KeepNewestSegment() = 0;
+  // For tables of what is appended.
+  virtual sstable::TableContext DataTables() = 0;
+  // One that no record names. What cannot be removed is an orphan, counted until it goes.
+  virtual void DeleteTable(const OpTable& table) = 0;
+};
+
+// What calls of a store count that no part of it does. All grow only.
+struct CallCounters {
+  std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
+  std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
+  std::atomic<uint64_t> replayed_records{0};
+};
+
+// What is named outlives all that writes.
+struct WriteMeans {
+  io::World world;
+  const Options* options = nullptr;
+  WriteHost* host = nullptr;
+  Lifecycle* lifecycle = nullptr;
+  Committer* committer = nullptr;
+  TreeAccess* access = nullptr;
+  const AppendLimits* limits = nullptr;
+  Tickets* tickets = nullptr;
+  StagingPool* staging = nullptr;
+  MemoryLine* ingest_line = nullptr;
+  CallCounters* counters = nullptr;
+  // From the opening of the log on.
+  wal::Log* log = nullptr;
+  Timer* timer = nullptr;
+  io::Executor* executor = nullptr;
+  uint32_t executor_threads = 1;
+
+  std::mutex& mutex() const { return committer->mutex(); }  // The commit lock.
+  Tree& tree() const { return committer->tree(); }          // It guards this.
+};
+
+// A ticket for a call that began then, with all the memory that it needs.
+inline NewTicket MakeTicket(const WriteMeans& means, const AppendOptions& options,
+                            uint64_t started_ns) {
+  return means.tickets->Make(options, started_ns, means.lifecycle->Deadline(options.timeout_ns),
+                             std::shared_ptr<wal::Log>(means.host->Hold(), means.log));
+}
+
+}  // namespace cairn::engine

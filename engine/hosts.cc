@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the parts of a store ask of the store around them, and what they are given.
+#include <new>
+#include <string>
+
+#include "engine/store_core.h"
+
+namespace cairn {
+
+using engine::Committer;
+using engine::Head;
+using engine::Node;
+
+class StoreCore::WriteSide final : public engine::WriteHost {
+ public:
+  explicit WriteSide(StoreCore* core) : core_(core) {}
+
+  uint64_t NowNs() const override { return core_->lifecycle_.NowNs(); }
+  bool LogIsHeld(uint64_t bytes) const override { return core_->space_.throttle().Holds(bytes); }
+  void OnLogged(const wal::Log::Slot& slot) override { core_->space_.OnLogged(slot); }
+  void OnRefused(const Status& status) override { core_->space_.OnRefused(status); }
+  Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) override {
+    return core_->space_.throttle().Wait(bytes, deadline_ns);
+  }
+  Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
+                  uint64_t deadline_ns, std::optional<uint32_t>* first_round) override {
+    return core_->space_.asks().MakeRoom(branch, bytes, refusal, deadline_ns, first_round);
+  }
+  Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
+                      std::optional<uint32_t>* first_round) override {
+    return core_->space_.asks().AwaitReclaim(refusal, deadline_ns, first_round);
+  }
+
+  std::shared_ptr<void> Hold() override { return core_->shared_from_this(); }
+  void SlowDown(uint64_t bytes, uint64_t deadline_ns) override {
+    core_->space_.throttle().SlowDown(bytes, deadline_ns);
+  }
+  Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) override {
+    return core_->space_.asks().WhileRoomIsMade(branch, bytes, refusal);
+  }
+  void Kick() override { core_->space_.Kick(); }
+  void OnFreed() override { core_->space_.OnFreed(); }
+  std::shared_ptr<void> KeepNewestSegment() override {
+    return core_->reader_.pins().Take(engine::Pins::Of::kParts, core_->space_.newest_segment());
+  }
+  sstable::TableContext DataTables() override { return core_->space_.DataContext(); }
+  void DeleteTable(const engine::OpTable& table) override {
+    static_cast<void>(core_->space_.dead_tables().Delete(table.number, table.bytes));
+  }
+
+ private:
+  StoreCore* const core_;
+};
+
+class StoreCore::SpaceSide final : public engine::SpaceHost {
+ public:
+  explicit SpaceSide(StoreCore* core) : core_(core) {}
+
+  uint64_t NowNs() const override { return core_->lifecycle_.NowNs(); }
+  uint64_t opened_wall_ns() const override { return core_->lifecycle_.opened_wall_ns(); }
+  Status CheckWritable() const override { return core_->lifecycle_.CheckWritable(); }
+  Result<engine::Op> Change(const engine::TreeNeeds& needs, const Resolve& resolve,
+                            wal::Log::Purpose purpose) override {
+    return core_->changes_.MakeInBackground(needs, resolve, purpose);
+  }
+  Status ApplyJoined(BranchId branch) override {
+    return core_->joined_.TryFlush(branch, /*stays_if_full=*/true);
+  }
+  void ApplyAllJoined() override { core_->joined_.FlushAll(); }
+  bool HasJoined(BranchId branch) const override { return core_->joined_.Has(branch); }
+  bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
+  void PublishHint() override { core_->hints_.Publish(); }
+  void OnEvent(const std::string& line) override { core_->OnEvent(line); }
+  void OnEventOf(const char* what, const Status& status) override {
+    core_->OnEventOf(what, status);
+  }
+
+ private:
+  StoreCore* const core_;
+};
+
+// The tree under the commit lock, and the rest of the store, as the reader sees them.
+class StoreCore::ReaderSide final : public engine::ReaderHost {
+ public:
+  explicit ReaderSide(StoreCore* core) : core_(core) {}
+
+  Status LookAtBranch(BranchId id, bool used, const Look& look) override {
+    const uint64_t now_ns = used ? core_->lifecycle_.NowNs() : 0;
+    Committer::Lock lock(core_->committer_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, core_->access_.LoadBranch(id, &lock));
+    CAIRN_RETURN_IF_ERROR(look(core_->committer_.tree(), *head));
+    if (used) NoteUsed(*head, now_ns);
+    return Status::Ok();
+  }
+  Status LookAtNode(NodeId id, const Look& look) override {
+    const auto number = static_cast<uint64_t>(id);
+    Committer::Lock lock(core_->committer_.mutex());
+    CAIRN_RETURN_IF_ERROR(core_->access_.Load(
+        {.branches = {}, .nodes = {number}, .names = {}, .decided = true}, &lock));
+    const Node* node = core_->committer_.tree().FindNode(number);
+    if (node == nullptr) {
+      return Status(StatusCode::kNotFound, "there is no node " + std::to_string(number));
+    }
+    return look(core_->committer_.tree(), engine::HeadOfNode(*node));
+  }
+  bool read_only() const override { return core_->options_.read_only; }
+  Status FollowWriter() override { return core_->follower_.Follow(/*look_anyway=*/true).status(); }
+  Result<bool> WriterLives() override { return core_->follower_.WriterLives(); }
+  Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
+
+ private:
+  // The branch was read. For whom will have to choose who goes; nobody does in most stores.
+  void NoteUsed(const Head& head, uint64_t now_ns) {
+    const bool matters = core_->options_.evict != Evict::kNever || head.keep != Keep() ||
+                         head.use->policy != NamespacePolicy();
+    if (core_->options_.read_only || !matters) return;
+    if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
+    core_->committer_.tree().NoteUsed(head.id, now_ns);
+    const uint64_t last = core_->log_->last_reserved_sequence();
+    if (core_->space_.flusher().BecomesDue(last)) core_->space_.Kick();
+  }
+
+  StoreCore* const core_;
+};
+
+std::unique_ptr<engine::WriteHost> StoreCore::MakeWriteHost() {
+  return std::make_unique<WriteSide>(this);
+}
+
+engine::WriteMeans StoreCore::MakeWriteMeans() {
+  return {.world = world_,
+          .options = &options_,
+          .host = write_host_.get(),
+          .lifecycle = &lifecycle_,
+          .committer = &committer_,
+          .access = &access_,
+          .limits = &limits_,
+          .tickets = &tickets_,
+          .staging = &staging_,
+          .ingest_line = &ingest_line_,
+          .counters = &call_counters_};
+}
+
+engine::SpaceMeans StoreCore::MakeSpaceMeans() {
+  space_host_ = std::make_unique<SpaceSide>(this);
+  return {.world = world_,
+          .directory = path_,
+          .options = &options_,
+          .host = space_host_.get(),
+          .committer = &committer_,
+          .access = &access_,
+          .ledger = &ledger_,
+          .manifest = &manifest_,
+          .options_file = &options_file_,
+          .reader = &reader_};
+}
+
+engine::Follower::Means StoreCore::MakeFollowMeans() {
+  return {.world = world_,
+          .directory = path_,
+          .options = &options_,
+          .host = &recovery_,
+          .manifest = &manifest_,
+          .committer = &committer_,
+          .reader = &reader_};
+}
+
+// The log is open, and its threads run.
+void StoreCore::StartParts() {
+  write_means_.log = log_.get();
+  write_means_.timer = timer_.get();
+  write_means_.executor = executor_.get();
+  lifecycle_.SetLog(log_.get());
+  committer_.SetLog(log_.get());
+  access_.SetLog(log_.get());
+  limits_.SetLog(log_.get());
+  tickets_.Start(log_.get(), timer_.get());
+  space_.SetLog(log_.get(), parallel_for_.get());
+  hints_.Start(log_.get(), timer_.get(), executor_.get());
+  follower_.SetLog(log_.get());
+  reader_host_ = std::make_unique<ReaderSide>(this);
+  reader_.Start({.host = reader_host_.get(),
+                 .log = log_.get(),
+                 .executor = executor_.get(),
+                 .background = background_executor_.get(),
+                 .threads = write_means_.executor_threads});
+  reads_.Start();
+}
+
+void StoreCore::OnEvent(const std::string& line) {
+  if (options_.listener != nullptr && options_.listener->on_event)
+    options_.listener->on_event(line);
+}
+
+void StoreCore::OnEventOf(const char* what, const Status& status) {
+  if (options_.listener == nullptr || !options_.listener->on_event) return;
+  try {
+    options_.listener->on_event(what + status.ToString());
+  } catch (const std::bad_alloc&) {  // It is told to the next who asks, too.
+  }
+}
+
+// A disk that does not tell what it has refuses when it is full.
+uint64_t StoreCore::FreeOnDisk() const {
+  const auto space = world_.files->Space(path_);
+  return space.ok() ? space->free_bytes : UINT64_MAX;
+}
+
+}  // namespace cairn

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tree as the files have it: the index, and what the log has beyond. Opening, following a
+// writer, and a log that failed read it.
+//
+//   the tree as the checkpoint has it     OpenTree     a few blocks of the index
+//   what was logged after it              Replay       headers of the log
+//   is that all there should be           CheckLogIsWhole
+//
+// Holds nothing of its own; who calls brings the tree, and no lock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/io/world.h"
+#include "cairn/options.h"
+#include "engine/commit/committer.h"
+#include "engine/commit/write_means.h"
+#include "engine/follow/follower.h"
+#include "engine/manifest/manifest.h"
+#include "engine/space/space_manager.h"
+#include "wal/log.h"
+
+namespace cairn::engine {
+
+class Recovery final : public FollowHost {
+ public:
+  // All outlive this.
+  struct Means {
+    io::World world;
+    std::string directory;
+    const Options* options = nullptr;
+    Committer* committer = nullptr;  // Its observers are told of what is replayed.
+    SpaceManager* space = nullptr;
+    CallCounters* counters = nullptr;
+  };
+  explicit Recovery(Means means) : means_(std::move(means)) {}
+
+  // Errors of all: kCorruption naming the file, and what files end with.
+  Status OpenTree(const Manifest& manifest, Tree* tree) const;
+  // Where the log and the store's files lie is put into `recovery` here. How many records a salvage
+  // left out.
+  Result<uint64_t> Replay(const Manifest& manifest, wal::RecoveryOptions recovery, Tree* tree,
+                          wal::RecoveredLog* recovered);
+  // What a log cannot know of itself: that its end was taken away, segments and all. Everything up
+  // to the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
+  Status CheckLogIsWhole(const Manifest& manifest,
+                         const wal::RecoveredLog& recovered) const override;
+
+  Status ReadTree(const Manifest& manifest, const wal::RecoveryOptions& recovery, Tree* tree,
+                  wal::RecoveredLog* log) override {
+    CAIRN_RETURN_IF_ERROR(OpenTree(manifest, tree));
+    return Replay(manifest, recovery, tree, log).status();
+  }
+  void SetLogStart(uint64_t segment) override { means_.space->retirer().SetLogStart(segment); }
+
+ private:
+  Means means_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The directory of a store before anything in it is opened: whether it may become one, and whether
+// it was one. Nothing is put into a directory that belongs to something else.
+#pragma once
+
+#include <string>
+
+#include "base/io/world.h"
+#include "cairn/status.h"
+
+namespace cairn::engine {
+
+// The directory, made if it may be. From here on it is held: what is done later is done there,
+// whatever becomes of its path. kNotFound, kInvalidState: it is a file.
+Status EnterDirectory(io::World* world, const std::string& path, bool create);
+
+// A directory without a manifest may become a store if nothing of anybody else's is in it. Looked
+// at before the lock file is put there. kInvalidState naming a file that is not a store's.
+Status CheckDirectoryIsFree(io::FileSystem& files, const std::string& path);
+
+// Without a manifest there is no store; but a log that was written, or a table, says that there was
+// one: kCorruption. Else kNotFound with `why`, if that is not empty.
+Status NoStoreHere(io::FileSystem& files, const std::string& path, const std::string& why);
+
+}  // namespace cairn::engine
