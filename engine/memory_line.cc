@@ -11,7 +11,7 @@ namespace cairn::engine {
 Result<MemoryLine::Share> MemoryLine::Take(uint64_t bytes, const std::function<Status()>& go_on) {
   uint64_t number = 0;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (line_.empty() && Fits(bytes)) return Give(bytes);
     number = ++came_;
     line_.push_back(number);
@@ -20,18 +20,18 @@ Result<MemoryLine::Share> MemoryLine::Take(uint64_t bytes, const std::function<S
     const uint32_t seen = word_.load();
     Status status = go_on();
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(&mutex_);
       const bool first = line_.front() == number;
       if (status.ok() && first && Fits(bytes)) {
         line_.pop_front();
         Share share = Give(bytes);
-        lock.unlock();
+        lock.Unlock();
         Changed();  // There may be enough for the next as well.
         return share;
       }
       if (!status.ok()) {
         line_.erase(std::find(line_.begin(), line_.end(), number));
-        lock.unlock();
+        lock.Unlock();
         Changed();
         return status;
       }
@@ -40,7 +40,6 @@ Result<MemoryLine::Share> MemoryLine::Take(uint64_t bytes, const std::function<S
   }
 }
 
-// Under the lock.
 MemoryLine::Share MemoryLine::Give(uint64_t bytes) {
   taken_ += bytes;
   if (budget_ != nullptr) budget_->Take(bytes);
@@ -49,7 +48,7 @@ MemoryLine::Share MemoryLine::Give(uint64_t bytes) {
 
 void MemoryLine::Return(uint64_t bytes) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     CAIRN_CHECK(taken_ >= bytes);
     taken_ -= bytes;
   }

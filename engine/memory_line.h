@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <utility>
 
 #include "base/core/memory_budget.h"
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::engine {
@@ -53,8 +53,10 @@ class MemoryLine {
   uint64_t bytes_max() const { return bytes_max_; }
 
  private:
-  bool Fits(uint64_t bytes) const { return taken_ == 0 || taken_ + bytes <= bytes_max_; }
-  Share Give(uint64_t bytes);
+  bool Fits(uint64_t bytes) const CAIRN_REQUIRES(mutex_) {
+    return taken_ == 0 || taken_ + bytes <= bytes_max_;
+  }
+  Share Give(uint64_t bytes) CAIRN_REQUIRES(mutex_);
   void Return(uint64_t bytes);
   void Changed();
 
@@ -63,10 +65,10 @@ class MemoryLine {
   MemoryBudget* const budget_;
   std::atomic<uint32_t> word_{0};  // Changes when somebody leaves, or the line gets shorter.
 
-  std::mutex mutex_;  // Guards those below.
-  uint64_t taken_ = 0;
-  uint64_t came_ = 0;          // Each gets a number.
-  std::deque<uint64_t> line_;  // Of those who wait.
+  Mutex mutex_;
+  uint64_t taken_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t came_ CAIRN_GUARDED_BY(mutex_) = 0;          // Each gets a number.
+  std::deque<uint64_t> line_ CAIRN_GUARDED_BY(mutex_);  // Of those who wait.
 };
 
 }  // namespace cairn::engine

@@ -24,7 +24,7 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   tickets_.CutByPoison(cause);
   space_.gate().Wake();
   {
-    std::lock_guard lock(poison_mutex_);
+    const MutexLock lock(&poison_mutex_);
     if (poison_told_) return;
     poison_told_ = true;
   }

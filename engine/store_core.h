@@ -18,9 +18,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/core/mutex.h"
 #include "base/io/executor.h"
 #include "cairn/store.h"
 #include "engine/collect_metrics.h"
@@ -147,8 +147,8 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::JoinedAppends joined_{write_means_};
   engine::Appender appender_{write_means_, &joined_};
   engine::Changes changes_{write_means_, &joined_};
-  std::mutex poison_mutex_;
-  bool poison_told_ = false;
+  Mutex poison_mutex_;
+  bool poison_told_ CAIRN_GUARDED_BY(poison_mutex_) = false;
 
   // --- Reading
   std::unique_ptr<engine::ReaderHost> reader_host_;

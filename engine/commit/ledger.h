@@ -24,9 +24,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 
+#include "base/core/mutex.h"
 #include "engine/constants.h"
 #include "wal/log.h"
 
@@ -47,7 +47,7 @@ class ByteLedger final : public wal::SpaceGrant {
 
   // Before anything is taken. Nothing is kept until then.
   void Keep(uint64_t reserve_bytes) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     reserve_bytes_ = std::min(reserve_bytes, max_bytes_);
   }
 
@@ -55,7 +55,7 @@ class ByteLedger final : public wal::SpaceGrant {
   Status Take(uint64_t bytes, wal::Purpose purpose) override {
     const bool reclaim = purpose == wal::Purpose::kReclaim;
     if (!reclaim) LookAtDisk();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     const uint64_t kept = reclaim ? 0 : reserve_bytes_;
     if (!reclaim && bytes > DiskRoomLocked(purpose)) {
       return Status(StatusCode::kNoSpace, "the disk: " + std::to_string(disk_free_bytes_) +
@@ -76,77 +76,77 @@ class ByteLedger final : public wal::SpaceGrant {
 
   void LookAtDisk() {
     const uint64_t free_bytes = disk_free_();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     disk_free_bytes_ = free_bytes;
   }
 
   // What is there already, whatever the cap says.
   void TakeAnyway(uint64_t bytes) override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     used_bytes_ += bytes;
     if (used_bytes_ > max_bytes_) reclaim_max_ = used_bytes_ + reserve_bytes_;
   }
 
   void Return(uint64_t bytes) override {
     LookAtDisk();
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     used_bytes_ -= bytes < used_bytes_ ? bytes : used_bytes_;
     reclaim_max_ = std::max(max_bytes_, std::min(reclaim_max_, used_bytes_ + reserve_bytes_));
   }
 
   bool IsShort() const override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return used_bytes_ > max_bytes_ - reserve_bytes_ || disk_free_bytes_ < reserve_bytes_;
   }
 
   // Not the cap alone, the disk itself has less than the reserve.
   bool DiskIsShort() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return disk_free_bytes_ < reserve_bytes_;
   }
 
   uint64_t used_bytes() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return used_bytes_;
   }
   // What data may take at most, with what it has by now.
   uint64_t data_bytes_max() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     const uint64_t disk_room = DiskRoomLocked(wal::Purpose::kData);
     const uint64_t on_disk =
         disk_room < UINT64_MAX - used_bytes_ ? used_bytes_ + disk_room : UINT64_MAX;
     return std::min(max_bytes_ - reserve_bytes_, on_disk);
   }
   uint64_t reserve_bytes() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return reserve_bytes_;
   }
   uint64_t room(wal::Purpose purpose) const override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return RoomLocked(purpose);
   }
 
  private:
-  uint64_t RoomLocked(wal::Purpose purpose) const {
+  uint64_t RoomLocked(wal::Purpose purpose) const CAIRN_REQUIRES(mutex_) {
     return std::min(CapRoomLocked(purpose), DiskRoomLocked(purpose));
   }
-  uint64_t DiskRoomLocked(wal::Purpose purpose) const {
+  uint64_t DiskRoomLocked(wal::Purpose purpose) const CAIRN_REQUIRES(mutex_) {
     const uint64_t kept = purpose == wal::Purpose::kReclaim ? 0 : reserve_bytes_;
     return disk_free_bytes_ - std::min(disk_free_bytes_, kept);
   }
-  uint64_t CapRoomLocked(wal::Purpose purpose) const {
+  uint64_t CapRoomLocked(wal::Purpose purpose) const CAIRN_REQUIRES(mutex_) {
     const bool reclaim = purpose == wal::Purpose::kReclaim;
     const uint64_t limit = reclaim ? reclaim_max_ : max_bytes_ - reserve_bytes_;
     return used_bytes_ < limit ? limit - used_bytes_ : 0;
   }
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const uint64_t max_bytes_;
   const std::function<uint64_t()> disk_free_;
-  uint64_t disk_free_bytes_ = UINT64_MAX;  // Less what was taken since.
-  uint64_t reclaim_max_;                   // max_bytes_, or more as long as there is more.
-  uint64_t reserve_bytes_ = 0;
-  uint64_t used_bytes_ = 0;
+  uint64_t disk_free_bytes_ CAIRN_GUARDED_BY(mutex_) = UINT64_MAX;  // Less what was taken since.
+  uint64_t reclaim_max_ CAIRN_GUARDED_BY(mutex_);  // max_bytes_, or more as long as there is more.
+  uint64_t reserve_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t used_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cairn::engine

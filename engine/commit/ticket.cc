@@ -45,7 +45,7 @@ CompletionQueueState::CompletionQueueState(io::World world)
 
 void CompletionQueueState::Push(std::shared_ptr<TicketState> ticket) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     tickets_.Add(std::move(ticket));
     version_.fetch_add(1, std::memory_order_release);
     notifier_->Signal();
@@ -54,7 +54,7 @@ void CompletionQueueState::Push(std::shared_ptr<TicketState> ticket) {
 }
 
 std::vector<Completion> CompletionQueueState::Drain(size_t max) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const size_t count = std::min(max, tickets_.size());
   std::vector<Completion> taken;
   try {
@@ -72,7 +72,7 @@ bool CompletionQueueState::Wait(uint64_t timeout_ns) {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (tickets_.size() != 0) return true;
     }
     if (!world_.scheduler->Wait(version_, seen, deadline_ns)) return false;

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 #include "cairn/completion.h"
 
@@ -80,7 +80,7 @@ class TicketState : public std::enable_shared_from_this<TicketState> {
 
 // Tickets one behind the other, linked through themselves: to stand in a row takes no memory. Each
 // in one row of a kind at most.
-template <TicketLink TicketState::* kLink>
+template <TicketLink TicketState::*kLink>
 class TicketRow {
  public:
   TicketRow() = default;
@@ -136,8 +136,8 @@ class CompletionQueueState {
   io::World world_;
   const uint64_t process_id_ = world_.scheduler->ProcessId();
   std::unique_ptr<io::Notifier> notifier_;
-  std::mutex mutex_;
-  TicketRow<&TicketState::completed> tickets_;
+  Mutex mutex_;
+  TicketRow<&TicketState::completed> tickets_ CAIRN_GUARDED_BY(mutex_);
   std::atomic<uint32_t> version_{0};  // Changes with every Push.
 };
 

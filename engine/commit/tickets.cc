@@ -17,7 +17,7 @@ void Tickets::RecordSave(uint64_t started_ns) {
 }
 
 size_t Tickets::waiting() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return written_.size() + durable_.size();
 }
 
@@ -83,7 +83,7 @@ Status Tickets::WaitFor(uint64_t sequence, Durability durability, uint64_t deadl
 void Tickets::Register(uint64_t sequence, Durability durability,
                        std::shared_ptr<TicketState> ticket) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     Row& row = durability == Durability::kPower ? durable_ : written_;
     ticket->sequence = sequence;
     // Threads may arrive here in another order than they reserved.
@@ -100,18 +100,19 @@ void Tickets::Register(uint64_t sequence, Durability durability,
 
 void Tickets::Finish(uint64_t written_sequence, uint64_t durable_sequence) {
   // One after the other, since nothing may be allocated here.
-  const auto take = [&](Row& row, uint64_t sequence) -> std::shared_ptr<TicketState> {
-    std::lock_guard lock(mutex_);
+  const auto take = [&](Row Tickets::*of, uint64_t sequence) -> std::shared_ptr<TicketState> {
+    const MutexLock lock(&mutex_);
+    Row& row = this->*of;
     const TicketState* const first = row.first();
     return first != nullptr && first->sequence <= sequence ? row.TakeFirst() : nullptr;
   };
-  const auto finish = [&](Row& row, uint64_t sequence) {
-    while (const std::shared_ptr<TicketState> ticket = take(row, sequence)) {
+  const auto finish = [&](Row Tickets::*of, uint64_t sequence) {
+    while (const std::shared_ptr<TicketState> ticket = take(of, sequence)) {
       if (ticket->Finish(Status::Ok()) && ticket->started_ns != 0) RecordSave(ticket->started_ns);
     }
   };
-  finish(written_, written_sequence);
-  finish(durable_, durable_sequence);
+  finish(&Tickets::written_, written_sequence);
+  finish(&Tickets::durable_, durable_sequence);
 }
 
 void Tickets::CutByPoison(const Status& cause) {
@@ -126,7 +127,7 @@ void Tickets::CutByPoison(const Status& cause) {
 
 void Tickets::CutAll(const Status& status) {
   const auto take = [&] {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     return (written_.first() == nullptr ? durable_ : written_).TakeFirst();
   };
   while (const std::shared_ptr<TicketState> ticket = take()) ticket->Finish(status);

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "base/core/histogram.h"
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 #include "cairn/branch.h"
 #include "cairn/options.h"
@@ -89,8 +89,8 @@ class Tickets {
       StatusCode::kUnknownOutcome,
       "the deadline passed after it was given to the log; expected_length settles it"};
 
-  mutable std::mutex mutex_;  // Guards those below.
-  Row written_, durable_;     // Waiting for that.
+  mutable Mutex mutex_;
+  Row written_ CAIRN_GUARDED_BY(mutex_), durable_ CAIRN_GUARDED_BY(mutex_);  // Waiting for that.
 };
 
 }  // namespace cairn::engine

@@ -18,7 +18,7 @@ Timer::Entry Timer::Make(Action action) {
 
 void Timer::At(uint64_t when_ns, Entry entry) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (stopping_) return;
     CAIRN_CHECK(thread_ != nullptr);
     const bool earliest = actions_.empty() || when_ns < actions_.begin()->first;
@@ -33,7 +33,7 @@ void Timer::At(uint64_t when_ns, Entry entry) {
 void Timer::Stop() {
   std::unique_ptr<io::Thread> thread;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
     actions_.clear();
     thread = std::move(thread_);
@@ -49,7 +49,7 @@ void Timer::Run() {
     uint64_t next_ns = io::kNoDeadline;
     const uint64_t now_ns = world_.scheduler->MonotonicNs();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (stopping_) return;
       if (!actions_.empty()) {
         const auto first = actions_.begin();

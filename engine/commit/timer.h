@@ -6,8 +6,8 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::engine {
@@ -34,9 +34,9 @@ class Timer {
   void Run();
 
   io::World world_;
-  std::mutex mutex_;
-  std::multimap<uint64_t, Action> actions_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::multimap<uint64_t, Action> actions_ CAIRN_GUARDED_BY(mutex_);
+  bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
   std::atomic<uint32_t> version_{0};  // Changes when the earliest time may have.
   std::unique_ptr<io::Thread> thread_;
 };

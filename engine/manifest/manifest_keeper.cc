@@ -23,6 +23,7 @@ ManifestKeeper::ManifestKeeper(const io::World& world, std::string directory,
 void ManifestKeeper::Begin(Manifest manifest) {
   manifest_ = std::move(manifest);
   next_table_ = manifest_.next_file_number;
+  const MutexLock lock(&written_mutex_);
   written_ = manifest_.written;
 }
 
@@ -88,10 +89,10 @@ Status ManifestKeeper::Replace(Manifest next) {
   next.epoch = std::max(next.epoch, epoch_);
   CAIRN_RETURN_IF_ERROR(WriteManifest(*world_.files, directory_, next));
   {
-    std::lock_guard lock(written_mutex_);
+    const MutexLock lock(&written_mutex_);
     manifest_bytes_ += AlignUp(EncodeManifest(next).size(), io::kBlockBytes);
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   manifest_ = std::move(next);
   return Status::Ok();
 }
@@ -99,7 +100,7 @@ Status ManifestKeeper::Replace(Manifest next) {
 HourlyWriteCounter ManifestKeeper::CountWritten() {
   const wal::Log::Counters log = log_->counters();
   const uint64_t now_ns = now_ns_();
-  std::lock_guard lock(written_mutex_);
+  const MutexLock lock(&written_mutex_);
   const uint64_t bytes =
       log.bytes_written + log.bytes_prewritten + tables_->written_bytes.load() + manifest_bytes_;
   // Somebody who looked at the log later may have been here first.
@@ -113,38 +114,38 @@ HourlyWriteCounter ManifestKeeper::CountWritten() {
 // ---------------------------------------------------------------- reading
 
 void ManifestKeeper::Show(Manifest manifest, uint64_t sequence) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   manifest_ = std::move(manifest);
   seen_ = manifest_.At(sequence);
 }
 
 bool ManifestKeeper::IsContinuedBy(const Manifest& other) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return other.history.Holds(seen_);
 }
 
 Manifest ManifestKeeper::Copy() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return manifest_;
 }
 
 uint64_t ManifestKeeper::number() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return manifest_.number;
 }
 
 HistoryId ManifestKeeper::history() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return manifest_.history.id;
 }
 
 StoreId ManifestKeeper::store() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return manifest_.store;
 }
 
 uint64_t ManifestKeeper::IndexBytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   uint64_t bytes = 0;
   for (const sstable::LiveTable& table : manifest_.index) bytes += table.bytes;
   return bytes;

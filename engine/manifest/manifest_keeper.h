@@ -13,9 +13,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 
+#include "base/core/mutex.h"
 #include "base/io/executor.h"
 #include "base/io/world.h"
 #include "engine/manifest/manifest.h"
@@ -83,14 +83,15 @@ class ManifestKeeper {
   // Who has the turn writes manifest_ and next_table_, and may read them as they are.
   io::Turn turn_{*world_.scheduler};
   uint64_t next_table_ = 1;
-  mutable std::mutex mutex_;  // Held to change the next two, or to copy them without the turn.
+  mutable Mutex mutex_;  // Held to change the next two, or to copy them without the turn.
   Manifest manifest_;
   HistoryPoint seen_;  // Of a reader: what it shows.
 
-  std::mutex written_mutex_;  // Guards those below; nothing else is taken under it.
-  HourlyWriteCounter written_;
-  uint64_t counted_bytes_ = 0;   // Of what the log and the tables say, and of the next.
-  uint64_t manifest_bytes_ = 0;  // Written.
+  Mutex written_mutex_;  // Nothing else is taken under it.
+  HourlyWriteCounter written_ CAIRN_GUARDED_BY(written_mutex_);
+  // Of what the log and the tables say, and of the next.
+  uint64_t counted_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;
+  uint64_t manifest_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;  // Written.
 };
 
 }  // namespace cairn::engine

@@ -33,7 +33,7 @@ PageCache::Shard& PageCache::ShardOf(const PageName& name) {
 template <typename Change>
 void PageCache::Changing(Shard* shard, const Change& change) {
   List leaving;  // Freed without the lock.
-  std::lock_guard lock(shard->mutex);
+  const MutexLock lock(&shard->mutex);
   const uint64_t before = shard->bytes();
   change(&leaving);
   bytes_.fetch_add(shard->bytes() - before, std::memory_order_relaxed);  // Or less: it wraps.
@@ -41,7 +41,7 @@ void PageCache::Changing(Shard* shard, const Change& change) {
 
 PageCache::Page PageCache::Find(const PageName& name, uint64_t seal) {
   Shard& shard = ShardOf(name);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(&shard.mutex);
   const auto found = shard.entries.find(name);
   if (found == shard.entries.end() || found->second->page == nullptr) return nullptr;
   Entry& entry = *found->second;
@@ -52,7 +52,7 @@ PageCache::Page PageCache::Find(const PageName& name, uint64_t seal) {
 
 bool PageCache::Contains(const PageName& name) const {
   const Shard& shard = const_cast<PageCache*>(this)->ShardOf(name);
-  std::lock_guard lock(shard.mutex);
+  const MutexLock lock(&shard.mutex);
   const auto found = shard.entries.find(name);
   return found != shard.entries.end() && found->second->page != nullptr;
 }
@@ -62,6 +62,7 @@ PageCache::Admission PageCache::Admit(const PageName& name, uint64_t bytes, bool
   Shard& shard = ShardOf(name);
   Admission admission = large ? Admission::kNo : Admission::kNew;
   Changing(&shard, [&](List* leaving) {
+    shard.mutex.AssertHeld();
     const auto found = shard.entries.find(name);
     if (found != shard.entries.end()) {
       // Another thread was faster, or it is known by name.
@@ -88,6 +89,7 @@ void PageCache::Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes,
   const auto page = std::make_shared<const AlignedBuffer>(std::move(bytes));
   Shard& shard = ShardOf(name);
   Changing(&shard, [&](List* leaving) {
+    shard.mutex.AssertHeld();
     if (const auto found = shard.entries.find(name); found != shard.entries.end()) {
       if (found->second->page != nullptr) return;
       leaving->splice(leaving->begin(), shard.names, found->second);
@@ -106,13 +108,17 @@ void PageCache::Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes,
 
 void PageCache::Shrink() {
   for (Shard& shard : shards_) {
-    Changing(&shard, [&](List* leaving) { MakeRoom(&shard, 0, leaving); });
+    Changing(&shard, [&](List* leaving) {
+      shard.mutex.AssertHeld();
+      MakeRoom(&shard, 0, leaving);
+    });
   }
 }
 
 void PageCache::Clear() {
   for (Shard& shard : shards_) {
     Changing(&shard, [&](List* leaving) {
+      shard.mutex.AssertHeld();
       for (List* list : {&shard.passing, &shard.staying, &shard.names}) {
         leaving->splice(leaving->end(), *list);
       }

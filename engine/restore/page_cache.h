@@ -23,11 +23,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/memory_budget.h"
+#include "base/core/mutex.h"
 #include "engine/constants.h"
 
 namespace cairn::engine {
@@ -88,11 +88,13 @@ class PageCache final : public MemoryBudget::Cache {
     size_t operator()(const PageName& name) const;
   };
   struct Shard {
-    mutable std::mutex mutex;      // Guards all below.
-    List passing, staying, names;  // Newest first.
-    uint64_t passing_bytes = 0, staying_bytes = 0;
-    std::unordered_map<PageName, List::iterator, NameHash> entries;
-    uint64_t bytes() const;
+    mutable Mutex mutex;
+    // Newest first.
+    List passing CAIRN_GUARDED_BY(mutex), staying CAIRN_GUARDED_BY(mutex),
+        names CAIRN_GUARDED_BY(mutex);
+    uint64_t passing_bytes CAIRN_GUARDED_BY(mutex) = 0, staying_bytes CAIRN_GUARDED_BY(mutex) = 0;
+    std::unordered_map<PageName, List::iterator, NameHash> entries CAIRN_GUARDED_BY(mutex);
+    uint64_t bytes() const CAIRN_REQUIRES(mutex);
   };
   static constexpr uint8_t kUsesMax = 3;
   static constexpr uint64_t kPassingShare = 8;
@@ -100,10 +102,10 @@ class PageCache final : public MemoryBudget::Cache {
   Shard& ShardOf(const PageName& name);
   uint64_t ShardCapacity() const { return capacity() / kPageCacheShards; }
   // Frees room for `bytes`; what leaves is moved to `leaving`, to be freed without the lock.
-  void MakeRoom(Shard* shard, uint64_t bytes, List* leaving);
-  void EvictPassing(Shard* shard, List* leaving);
-  void EvictStaying(Shard* shard, List* leaving);
-  void ForgetNames(Shard* shard, uint64_t count_max, List* leaving);
+  void MakeRoom(Shard* shard, uint64_t bytes, List* leaving) CAIRN_REQUIRES(shard->mutex);
+  void EvictPassing(Shard* shard, List* leaving) CAIRN_REQUIRES(shard->mutex);
+  void EvictStaying(Shard* shard, List* leaving) CAIRN_REQUIRES(shard->mutex);
+  void ForgetNames(Shard* shard, uint64_t count_max, List* leaving) CAIRN_REQUIRES(shard->mutex);
   template <typename Change>
   void Changing(Shard* shard, const Change& change);
 

@@ -9,7 +9,7 @@ namespace cairn::engine {
 
 Pins::Pin::Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t> tables)
     : pins_(pins), of_(of), lowest_segment_(lowest_segment), tables_(std::move(tables)) {
-  std::lock_guard lock(pins_->mutex_);
+  const MutexLock lock(&pins_->mutex_);
   pins_->segments_.insert(lowest_segment_);
   if (of_ == Of::kParts) pins_->parts_.insert(lowest_segment_);
   for (const uint64_t table : tables_) ++pins_->tables_[table];
@@ -18,7 +18,7 @@ Pins::Pin::Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t>
 Pins::Pin::~Pin() {
   bool awaited = false;
   {
-    std::lock_guard lock(pins_->mutex_);
+    const MutexLock lock(&pins_->mutex_);
     pins_->segments_.erase(pins_->segments_.find(lowest_segment_));
     if (of_ == Of::kParts) pins_->parts_.erase(pins_->parts_.find(lowest_segment_));
     for (const uint64_t table : tables_) {
@@ -39,19 +39,19 @@ std::unique_ptr<Pins::Pin> Pins::Take(const RestorePlan& plan) {
 }
 
 uint64_t Pins::LowestOfParts() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return parts_.empty() || !CAIRN_KEPT(kPinOfParts) ? UINT64_MAX : *parts_.begin();
 }
 
 bool Pins::HoldSegment(uint64_t segment) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const bool held = CAIRN_KEPT(kPinOfReader) && !segments_.empty() && *segments_.begin() <= segment;
   awaited_ |= held;
   return held;
 }
 
 bool Pins::HoldTable(uint64_t table) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const bool held = CAIRN_KEPT(kPinOfTable) && tables_.contains(table);
   awaited_ |= held;
   return held;

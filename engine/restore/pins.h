@@ -9,10 +9,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "engine/restore/plan.h"
 
 namespace cairn::engine {
@@ -54,10 +54,10 @@ class Pins {
 
  private:
   const std::function<void()> on_end_;
-  mutable std::mutex mutex_;
-  bool awaited_ = false;  // By whoever asked what is held.
-  std::multiset<uint64_t> segments_, parts_;
-  std::map<uint64_t, uint32_t> tables_;
+  mutable Mutex mutex_;
+  bool awaited_ CAIRN_GUARDED_BY(mutex_) = false;  // By whoever asked what is held.
+  std::multiset<uint64_t> segments_ CAIRN_GUARDED_BY(mutex_), parts_ CAIRN_GUARDED_BY(mutex_);
+  std::map<uint64_t, uint32_t> tables_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::engine

@@ -2,6 +2,7 @@
 #include "engine/restore/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
@@ -48,17 +49,18 @@ Status ReadPipeline::TakeBuffers() {
     }));
   }
   const size_t wanted = std::min<size_t>(kReadWindows, windows_.size());
-  free_.clear();
   for (size_t i = 0; i < wanted; ++i) {
     ReadBuffer buffer = pool_->TakeBuffer(largest, /*needed=*/i == 0);
     if (buffer.empty()) break;
     buffers_.push_back(std::move(buffer));
-    free_.push_back(buffers_.size() - 1);
   }
   if (buffers_.empty()) {
     return Status(StatusCode::kOutOfMemory,
                   "restore: no buffer of " + std::to_string(largest) + " bytes");
   }
+  const MutexLock lock(&mutex_);
+  free_.resize(buffers_.size());
+  std::iota(free_.begin(), free_.end(), size_t{0});
   return Status::Ok();
 }
 
@@ -72,7 +74,7 @@ void ReadPipeline::ReadAll() {
   files_.resize(buffers_.size());
   of_buffer_.resize(buffers_.size());
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     users_.assign(buffers_.size(), 0);
     ready_.reserve(buffers_.size());
     finished_ = false;
@@ -97,7 +99,7 @@ void ReadPipeline::ReadAll() {
     if (held) host_->TakeBack(0);
   }
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     finished_ = true;
   }
   while (queue->in_flight() != 0) Collect(queue->Reap());
@@ -141,7 +143,7 @@ void ReadPipeline::AwaitHolds() {
 
 void ReadPipeline::Keep(size_t buffer) {
   holds_.fetch_add(1, std::memory_order_relaxed);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   ++users_[buffer];
 }
 
@@ -154,7 +156,7 @@ void ReadPipeline::Release(size_t buffer) {
 }
 
 bool ReadPipeline::TakeFree(size_t* buffer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (free_.empty()) return false;
   *buffer = free_.back();
   free_.pop_back();
@@ -164,7 +166,7 @@ bool ReadPipeline::TakeFree(size_t* buffer) {
 
 // One user less.
 void ReadPipeline::Free(size_t buffer) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (--users_[buffer] == 0) free_.push_back(buffer);
 }
 
@@ -229,7 +231,7 @@ void ReadPipeline::Collect(io::Request* request) {
   files_[buffer] = nullptr;
   bool help = false;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     ready_.push_back({of_buffer_[buffer], buffer});
     help = !small_ && !stopped_.load(std::memory_order_relaxed) && !finished_ &&
            posted_ + helpers_.load() < executor_threads_;
@@ -240,7 +242,7 @@ void ReadPipeline::Collect(io::Request* request) {
     const Status posted =
         Guarded([&] { executor_->Post([self = std::move(self)] { self->Help(); }); });
     if (posted.ok()) return;
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     --posted_;  // One less helps.
   }
 }
@@ -249,7 +251,7 @@ void ReadPipeline::Collect(io::Request* request) {
 // helpers that did start are waited for.
 void ReadPipeline::Help() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     --posted_;
     if (finished_) return;
     helpers_.fetch_add(1);
@@ -263,7 +265,7 @@ void ReadPipeline::Help() {
 }
 
 size_t ReadPipeline::ready_count() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return ready_.size();
 }
 
@@ -300,7 +302,7 @@ bool ReadPipeline::Wanted(const ReadWindow& window) const {
 bool ReadPipeline::WorkOnOne() {
   Loaded loaded;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (ready_.empty()) return false;
     loaded = ready_.front();
     ready_.erase(ready_.begin());

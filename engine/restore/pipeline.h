@@ -9,11 +9,11 @@
 #include <array>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/mutex.h"
 #include "base/io/executor.h"
 #include "engine/constants.h"
 #include "engine/restore/plan.h"
@@ -118,12 +118,15 @@ class ReadPipeline final : public BufferLender {
   std::shared_ptr<io::File> file_;                // The one opened last...
   const ReadJob* file_job_ = nullptr;             // ...and whose it is.
 
-  std::mutex mutex_;           // Guards those up to finished_.
-  std::vector<Loaded> ready_;  // In the order of their reads. Has room for all.
-  std::vector<size_t> free_;
-  std::vector<uint32_t> users_;  // Of each buffer that is not free: its read, then holds.
-  uint32_t posted_ = 0;          // Helpers that were asked for and have not started.
-  bool finished_ = false;        // None may start any more.
+  Mutex mutex_;
+  std::vector<Loaded> ready_
+      CAIRN_GUARDED_BY(mutex_);  // In the order of their reads. Has room for all.
+  std::vector<size_t> free_ CAIRN_GUARDED_BY(mutex_);
+  // Of each buffer that is not free: its read, then holds.
+  std::vector<uint32_t> users_ CAIRN_GUARDED_BY(mutex_);
+  uint32_t posted_ CAIRN_GUARDED_BY(mutex_) =
+      0;  // Helpers that were asked for and have not started.
+  bool finished_ CAIRN_GUARDED_BY(mutex_) = false;  // None may start any more.
   std::atomic<bool> stopped_{false};
   std::atomic<uint32_t> holds_{0};  // On all buffers.
   std::atomic<uint32_t> helpers_{0};

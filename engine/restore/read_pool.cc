@@ -16,7 +16,7 @@ ReadPool::~ReadPool() { budget_->Return(bytes_.load()); }
 ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
   const uint64_t wanted = std::max(bytes, kReadWindowBytes);
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (auto it = buffers_.rbegin(); it != buffers_.rend(); ++it) {
       if (it->size() < wanted) continue;
       ReadBuffer buffer(this, std::move(*it));
@@ -40,7 +40,7 @@ ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
 void ReadPool::ReturnBuffer(AlignedBuffer memory) {
   const uint64_t bytes = memory.size();
   if (bytes <= 2 * kReadWindowBytes && bytes_.load() <= bytes_max_) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (buffers_.size() < kReadWindows) {
       buffers_.push_back(std::move(memory));
       return;
@@ -52,7 +52,7 @@ void ReadPool::ReturnBuffer(AlignedBuffer memory) {
 
 std::unique_ptr<io::Queue> ReadPool::TakeQueue() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (!queues_.empty()) {
       std::unique_ptr<io::Queue> queue = std::move(queues_.back());
       queues_.pop_back();
@@ -64,7 +64,7 @@ std::unique_ptr<io::Queue> ReadPool::TakeQueue() {
 
 void ReadPool::ReturnQueue(std::unique_ptr<io::Queue> queue) {
   CAIRN_CHECK(queue->in_flight() == 0);
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (queues_.size() < kReadQueuesKept) queues_.push_back(std::move(queue));
 }
 
@@ -72,7 +72,7 @@ void ReadPool::Clear() {
   std::vector<AlignedBuffer> buffers;
   std::vector<std::unique_ptr<io::Queue>> queues;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     buffers.swap(buffers_);
     queues.swap(queues_);
   }

@@ -8,13 +8,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/memory_budget.h"
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "engine/constants.h"
@@ -81,9 +81,9 @@ class ReadPool {
   MemoryBudget* const budget_;
   MemoryLine line_;
   std::atomic<uint64_t> bytes_{0};  // Lent and kept.
-  std::mutex mutex_;
-  std::vector<AlignedBuffer> buffers_;
-  std::vector<std::unique_ptr<io::Queue>> queues_;
+  Mutex mutex_;
+  std::vector<AlignedBuffer> buffers_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<io::Queue>> queues_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::engine

@@ -8,13 +8,14 @@
 namespace cairn::engine {
 
 void ItemOutcome::Fail(const Status& status, uint64_t restorable) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (ended_.load(std::memory_order_relaxed)) return;
   if (!status_.ok() && restorable >= restorable_.load(std::memory_order_relaxed)) return;
   restorable_.store(restorable, std::memory_order_relaxed);
   status_ = status;
   if (!has_positions) return;
   static_cast<void>(Guarded([&] {  // Without memory that is all that is told.
+    mutex_.AssertHeld();
     status_ = Status(
         status.code(),
         std::string(status.message()) + "; restorable up to position " + std::to_string(restorable),
@@ -23,7 +24,7 @@ void ItemOutcome::Fail(const Status& status, uint64_t restorable) {
 }
 
 void ItemOutcome::End(Status status) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!ended_.load(std::memory_order_relaxed) && status_.ok()) status_ = std::move(status);
   ended_.store(true, std::memory_order_release);
 }
@@ -41,7 +42,7 @@ bool ItemOutcome::Cancelled() {
 }
 
 Status ItemOutcome::status() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return status_;
 }
 

@@ -7,9 +7,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "cairn/branch.h"
 #include "engine/commit/ticket.h"
 #include "engine/restore/layer_words.h"
@@ -65,8 +65,8 @@ class ItemOutcome {
   std::atomic<uint64_t> left_{0};
   std::atomic<bool> ended_{false};
   std::atomic<uint64_t> restorable_{UINT64_MAX};  // The first position found damaged.
-  mutable std::mutex mutex_;                      // Guards status_.
-  Status status_;
+  mutable Mutex mutex_;
+  Status status_ CAIRN_GUARDED_BY(mutex_);
 };
 
 // Where what an item was given came from.

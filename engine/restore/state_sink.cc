@@ -17,6 +17,7 @@ Status StateSink::Record(const RecordJob& job, const ReadBytes& read, bool /*ver
   CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, strip_, store_));
   const std::span<const std::byte> strip =
       bytes.subspan(record.strip_offset(strip_), record.strip(strip_).bytes);
+  const MutexLock lock(&mutex_);
   state_.assign(strip.begin(), strip.end());
   return Status::Ok();
 }
@@ -44,7 +45,7 @@ Status StateSink::Add(const OpenPiece& open, uint32_t slice, std::span<const std
     if (i == slice) at = all;
     all += open.entry(i, 0).stored_bytes;
   }
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   state_.resize(all);
   std::memcpy(state_.data() + at, stored.data(), stored.size());
   return Status::Ok();

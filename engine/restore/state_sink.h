@@ -3,9 +3,9 @@
 // Gathers the encoded state of one mark: a strip of a record, or all frames of a fragment.
 #pragma once
 
-#include <mutex>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "engine/restore/sink.h"
 
 namespace cairn::engine {
@@ -27,7 +27,10 @@ class StateSink final : public RestoreSink {
   Delivered delivered() const override { return {}; }
 
   // Once all was given.
-  std::vector<std::byte> Take() { return std::move(state_); }
+  std::vector<std::byte> Take() {
+    const MutexLock lock(&mutex_);
+    return std::move(state_);
+  }
 
  private:
   Status Add(const OpenPiece& open, uint32_t slice, std::span<const std::byte> stored);
@@ -35,8 +38,8 @@ class StateSink final : public RestoreSink {
   const uint32_t strip_;
   const StoreId store_;
   const std::span<const OpenPiece> open_;
-  std::mutex mutex_;  // Guards the state; frames come from several threads.
-  std::vector<std::byte> state_;
+  Mutex mutex_;  // Frames come from several threads.
+  std::vector<std::byte> state_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::engine

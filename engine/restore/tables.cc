@@ -15,7 +15,7 @@ size_t OpenFilesKept(io::FileSystem& files) {
 
 Result<std::shared_ptr<sstable::SnapshotTable>> TableSet::Open(uint64_t number) {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (const auto found = places_.find(number); found != places_.end()) {
       entries_.splice(entries_.begin(), entries_, found->second);
       return found->second->table;
@@ -24,7 +24,7 @@ Result<std::shared_ptr<sstable::SnapshotTable>> TableSet::Open(uint64_t number) 
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::SnapshotTable> table,
                          sstable::SnapshotTable::Open(context_, number));
   Entries going;  // Without the lock.
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (const auto found = places_.find(number); found != places_.end()) {
     return found->second->table;  // Another thread was faster.
   }
@@ -47,7 +47,7 @@ uint64_t TableSet::ChargeOf(const sstable::SnapshotTable& table) {
 void TableSet::Forget(uint64_t number) {
   if (context_.open_files != nullptr) context_.open_files->Forget(number);
   Entries going;  // Without the lock.
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto found = places_.find(number);
   if (found == places_.end()) return;
   bytes_ -= ChargeOf(*found->second->table);
@@ -57,14 +57,14 @@ void TableSet::Forget(uint64_t number) {
 
 void TableSet::Clear() {
   Entries going;  // Without the lock.
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   places_.clear();
   going.swap(entries_);
   bytes_ = 0;
 }
 
 uint64_t TableSet::bytes() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   return bytes_;
 }
 

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
+#include "base/core/mutex.h"
 #include "sstable/snapshot_table.h"
 
 namespace cairn::engine {
@@ -43,10 +43,10 @@ class TableSet {
   static uint64_t ChargeOf(const sstable::SnapshotTable& table);
   const uint64_t bytes_max_;
   sstable::TableContext context_;
-  mutable std::mutex mutex_;
-  Entries entries_;
-  std::unordered_map<uint64_t, Entries::iterator> places_;
-  uint64_t bytes_ = 0;
+  mutable Mutex mutex_;
+  Entries entries_ CAIRN_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Entries::iterator> places_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cairn::engine

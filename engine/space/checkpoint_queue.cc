@@ -34,7 +34,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   means_.host->ApplyAllJoined();
   Job job{target, progress, {}};
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (ended_) return closed_;
     jobs_.push_back(&job);
   }
@@ -42,7 +42,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   while (true) {
     const uint32_t seen = means_.signals->rounds();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (job.result.has_value()) return std::move(*job.result);
     }
     means_.signals->AwaitRound(seen, io::kNoDeadline);
@@ -54,7 +54,7 @@ void CheckpointQueue::AnswerAll(const Status& why_not) {
   while (true) {
     Job* job = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (jobs_.empty()) return;
       job = jobs_.front();
       jobs_.pop_front();
@@ -66,7 +66,7 @@ void CheckpointQueue::AnswerAll(const Status& why_not) {
     });
     means_.gate->Shut();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       job->result = std::move(result);
     }
     means_.signals->EndRound();
@@ -116,7 +116,7 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
 
 void CheckpointQueue::End() {
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     ended_ = true;
   }
   AnswerAll(closed_);

@@ -7,9 +7,9 @@
 #pragma once
 
 #include <deque>
-#include <mutex>
 #include <string>
 
+#include "base/core/mutex.h"
 #include "cairn/store.h"
 #include "engine/space/checkpoint.h"
 #include "engine/space/space_means.h"
@@ -39,9 +39,9 @@ class CheckpointQueue {
   const SpaceMeans& means_;
   const Status closed_{StatusCode::kInvalidState, "the store is closed"};
 
-  std::mutex mutex_;       // Guards those below, and the results.
-  std::deque<Job*> jobs_;  // Who waits for one owns it.
-  bool ended_ = false;
+  Mutex mutex_;                                     // Guards the results, too.
+  std::deque<Job*> jobs_ CAIRN_GUARDED_BY(mutex_);  // Who waits for one owns it.
+  bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cairn::engine

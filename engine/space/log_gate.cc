@@ -29,7 +29,7 @@ uint64_t LogGate::TurnNs(uint64_t live_bytes, uint64_t bytes, uint64_t now_ns) {
   const uint64_t limit = limit_bytes_.load(), begins = begins_bytes_.load();
   const double left = static_cast<double>(limit - std::min(limit, live_bytes));
   const double beyond = static_cast<double>(live_bytes - std::min(begins, live_bytes));
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(&mutex_);
   next_ns_ = std::max(next_ns_, now_ns);
   if (beyond == 0) return next_ns_;
   const double rate = bytes_per_second_ * std::max(left / beyond, 1.0 / kSlowestShare);
@@ -57,7 +57,7 @@ void LogGate::GaveBack(uint64_t bytes, uint64_t live_bytes) {
   const double took_ns = static_cast<double>(std::max<uint64_t>(now_ns - begun_ns_, 1));
   begun_ns_ = now_ns;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     const double lately = static_cast<double>(bytes) / took_ns * kNsPerSecond;
     bytes_per_second_ += (lately - bytes_per_second_) / kGiveBackRateShare;
     next_ns_ = now_ns;

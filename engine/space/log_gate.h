@@ -19,8 +19,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::engine {
@@ -73,9 +73,9 @@ class LogGate {
   std::atomic<uint32_t> word_{0};
   uint64_t begun_ns_ = 0;  // The space thread's.
 
-  std::mutex mutex_;         // Guards those below.
-  double bytes_per_second_;  // B.
-  uint64_t next_ns_ = 0;     // When the turn of what came before ends.
+  Mutex mutex_;
+  double bytes_per_second_ CAIRN_GUARDED_BY(mutex_);  // B.
+  uint64_t next_ns_ CAIRN_GUARDED_BY(mutex_) = 0;     // When the turn of what came before ends.
 };
 
 }  // namespace cairn::engine

@@ -81,7 +81,7 @@ Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refu
   Outcome outcome = Outcome::kMade;
   std::optional<Asked> before;
   {
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(&queue_mutex_);
     const auto found = busy_.find(id);
     if (found != busy_.end() && found->second.call_bytes <= bytes) before = found->second;
   }
@@ -96,11 +96,11 @@ Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refu
     // The call itself would have made it.
     if (asked.status().code() == StatusCode::kNotFound) return refusal;
     CAIRN_RETURN_IF_ERROR(asked.status());
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(&queue_mutex_);
     if (busy_.size() >= kBusyAsksMax) busy_.clear();
     busy_[id] = *asked;
   } else if (outcome == Outcome::kInVain) {
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(&queue_mutex_);
     busy_.erase(id);
     return refusal;
   }
@@ -142,7 +142,7 @@ Status RoomAsks::RefusedWhilePaused(const Status& refusal) const {
 Result<RoomAsks::Outcome> RoomAsks::OutcomeOf(std::optional<BranchId> id, const Asked& asked) {
   bool made = false;
   {
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(&queue_mutex_);
     if (passes_done_ < asked.pass) return Outcome::kPending;
     // What came and went by itself, such as a table of the index, is no room.
     const uint64_t needed = means_.host->IsIngested(asked.call_bytes)
@@ -195,7 +195,7 @@ Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes
   }
   if (waits) CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   {
-    std::lock_guard lock(queue_mutex_);
+    const MutexLock lock(&queue_mutex_);
     if (asked.by_quota) {
       QuotaAsk& ask = waiting_[ns][static_cast<uint64_t>(*id)];
       const uint64_t before = ask.length == asked.ask.length ? ask.bytes : 0;
@@ -213,14 +213,14 @@ Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes
 
 RoomAsks::Pass RoomAsks::BeginPass() {
   Pass pass;
-  std::lock_guard lock(queue_mutex_);
+  const MutexLock lock(&queue_mutex_);
   pass.asks.swap(waiting_);
   pass.number = passes_wanted_;
   return pass;
 }
 
 void RoomAsks::EndPass(Pass pass, Ended ended) {
-  std::lock_guard lock(queue_mutex_);
+  const MutexLock lock(&queue_mutex_);
   CAIRN_CHECK(passes_done_ <= pass.number && pass.number <= passes_wanted_);
   if (ended == Ended::kAwaitsReaders) {
     for (auto& [ns, asks] : pass.asks) waiting_[ns].merge(asks);

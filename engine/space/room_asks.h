@@ -22,6 +22,7 @@
 #include <set>
 #include <string>
 
+#include "base/core/mutex.h"
 #include "engine/space/space_means.h"
 
 namespace cairn::engine {
@@ -100,11 +101,13 @@ class RoomAsks {
   std::multiset<BranchId> asking_;  // With an append that waits for room; guarded by that.
   std::atomic<bool> refused_{false};
 
-  std::mutex queue_mutex_;  // Guards those below.
-  QuotaAsks waiting_;
-  std::map<BranchId, Asked> busy_;  // By calls that did not wait.
-  uint64_t passes_wanted_ = 0, passes_done_ = 0;
-  uint64_t made_for_ = 0;  // The last of them for which there was some room.
+  Mutex queue_mutex_;
+  QuotaAsks waiting_ CAIRN_GUARDED_BY(queue_mutex_);
+  std::map<BranchId, Asked> busy_ CAIRN_GUARDED_BY(queue_mutex_);  // By calls that did not wait.
+  uint64_t passes_wanted_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
+  uint64_t passes_done_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
+  // The last of them for which there was some room.
+  uint64_t made_for_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
 };
 
 }  // namespace cairn::engine

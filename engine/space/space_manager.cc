@@ -137,7 +137,7 @@ Status SpaceManager::Compact() {
   while (true) {
     const uint32_t seen = signals_.rounds();
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(&mutex_);
       if (compactions_done_ >= wanted) return compaction_status_;
     }
     CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
@@ -222,7 +222,11 @@ void SpaceManager::Work(Round* round) {
     if (status.ok()) status = expirer_.CountFutureAsNow();
     if (status.ok()) status = expirer_.DropExpired();
     if (Goes(status)) {
-      const bool all = round->compactions > compactions_done_;
+      bool all = false;
+      {
+        const MutexLock lock(&mutex_);
+        all = round->compactions > compactions_done_;
+      }
       status = GiveBack(all ? Kind::kAll : round->idle ? Kind::kIdle : Kind::kBusy, &round->more);
     }
     if (Goes(status)) {
@@ -246,7 +250,7 @@ void SpaceManager::Tell(Round* round) {
   if ((status.ok() || is_short) && !round_.would_not_go().ok()) status = round_.would_not_go();
   if (!pacer_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     // Whoever waits may not have looked when the next round ends.
     if (round->compactions > compactions_done_) compaction_status_ = status;
     compactions_done_ = round->compactions;

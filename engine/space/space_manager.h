@@ -20,8 +20,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 #include "engine/space/checkpoint_queue.h"
 #include "engine/space/dead_tables.h"
@@ -130,9 +130,9 @@ class SpaceManager final : public DataRoomWatcher {
   std::atomic<bool> short_of_room_{false};    // The last round, and nothing was freed since.
   std::atomic<bool> fails_{false};
   std::atomic<uint64_t> compactions_wanted_{0};
-  std::mutex mutex_;  // Guards the next two.
-  uint64_t compactions_done_ = 0;
-  Status compaction_status_;
+  Mutex mutex_;
+  uint64_t compactions_done_ CAIRN_GUARDED_BY(mutex_) = 0;
+  Status compaction_status_ CAIRN_GUARDED_BY(mutex_);
 
   std::unique_ptr<io::Thread> thread_;  // Last, so that it stops first.
 };
