@@ -83,8 +83,8 @@ inline constexpr uint64_t kIngestShare = 8;
 // One large append takes a quarter of the ingest share at most, if that is enough to go on, so that
 // some run side by side.
 inline constexpr uint64_t kIngestAtOnce = 4;
-// One is packed while one is written.
-inline constexpr uint64_t kIngestLayersMin = 2;
+// Of each of its two batches of layers: one is packed while one is written.
+inline constexpr uint64_t kIngestLayersMin = 1;
 // A call that waits for memory looks this often whether it is to go on: nobody tells it that it was
 // cancelled.
 inline constexpr uint64_t kLineLookAgainNs = 10'000'000;

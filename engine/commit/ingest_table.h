@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Writes what one append brings into a snapshot table of its own, straight from the caller's
-// memory: page by page, layer by layer gathered, packed and handed to the device, as sealing would
-// lay it out (engine/tree/fragment_layout.h), so that nothing reads it differently. Several layers
-// are packed ahead by jobs of the executor; the caller's thread writes them in order, and packs
-// what no job has begun, so that it gets on when the executor has no thread to spare.
+// memory: page by page, layer by layer gathered, packed and handed to the device
+// (engine/pages/page_writer.h), as sealing would lay it out, so that nothing reads it differently.
 //
 // The table is not read back. Sealing does that because it then gives up a durable copy that may
 // have been acknowledged long ago; here nothing is acknowledged yet, and what is stored is under
@@ -39,8 +37,8 @@ struct IngestContext {
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
   MemoryLine* memory = nullptr;  // Where it stands in line for what it needs.
-  uint32_t helpers = 1;          // At least. Layers packed ahead, where there is memory.
-  // Asked before every layer of a page, and while it waits for memory; not Ok ends the work.
+  uint32_t helpers = 1;          // Of the executor, at most.
+  // Asked before every frame, and while it waits for memory; not Ok ends the work.
   std::function<Status()> go_on;
 };
 
