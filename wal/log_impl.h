@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The log behind the interface of wal/log.h: placing records (log_reserve.cc), group commit
-// (log_commit.cc), opening, closing and everything else (log.cc).
+// (log_commit.cc, log_progress.cc), opening, closing and everything else (log.cc).
 //
 // A group is forming -> closed -> done, and groups stand in one queue in the order of their
 // sequences. One thread, its leader, carries a group from forming or closed to done:
@@ -150,6 +150,8 @@ class LogImpl final : public Log {
   // --- Placing records (log_reserve.cc)
   Result<Group*> GroupFor(const RecordSpec& spec, uint64_t record_bytes, Purpose purpose,
                           Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  Status OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose)
+      CAIRN_REQUIRES(mutex_);
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
   bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
   Status NoNextSegment(bool pool_is_stuck) CAIRN_REQUIRES(mutex_);
@@ -162,8 +164,8 @@ class LogImpl final : public Log {
   bool HasQueue(Group& group);
   void SubmitPiece(Group& group, uint32_t begin, uint32_t end);
 
-  // --- Group commit (log_commit.cc). What REQUIRES the lock and waits or writes gives it back
-  // meanwhile.
+  // --- Group commit (log_commit.cc, log_progress.cc). What REQUIRES the lock and waits or writes
+  // gives it back meanwhile.
   Group* NextToLead() CAIRN_REQUIRES(mutex_);
   bool SyncWanted() const CAIRN_REQUIRES(mutex_);
   bool LeadSomething(bool by_waiter) CAIRN_REQUIRES(mutex_);

@@ -225,6 +225,49 @@ Result<std::shared_ptr<HotTail::Chunk>> LogImpl::ChunkFor(uint64_t segment, uint
   return added;
 }
 
+// The next segment, for a first group of so many bytes. Changes nothing when it fails.
+Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose) {
+  const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
+  const bool ballast = pool_.ready() <= kBallastSegments;
+  const bool last = pool_.ready() == 1;
+  if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
+  // Memory first: a segment that was taken must be written. Its number is known.
+  const uint64_t number = segment_ != nullptr ? segment_->number + 1
+                          : live_.empty()     ? 1
+                                              : live_.back().number + 1;
+  auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
+  if (!chunk.ok()) return chunk.status();
+  auto opened = std::make_shared<OpenSegmentState>();
+  live_.emplace_back();
+  SegmentPool::Ready next = pool_.TakeNext();
+  if (next.file == nullptr) {
+    live_.pop_back();
+    return NoNextSegment(pool_.stock_is_refused());
+  }
+  CAIRN_CHECK(next.segment == number);
+  chunk_ = *chunk;
+  opened->number = next.segment;
+  opened->first_sequence = last_reserved_.load() + 1;
+  opened->file = std::move(next.file);
+  opened->opens_epoch = segment_ == nullptr;
+  opened->ballast = ballast;
+  opened->last = last;
+  opened->footer = !footer_buffer_.empty();
+  if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
+  live_.back() = {.number = opened->number,
+                  .epoch = epoch_,
+                  .end_offset = kFirstGroupOffset,
+                  .first_sequence = opened->first_sequence,
+                  .last_sequence = opened->first_sequence - 1,
+                  .file_bytes = options_.segment_bytes};
+  // What the one before has left is not filled any more.
+  if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
+  counted_end_ = 0;
+  segment_ = std::move(opened);
+  pool_.NeedOne(false);
+  return Status::Ok();
+}
+
 // The forming group, or a new one, for a record of these parts. Changes nothing when it fails,
 // except that the forming group may have been closed.
 Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t record_bytes,
@@ -253,44 +296,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     if (!chunk.ok()) return chunk.status();
     chunk_ = *chunk;
   } else {
-    const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
-    const bool ballast = pool_.ready() <= kBallastSegments;
-    const bool last = pool_.ready() == 1;
-    if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
-    // Memory first: a segment that was taken must be written. Its number is known.
-    const uint64_t number = segment_ != nullptr ? segment_->number + 1
-                            : live_.empty()     ? 1
-                                                : live_.back().number + 1;
-    auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
-    if (!chunk.ok()) return chunk.status();
-    auto opened = std::make_shared<OpenSegmentState>();
-    live_.emplace_back();
-    SegmentPool::Ready next = pool_.TakeNext();
-    if (next.file == nullptr) {
-      live_.pop_back();
-      return NoNextSegment(pool_.stock_is_refused());
-    }
-    CAIRN_CHECK(next.segment == number);
-    chunk_ = *chunk;
-    opened->number = next.segment;
-    opened->first_sequence = last_reserved_.load() + 1;
-    opened->file = std::move(next.file);
-    opened->opens_epoch = segment_ == nullptr;
-    opened->ballast = ballast;
-    opened->last = last;
-    opened->footer = !footer_buffer_.empty();
-    if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
-    live_.back() = {.number = opened->number,
-                    .epoch = epoch_,
-                    .end_offset = kFirstGroupOffset,
-                    .first_sequence = opened->first_sequence,
-                    .last_sequence = opened->first_sequence - 1,
-                    .file_bytes = options_.segment_bytes};
-    // What the one before has left is not filled any more.
-    if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
-    counted_end_ = 0;
-    segment_ = std::move(opened);
-    pool_.NeedOne(false);
+    CAIRN_RETURN_IF_ERROR(OpenNextSegment(group_bytes, group_footer, purpose));
   }
 
   group->state = GroupState::kForming;

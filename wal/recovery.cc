@@ -1,99 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is on disk becomes what was acknowledged. The rules are in wal/FORMAT.md; in short:
-//
-//   A segment is part of the log if its header and first group fit together, continue the segment
-//   before it, and nothing newer contradicts. The header of the next segment tells exactly where a
-//   segment ends and proves that it was synced up to there. So only the last segment can be torn,
-//   and whatever is wrong in an earlier one is corruption.
+// What is on disk becomes what was acknowledged: the walk. What is said of a place where the log
+// does not go on as it should: recovery_evidence.cc. The rules are in wal/FORMAT.md.
 #include <algorithm>
-#include <deque>
-#include <memory>
-#include <optional>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
-#include "wal/log.h"
-#include "wal/segment_files.h"
-#include "wal/segment_reader.h"
+#include "wal/recovery_impl.h"
 
 namespace cairn::wal {
-namespace {
-
-using OnRecord = std::function<Status(const RecordView&)>;
-
-// Where the next segment's header says that this one ended.
-struct KnownEnd {
-  uint64_t last_sequence = 0;
-  uint64_t end_offset = 0;
-  uint64_t last_hash = 0;
-};
-
-class Recovery {
- public:
-  Recovery(io::World& world, const RecoveryOptions& options, const OnRecord& on_record)
-      : world_(world),
-        options_(options),
-        on_record_(on_record),
-        max_epoch_(options.epoch_used),
-        stop_after_(options.stop_after) {}
-
-  Result<RecoveredLog> Run();
-
- private:
-  struct Segment {
-    std::unique_ptr<SegmentReader> reader;
-    SegmentHeader header{};
-    // Whoever closed the log gave the rest back.
-    bool EndsEarly() const { return reader->bytes() < header.segment_bytes; }
-  };
-
-  Status Replay();
-  Status ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end);
-  Status WalkSegment(Segment& segment, SegmentInfo& info, const std::optional<KnownEnd>& end);
-  Status LookAhead(Segment& segment, SegmentInfo info);
-  Result<bool> ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end);
-  Status EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there);
-  Result<bool> EndsBehindCleanEnd(Segment& segment, const SegmentInfo& info);
-  static Status WasCut(const Segment& segment, const std::string& why);
-  Result<bool> FirstGroupIsGood(Segment& segment);
-  Result<bool> EndedEmpty(const Segment& segment);
-  Result<std::optional<Segment>> OpenSuccessor(const Segment& segment);
-  Status CheckNothingIsMissing(uint64_t missing, Segment* last);
-  bool SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequence, std::string* where);
-  Result<bool> SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
-                               uint64_t epoch, uint64_t sequence, std::string* where);
-  Result<bool> FollowingHold(uint64_t segment, uint64_t epoch, uint64_t sequence,
-                             std::string* where);
-  Status Deliver(const std::vector<RecordView>& records);
-  Status FindNextEpoch();
-  Status Sync();
-  Status WriteUnprovenAgain(io::File& file);
-  // Whether what is wanted begins behind some of this segment.
-  bool BeginsWithin(const SegmentHeader& header) const {
-    const LogPosition& from = options_.replay_from;
-    return header.segment == from.segment && header.epoch == from.epoch &&
-           from.offset > kFirstGroupOffset;
-  }
-  bool HasFile(uint64_t segment) const {
-    return std::binary_search(directory_.segments.begin(), directory_.segments.end(), segment);
-  }
-
-  io::World& world_;
-  const RecoveryOptions& options_;
-  const OnRecord& on_record_;
-  LogDirectory directory_;
-  RecoveredLog log_;
-  uint64_t max_epoch_;
-  struct GroupPlace {
-    uint32_t offset = 0;
-    uint64_t first_sequence = 0, last_sequence = 0;
-  };
-  std::deque<GroupPlace> unproven_;  // Of the last segment, what nothing says was synced.
-  uint64_t stop_after_ = UINT64_MAX;
-  bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
-  bool refused_ = false;  // By on_record, which says nothing of the log.
-};
 
 Status Recovery::Deliver(const std::vector<RecordView>& records) {
   for (const RecordView& record : records) {
@@ -174,6 +89,34 @@ Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
   return Status::Ok();
 }
 
+// False: its payload is damaged and it never was acknowledged, so it ends the log.
+Result<bool> Recovery::DeliverGroup(SegmentReader& reader, const SegmentReader::Group& group,
+                                    const SegmentInfo& info) {
+  if (group.payload.ok()) {
+    CAIRN_RETURN_IF_ERROR(Deliver(group.records));
+    return true;
+  }
+  // Was it synced? Then these positions are damaged, which their reader will be told; else the
+  // group never was acknowledged and ends the log. Looking moves the window: read again.
+  const Status payload = group.payload;
+  const GroupHeader header = group.header;
+  std::string where;
+  CAIRN_ASSIGN_OR_RETURN(
+      const bool synced,
+      SomethingSynced(reader, AlignUp(uint64_t{info.end_offset} + header.length, kBlock),
+                      info.number + 1, info.epoch, header.last_sequence(), &where));
+  if (!synced) {
+    log_.torn_tail = true;
+    log_.torn_detail = payload.ToString();
+    return false;
+  }
+  CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* again,
+                         reader.ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
+                                          /*verify_payload=*/false));
+  CAIRN_RETURN_IF_ERROR(Deliver(again->records));
+  return true;
+}
+
 // Group by group, up to the known end or as far as groups are valid.
 Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
                              const std::optional<KnownEnd>& end) {
@@ -206,26 +149,9 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
       stopped_ = true;
       return Status::Ok();
     }
-    if (!group.payload.ok()) {
-      // Was it synced? Then these positions are damaged, which their reader will be told; else the
-      // group never was acknowledged and ends the log. Looking moves the window: read again.
-      const Status payload = group.payload;
-      std::string where;
-      CAIRN_ASSIGN_OR_RETURN(const bool synced,
-                             SomethingSynced(reader, next_offset, info.number + 1, info.epoch,
-                                             header.last_sequence(), &where));
-      if (!synced) {
-        log_.torn_tail = true;
-        log_.torn_detail = payload.ToString();
-        return Status::Ok();
-      }
-      CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* again,
-                             reader.ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
-                                              /*verify_payload=*/false));
-      CAIRN_RETURN_IF_ERROR(Deliver(again->records));
-    } else {
-      CAIRN_RETURN_IF_ERROR(Deliver(group.records));
-    }
+    const uint64_t group_offset = group.offset;
+    CAIRN_ASSIGN_OR_RETURN(const bool goes_on, DeliverGroup(reader, group, info));
+    if (!goes_on) return Status::Ok();
     if (!end) {
       while (!unproven_.empty() && unproven_.front().last_sequence <= header.synced_upto) {
         unproven_.pop_front();
@@ -236,21 +162,7 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
     info.end_offset = static_cast<uint32_t>(next_offset);
     log_.last_hash = header.hash;
     log_.last_sequence = info.last_sequence;
-    if (header.flags == kGroupCleanEnd && !end) {
-      if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly() && next_offset != reader.bytes()) {
-        return WasCut(segment, "its clean end lies at offset " + std::to_string(group.offset));
-      }
-      // Nothing follows in this epoch; but a newer one might, with a damaged header.
-      std::string where;
-      CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(info.number + 1, info.epoch,
-                                                              info.last_sequence + 1, &where));
-      if (synced) {
-        return Status(StatusCode::kCorruption,
-                      SegmentPath(options_.directory, info.number + 1) +
-                          ": offset 0: the segment header is damaged: " + where);
-      }
-      return Status::Ok();
-    }
+    if (header.flags == kGroupCleanEnd && !end) return CheckCleanEnd(segment, info, group_offset);
   }
   if (end && (info.end_offset != end->end_offset || info.last_sequence != end->last_sequence ||
               log_.last_hash != end->last_hash)) {
@@ -261,131 +173,6 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
                       std::to_string(end->end_offset));
   }
   return Status::Ok();
-}
-
-// Of a segment that is shorter than its header says, and does not end as one that was closed.
-Status Recovery::WasCut(const Segment& segment, const std::string& why) {
-  return Status(StatusCode::kCorruption,
-                At(segment.reader->path(), 0) + "the file has " +
-                    std::to_string(segment.reader->bytes()) + " bytes, its header says " +
-                    std::to_string(segment.header.segment_bytes) + ": it was cut, " + why);
-}
-
-// Whether a walk that began at the file's very end (RecoveryOptions::replay_from) has the clean end
-// right before it.
-Result<bool> Recovery::EndsBehindCleanEnd(Segment& segment, const SegmentInfo& info) {
-  const uint64_t bytes = segment.reader->bytes();
-  if (info.end_offset != bytes || bytes <= kFirstGroupOffset) return false;
-  const auto last = segment.reader->ReadGroup(static_cast<uint32_t>(bytes - kBlock), info.epoch,
-                                              info.last_sequence + 1, /*verify_payload=*/false);
-  if (last.ok()) return (*last)->header.flags == kGroupCleanEnd;
-  if (last.status().code() == StatusCode::kCorruption) return false;
-  return last.status();
-}
-
-// The walk met something that is no group. Torn, if nothing after it was built on it.
-Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
-  SegmentReader& reader = *segment.reader;
-  if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
-    CAIRN_ASSIGN_OR_RETURN(const bool closed, EndsBehindCleanEnd(segment, info));
-    if (!closed) {
-      return WasCut(segment,
-                    "there is no clean end (" + std::string(what_is_there.message()) + ")");
-    }
-  }
-  CAIRN_ASSIGN_OR_RETURN(const auto groups,
-                         reader.FindGroups(info.end_offset, reader.bytes(), info.epoch));
-  std::string where;
-  bool synced = SyncedIn(groups, info.last_sequence + 1, &where);
-  if (!synced) {
-    CAIRN_ASSIGN_OR_RETURN(
-        synced, FollowingHold(info.number + 1, info.epoch, info.last_sequence + 1, &where));
-  }
-  if (synced) {
-    return Status(StatusCode::kCorruption, std::string(what_is_there.message()) + "; " + where);
-  }
-  // Stale bytes or zeros are the regular end; a group of this epoch is one that was cut.
-  if (!groups.empty()) {
-    log_.torn_tail = true;
-    log_.torn_detail = std::string(what_is_there.message());
-  }
-  return Status::Ok();
-}
-
-// Whether one of these groups proves that `sequence` had been synced when it was written.
-bool Recovery::SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequence,
-                        std::string* where) {
-  for (const GroupHeader& group : groups) {
-    max_epoch_ = std::max(max_epoch_, group.epoch);
-    if (group.synced_upto < sequence) continue;
-    *where = "a later group (sequence " + std::to_string(group.first_sequence) +
-             ") says that everything up to " + std::to_string(group.synced_upto) + " was synced";
-    return true;
-  }
-  return false;
-}
-
-// The same for everything from `begin` on and in the segments from `following` on.
-Result<bool> Recovery::SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
-                                       uint64_t epoch, uint64_t sequence, std::string* where) {
-  CAIRN_ASSIGN_OR_RETURN(const auto groups, reader.FindGroups(begin, reader.bytes(), epoch));
-  if (SyncedIn(groups, sequence, where)) return true;
-  return FollowingHold(following, epoch, sequence, where);
-}
-
-// The same for whole segments, also for those whose header is damaged.
-Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t sequence,
-                                     std::string* where) {
-  for (; HasFile(segment); ++segment) {
-    auto opened = SegmentReader::Open(world_, options_.directory, segment, options_.store);
-    if (!opened.ok()) return opened.status();
-    SegmentReader& reader = **opened;
-    const auto header = reader.ReadHeader();
-    uint64_t look_bytes = reader.bytes();
-    if (header.ok()) {
-      max_epoch_ = std::max(max_epoch_, header->epoch);
-      if (header->epoch < epoch) continue;  // What an earlier epoch left behind.
-      if (header->synced_upto >= sequence) {
-        *where = reader.path() + " says that everything up to " +
-                 std::to_string(header->synced_upto) + " was synced";
-        return true;
-      }
-    } else if (header.status().code() != StatusCode::kCorruption) {
-      return header.status();
-    } else {
-      CAIRN_ASSIGN_OR_RETURN(const bool unwritten, reader.HeaderLooksUnwritten());
-      if (unwritten) look_bytes = kUnwrittenLookBytes;
-    }
-    CAIRN_ASSIGN_OR_RETURN(const auto groups,
-                           reader.FindGroups(kFirstGroupOffset, look_bytes, epoch));
-    if (SyncedIn(groups, sequence, where)) {
-      *where = reader.path() + ": " + *where;
-      return true;
-    }
-  }
-  return false;
-}
-
-Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
-  // It was durable.
-  if (segment.header.segment < options_.replay_from.segment || BeginsWithin(segment.header)) {
-    return true;
-  }
-  const auto group =
-      segment.reader->ReadGroup(kFirstGroupOffset, segment.header.epoch,
-                                segment.header.first_sequence, /*verify_payload=*/false);
-  if (group.ok() && (*group)->header.hash == segment.header.first_group_hash) return true;
-  if (!group.ok() && group.status().code() != StatusCode::kCorruption) return group.status();
-  return EndedEmpty(segment);
-}
-
-// Whether the log went on behind this segment without a group of it, whatever stands there: what
-// was torn, in a copy of the log zeros.
-Result<bool> Recovery::EndedEmpty(const Segment& segment) {
-  const auto next = OpenSuccessor(segment);
-  if (next.status().code() == StatusCode::kCorruption) return false;
-  CAIRN_RETURN_IF_ERROR(next.status());
-  return next->has_value() && (*next)->header.predecessor_end_offset == kFirstGroupOffset;
 }
 
 // The segment that continues `segment`, by its header; nothing when its file was never used for
@@ -455,37 +242,42 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
   return status;
 }
 
-// No segment `missing`, or none that was ever used: is that the end of the log? A segment is used
-// only when its directory entry and those of all before it are synced, and these themselves, so a
-// later one that was used proves a loss; one that was merely prepared may have survived a crash
-// alone.
-Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
-  const std::string path = SegmentPath(options_.directory, missing);
-  const bool there = HasFile(missing);
-  // A writer may have gone on since a follower looked there.
-  if (there && (last == nullptr || options_.following)) return Status::Ok();
-  for (const uint64_t number : directory_.segments) {
-    if (number < missing || (there && number == missing)) continue;
-    CAIRN_ASSIGN_OR_RETURN(const auto later,
-                           SegmentReader::Open(world_, options_.directory, number, options_.store));
-    const auto header = later->ReadHeader();
-    if (header.ok() && there && header->epoch < last->header.epoch) continue;
-    if (header.ok()) {
-      return Status(StatusCode::kCorruption,
-                    path + ": offset 0: the " +
-                        (there ? "segment header is damaged" : "file is missing") + ", but " +
-                        later->path() + " was used");
-    }
-    if (header.status().code() != StatusCode::kCorruption) return header.status();
+// Reads the header. False: it, or the first group, is damaged, and the log ends before them.
+Result<bool> Recovery::BeginsWell(Segment& segment) {
+  const auto header = segment.reader->ReadHeader();
+  bool good = false;
+  if (header.ok()) {
+    segment.header = *header;
+    max_epoch_ = std::max(max_epoch_, header->epoch);
+    CAIRN_ASSIGN_OR_RETURN(good, FirstGroupIsGood(segment));
+  } else if (header.status().code() != StatusCode::kCorruption) {
+    return header.status();
   }
-  if (there || last == nullptr) return Status::Ok();
-  CAIRN_ASSIGN_OR_RETURN(const auto trailer, last->reader->ReadFooterTrailer(last->header.epoch));
-  if (trailer.has_value()) {
-    return Status(StatusCode::kCorruption, path + ": offset 0: the file is missing, but " +
-                                               last->reader->path() +
-                                               " was full and synced when its footer was written");
+  if (!good) CAIRN_RETURN_IF_ERROR(EndBeforeFirstGroup(segment, header.status()));
+  return good;
+}
+
+// False: it was begun and not acknowledged, and the log ends before it.
+Result<bool> Recovery::GoesOnIn(Segment& next) {
+  CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(next));
+  if (usable) return true;
+  if (options_.following && next.header.first_sequence > stop_after_) return false;
+  if (CAIRN_KEPT(kLengthOfSegment) && next.EndsEarly()) {
+    return WasCut(next, "the first group is damaged");
   }
-  return Status::Ok();
+  // Header and first group are one write. One without the other is torn, unless more followed.
+  std::string where;
+  CAIRN_ASSIGN_OR_RETURN(
+      const bool synced,
+      SomethingSynced(*next.reader, kFirstGroupOffset + kBlock, next.header.segment + 1,
+                      next.header.epoch, next.header.first_sequence, &where));
+  const std::string what =
+      At(next.reader->path(), kFirstGroupOffset) + "the first group is damaged";
+  if (synced) return Status(StatusCode::kCorruption, what + "; " + where);
+  log_.torn_tail = true;
+  log_.torn_detail = what;
+  CAIRN_RETURN_IF_ERROR(CheckNothingIsMissing(next.header.segment + 1, nullptr));
+  return false;
 }
 
 Status Recovery::Replay() {
@@ -499,37 +291,8 @@ Status Recovery::Replay() {
   Segment segment;
   CAIRN_ASSIGN_OR_RETURN(segment.reader,
                          SegmentReader::Open(world_, options_.directory, first, options_.store));
-  const auto header = segment.reader->ReadHeader();
-  bool good = false;
-  if (header.ok()) {
-    segment.header = *header;
-    max_epoch_ = std::max(max_epoch_, header->epoch);
-    CAIRN_ASSIGN_OR_RETURN(good, FirstGroupIsGood(segment));
-  } else if (header.status().code() != StatusCode::kCorruption) {
-    return header.status();
-  }
-  if (!good) {
-    if (header.ok() && CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
-      return WasCut(segment, "the first group is damaged");
-    }
-    const Status why =
-        header.ok()
-            ? Status(StatusCode::kCorruption,
-                     At(segment.reader->path(), kFirstGroupOffset) + "the first group is damaged")
-            : header.status();
-    if (first != 1) return why;
-    // The first segment is made of zeros: one that is another's by its header was put here.
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t claimed, segment.reader->NumberInHeader());
-    if (claimed > 1) {
-      return Status(
-          StatusCode::kCorruption,
-          At(segment.reader->path(), 0) + "the file holds segment " + SegmentFileName(claimed));
-    }
-    std::string where;
-    CAIRN_ASSIGN_OR_RETURN(const bool synced, FollowingHold(first, 0, 1, &where));
-    if (synced) return Status(StatusCode::kCorruption, std::string(why.message()) + "; " + where);
-    return Status::Ok();
-  }
+  CAIRN_ASSIGN_OR_RETURN(const bool good, BeginsWell(segment));
+  if (!good) return Status::Ok();
 
   log_.last_hash = segment.header.predecessor_last_hash;  // As long as it has no group of its own.
   while (!stopped_) {
@@ -553,25 +316,8 @@ Status Recovery::Replay() {
     CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
     if (stopped_ || (log_.last_sequence >= stop_after_ && (!options_.following || !next))) break;
     if (!next) return CheckNothingIsMissing(segment.header.segment + 1, &segment);
-    CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(*next));
-    if (!usable && options_.following && next->header.first_sequence > stop_after_) break;
-    if (!usable && CAIRN_KEPT(kLengthOfSegment) && next->EndsEarly()) {
-      return WasCut(*next, "the first group is damaged");
-    }
-    if (!usable) {
-      // Header and first group are one write. One without the other is torn, unless more followed.
-      std::string where;
-      CAIRN_ASSIGN_OR_RETURN(
-          const bool synced,
-          SomethingSynced(*next->reader, kFirstGroupOffset + kBlock, next->header.segment + 1,
-                          next->header.epoch, next->header.first_sequence, &where));
-      const std::string what =
-          At(next->reader->path(), kFirstGroupOffset) + "the first group is damaged";
-      if (synced) return Status(StatusCode::kCorruption, what + "; " + where);
-      log_.torn_tail = true;
-      log_.torn_detail = what;
-      return CheckNothingIsMissing(next->header.segment + 1, nullptr);
-    }
+    CAIRN_ASSIGN_OR_RETURN(const bool goes_on, GoesOnIn(*next));
+    if (!goes_on) break;
     segment = std::move(*next);
   }
   return Status::Ok();
@@ -658,8 +404,6 @@ Result<RecoveredLog> Recovery::Run() {
   CAIRN_RETURN_IF_ERROR(Sync());
   return std::move(log_);
 }
-
-}  // namespace
 
 Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
                              const std::function<Status(const RecordView&)>& on_record) {

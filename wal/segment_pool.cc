@@ -55,6 +55,57 @@ Result<bool> SegmentPool::HasRightSize(const std::string& path) {
   return false;
 }
 
+Status SegmentPool::AdoptSpare(uint64_t id) {
+  const std::string path = SparePath(options_.directory, id);
+  CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
+  if (!fits) return Status::Ok();
+  // Ballast stays in a store that was opened above its limit, too: dropping must work there.
+  if (!Take().ok()) {
+    if (ready() >= kBallastSegments) return world_.files->Remove(path);
+    options_.grant->TakeAnyway(options_.segment_bytes);
+  }
+  AddSpare(id);
+  return Status::Ok();
+}
+
+// Those that are no part of the log become spares, but for the next one. From the highest down: a
+// number above the next one must never be there without the next one, or recovery would miss it.
+Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
+                                  uint64_t next_segment) {
+  io::FileSystem& files = *world_.files;
+  const std::string& directory = options_.directory;
+  bool moved = false;
+  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
+    if (*segment >= first_live && *segment < next_segment) continue;
+    if (*segment == next_segment) continue;
+    uint64_t id = 0;
+    {
+      MutexLock lock(&mutex_);
+      id = NewSpareLocked();
+    }
+    CAIRN_RETURN_IF_ERROR(files.Rename(SegmentPath(directory, *segment), SparePath(directory, id)));
+    CAIRN_RETURN_IF_ERROR(AdoptSpare(id));
+    moved = true;
+  }
+  return moved ? files.SyncDirectory(directory) : Status::Ok();
+}
+
+// The next segment, whose file is there.
+Status SegmentPool::AdoptNext(uint64_t next_segment) {
+  io::FileSystem& files = *world_.files;
+  const std::string path = SegmentPath(options_.directory, next_segment);
+  CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
+  if (!fits) return Status::Ok();
+  // The rename may be older than the last sync of the directory, or younger.
+  CAIRN_RETURN_IF_ERROR(files.SyncDirectory(options_.directory));
+  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
+                         files.Open(path, {.write = true, .direct = true}));
+  MutexLock lock(&mutex_);
+  next_ = {std::move(file), next_segment};
+  if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
+  return Status::Ok();
+}
+
 Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
   {
     MutexLock lock(&mutex_);
@@ -63,63 +114,18 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   // A sync of its names then needs no descriptor.
   CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, options_.directory));
   io::FileSystem& files = *world_.files;
-  const std::string& directory = options_.directory;
-  CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, directory));
+  CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, options_.directory));
   for (const std::string& name : found.unfinished) {
-    CAIRN_RETURN_IF_ERROR(files.Remove(directory + "/" + name));
+    CAIRN_RETURN_IF_ERROR(files.Remove(options_.directory + "/" + name));
   }
   if (!found.spares.empty()) {
     MutexLock lock(&mutex_);
     next_spare_id_ = found.spares.back() + 1;
   }
-
-  const auto adopt_spare = [&](uint64_t id) -> Status {
-    const std::string path = SparePath(directory, id);
-    CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
-    if (!fits) return Status::Ok();
-    // Ballast stays in a store that was opened above its limit, too: dropping must work there.
-    if (!Take().ok()) {
-      if (ready() >= kBallastSegments) return files.Remove(path);
-      options_.grant->TakeAnyway(options_.segment_bytes);
-    }
-    AddSpare(id);
-    return Status::Ok();
-  };
-  for (const uint64_t id : found.spares) CAIRN_RETURN_IF_ERROR(adopt_spare(id));
-
-  bool next_exists = false;
-  bool moved = false;
-  // From the highest down: a number above the next one must never be there without the next one,
-  // or recovery would miss it.
-  for (auto segment = found.segments.rbegin(); segment != found.segments.rend(); ++segment) {
-    if (*segment >= first_live && *segment < next_segment) continue;
-    if (*segment == next_segment) {
-      next_exists = true;
-      continue;
-    }
-    uint64_t id = 0;
-    {
-      MutexLock lock(&mutex_);
-      id = NewSpareLocked();
-    }
-    CAIRN_RETURN_IF_ERROR(files.Rename(SegmentPath(directory, *segment), SparePath(directory, id)));
-    CAIRN_RETURN_IF_ERROR(adopt_spare(id));
-    moved = true;
-  }
-  if (moved) CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
-
-  if (next_exists) {
-    const std::string path = SegmentPath(directory, next_segment);
-    CAIRN_ASSIGN_OR_RETURN(const bool fits, HasRightSize(path));
-    if (fits) {
-      // The rename may be older than the last sync of the directory, or younger.
-      CAIRN_RETURN_IF_ERROR(files.SyncDirectory(directory));
-      CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
-                             files.Open(path, {.write = true, .direct = true}));
-      MutexLock lock(&mutex_);
-      next_ = {std::move(file), next_segment};
-      if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
-    }
+  for (const uint64_t id : found.spares) CAIRN_RETURN_IF_ERROR(AdoptSpare(id));
+  CAIRN_RETURN_IF_ERROR(AdoptSegments(found.segments, first_live, next_segment));
+  if (std::binary_search(found.segments.begin(), found.segments.end(), next_segment)) {
+    CAIRN_RETURN_IF_ERROR(AdoptNext(next_segment));
   }
   {
     MutexLock lock(&mutex_);

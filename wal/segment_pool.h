@@ -96,6 +96,10 @@ class SegmentPool {
   Status MakeSpare();
   Status PrepareNext();
   Status TrimSpare();
+  Status AdoptSpare(uint64_t id);
+  Status AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
+                       uint64_t next_segment);
+  Status AdoptNext(uint64_t next_segment);
   Result<bool> HasRightSize(const std::string& path);
   uint64_t NewSpareLocked() CAIRN_REQUIRES(mutex_);
   void AddSpare(uint64_t id);

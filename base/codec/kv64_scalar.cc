@@ -180,6 +180,8 @@ constexpr uint32_t MakeSlot(uint32_t symbol, uint32_t frequency, uint32_t place)
   return symbol | frequency << 8 | place << 16;
 }
 
+// Longer than other functions: parts of this loop as functions would carry its state through
+// memory.
 template <bool kFp16, bool kFolded>
 DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                          const uint8_t* raw_plane, DecodeState* state) {
