@@ -134,7 +134,7 @@ endif()
 
 add_subdirectory(tests/house)
 
-# fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for ten
+# fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for four
 # seconds with it, after another build, by clang with its sanitizers: fuzz.live.<name>
 add_test(NAME fuzz.build COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --build --no-setup)
 set_tests_properties(fuzz.build PROPERTIES
@@ -150,7 +150,7 @@ foreach(source IN LISTS fuzz_sources)
   add_test(NAME fuzz.${name} COMMAND ${target}_replay ${PROJECT_SOURCE_DIR}/fuzz/corpus/${name})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS quick TIMEOUT 300)
   add_test(NAME fuzz.live.${name}
-    COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --seconds 10 --no-build ${name})
+    COMMAND ${PROJECT_SOURCE_DIR}/tools/fuzz --seconds 4 --no-build ${name})
   set_tests_properties(fuzz.live.${name} PROPERTIES
     LABELS slow TIMEOUT 120 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED fuzz_build)
 endforeach()

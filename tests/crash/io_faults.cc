@@ -84,6 +84,7 @@ class IoFaults {
         for (uint64_t at = 0; met && result_.violation.empty(); ++at) {
           // Up to its fault a run does what the one without does.
           if (at < operations.size() && !Fits(kind, operations[at])) continue;
+          if (at < operations.size() && (at + options_.seed) % options_.point_stride != 0) continue;
           const std::string what = std::string(kKindNames[static_cast<int>(kind)]) +
                                    (persistent ? " from " : " at ") + "operation " +
                                    std::to_string(at);

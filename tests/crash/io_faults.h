@@ -12,6 +12,8 @@ namespace cairn::crash {
 
 struct IoFaultsOptions {
   std::vector<std::string> scripts{};  // Empty: all.
+  uint64_t point_stride = 1;  // Every how many operations one fails; the seed says which.
+  uint64_t seed = 0;
   // A canary that the check must find: operations at kMemory are taken for acknowledged.
   bool claim_memory = false;
 };
