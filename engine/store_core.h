@@ -37,6 +37,7 @@
 #include "engine/metrics/commit_counters.h"
 #include "engine/recovery.h"
 #include "engine/restore/branch_reads.h"
+#include "engine/restore/derived_tables.h"
 #include "engine/restore/reader.h"
 #include "engine/space/space_manager.h"
 #include "wal/log.h"
@@ -56,6 +57,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::Changes& changes() { return changes_; }
   engine::Lookup& lookup() { return lookup_; }
   engine::BranchReads& reads() { return reads_; }
+  engine::DerivedTables& derived() { return derived_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
 
@@ -154,6 +156,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_, options_.allocator, memory_, &budget_, [this] { space_.Kick(); }};
   engine::BranchReads reads_{write_means_, &joined_, &reader_};
+  engine::DerivedTables derived_{write_means_, &joined_, &changes_, &reader_};
   engine::Lookup lookup_{write_means_, &joined_};
 
   // --- The background, and following

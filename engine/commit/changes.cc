@@ -206,6 +206,16 @@ Status Changes::Drop(BranchId id, Durability durability) {
   return op.status();
 }
 
+Status Changes::Derive(NodeId node, uint64_t position, uint32_t kind, const OpTable& table) {
+  const auto number = static_cast<uint64_t>(node);
+  return Make(
+             {.branches = {}, .nodes = {number}, .names = {}},
+             [&](const Tree& tree) { return ResolveDerive(tree, number, position, kind, table); },
+             Durability::kMemory,
+             table.number == 0 ? wal::Log::Purpose::kRelease : wal::Log::Purpose::kData)
+      .status();
+}
+
 Status Changes::SetKeep(BranchId id, const Keep& keep, Durability durability) {
   return Make(
              {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},

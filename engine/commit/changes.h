@@ -39,6 +39,10 @@ class Changes {
   Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Status SetNamespace(const std::string& ns, const NamespacePolicy& policy, Durability durability);
 
+  // What of `kind` was computed of the path up to this position of the node lies in `table`, which
+  // is durable; without one, what is there goes. See ResolveDerive (tree/decisions.h).
+  Status Derive(NodeId node, uint64_t position, uint32_t kind, const OpTable& table);
+
   // Of the background's own: in the log, but not waited for there. It waits for no room.
   Result<Op> MakeInBackground(const TreeNeeds& needs, const Resolve& resolve,
                               wal::Log::Purpose purpose) {

@@ -81,6 +81,12 @@ class CheckpointDirectory {
       CAIRN_RETURN_IF_ERROR(
           LinkTable(sstable::SnapshotTablePath(kTableDirectory, number), &refused));
     }
+    for (const uint64_t number : plan_.derived) {
+      const std::string name = sstable::SnapshotTablePath(kTableDirectory, number);
+      if (files().Info(io::JoinPath(plan_.source, name)).ok()) {
+        CAIRN_RETURN_IF_ERROR(LinkTable(name, &refused));
+      }
+    }
     CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
     wal::LogCopy copy;
     copy.from = io::JoinPath(plan_.source, kLogDirectory);

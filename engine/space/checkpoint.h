@@ -31,7 +31,8 @@ struct CopyPlan {
   std::string source;  // Directory of the store.
   Manifest manifest;   // As it will be written, but for number and last_sequence.
   StoreOptionsFile options;
-  std::vector<uint64_t> snapshots;  // Tables beside those of manifest.index.
+  std::vector<uint64_t> snapshots;  // Tables beside those of manifest.index...
+  std::vector<uint64_t> derived;    // ...and of what is derived, which may be lost.
   uint64_t last_sequence = 0;       // Durable, and the last of a group.
   Allocator allocator = Allocator::Default();
   std::function<void(uint64_t done, uint64_t total)> progress;  // Bytes to be copied. May be empty.

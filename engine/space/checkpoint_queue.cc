@@ -97,7 +97,7 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
   {
     std::lock_guard lock(means_.mutex());
     for (const auto& [number, use] : means_.tree().tables()) {
-      if (!dead.contains(number)) plan.snapshots.push_back(number);
+      if (!dead.contains(number)) (use.derived() ? plan.derived : plan.snapshots).push_back(number);
     }
   }
   plan.manifest.history.GoOn(DrawHistory(*means_.world.scheduler),

@@ -50,7 +50,9 @@ Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
     for (const auto& [number, use] : tree_.tables()) {
       const double live =
           static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
-      if (use.live_bytes == 0 || live >= share || means_.round->IsPassedOver(number)) continue;
+      if (use.live_bytes == 0 || use.derived() || live >= share ||
+          means_.round->IsPassedOver(number))
+        continue;
       if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
         too_large = number;
         continue;
@@ -112,7 +114,7 @@ Status Reclaimer::MergeSmallTables(bool* merged) {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [number, use] : tree_.tables()) {
-      if (use.live_bytes == 0 || use.bytes >= kSmallTableBytes) continue;
+      if (use.live_bytes == 0 || use.derived() || use.bytes >= kSmallTableBytes) continue;
       if (unmerged_tables_.contains(number)) continue;
       by_size[use.bytes < kSmallTableBytes / kSmallTablesMax ? 0 : 1].insert(number);
     }
@@ -158,8 +160,9 @@ bool Reclaimer::IdleWorkIsDue() const {
   if (joiner_->IsDue()) return true;
   return std::any_of(tree_.tables().begin(), tree_.tables().end(), [](const auto& entry) {
     const TableUse& use = entry.second;
-    return use.live_bytes != 0 && static_cast<double>(use.live_bytes) <
-                                      kLiveShareMinIdle * static_cast<double>(use.sealed_bytes);
+    return use.live_bytes != 0 && !use.derived() &&
+           static_cast<double>(use.live_bytes) <
+               kLiveShareMinIdle * static_cast<double>(use.sealed_bytes);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/core/mutation.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/liveness.h"
 #include "engine/tree/tree_changes.h"
@@ -30,6 +31,7 @@ class NodeCut {
     }
     samplers_ = MarksBeyond(node.samplers);
     metadata_ = MarksBeyond(node.metadata);
+    if (CAIRN_KEPT(kDerivedOfCut)) derived_ = MarksBeyond(node.derived);
     const auto first_span =
         std::partition_point(node.spans.begin(), node.spans.end(),
                              [&](const ContentSpan& span) { return span.end <= length_; });
@@ -39,14 +41,15 @@ class NodeCut {
 
   void Apply(Tree* tree, Node* node) const {
     const Recount recount(tree, *node);
-    for (const Mark& mark : samplers_) tree->table_uses().Use(mark.place, 1, -1);
-    for (const Mark& mark : metadata_) tree->table_uses().Use(mark.place, 1, -1);
+    UseMarks(tree, -1);
     node->samplers.resize(node->samplers.size() - samplers_.size());
     node->metadata.resize(node->metadata.size() - metadata_.size());
+    node->derived.resize(node->derived.size() - derived_.size());
     node->spans.resize(node->spans.size() - spans_.size() + (splits_span_ ? 1 : 0));
     if (splits_span_) node->spans.back().end = length_;
     node->dumped.samplers.Changed(node->samplers.size());
     node->dumped.metadata.Changed(node->metadata.size());
+    node->dumped.derived.Changed(node->derived.size());
     node->dumped.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = node->lanes[i];
@@ -77,10 +80,10 @@ class NodeCut {
       lane.extents.insert(lane.extents.end(), was.extents.begin(), was.extents.end());
       lane.end = was.end;
     }
-    for (const Mark& mark : samplers_) tree->table_uses().Use(mark.place, 1, 1);
-    for (const Mark& mark : metadata_) tree->table_uses().Use(mark.place, 1, 1);
+    UseMarks(tree, 1);
     node->samplers.insert(node->samplers.end(), samplers_.begin(), samplers_.end());
     node->metadata.insert(node->metadata.end(), metadata_.begin(), metadata_.end());
+    node->derived.insert(node->derived.end(), derived_.begin(), derived_.end());
     if (splits_span_) node->spans.pop_back();
     node->spans.insert(node->spans.end(), spans_.begin(), spans_.end());
   }
@@ -92,6 +95,12 @@ class NodeCut {
     bool splits() const { return !extents.empty() && extents.front().begin < length; }
   };
 
+  void UseMarks(Tree* tree, int sign) const {
+    for (const std::vector<Mark>* marks : {&samplers_, &metadata_, &derived_}) {
+      for (const Mark& mark : *marks) tree->table_uses().Use(mark.place, 1, sign);
+    }
+  }
+
   std::vector<Mark> MarksBeyond(const std::vector<Mark>& marks) const {
     const auto first = std::partition_point(
         marks.begin(), marks.end(), [&](const Mark& mark) { return mark.position <= length_; });
@@ -100,7 +109,7 @@ class NodeCut {
 
   const uint64_t length_;
   std::vector<LaneCut> lanes_;
-  std::vector<Mark> samplers_, metadata_;
+  std::vector<Mark> samplers_, metadata_, derived_;
   std::vector<ContentSpan> spans_;  // Those changed or removed.
   bool splits_span_ = false;
 };

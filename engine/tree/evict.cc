@@ -124,7 +124,7 @@ void TreeChanges::NeedKv(Node* node) {
 Status TreeChanges::ApplyEvict(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
   if (head == nullptr) return Unfit(op, "no such branch");
-  transaction_->ReserveUndo(2 + op.sealed.size());
+  transaction_->ReserveUndo(2 + 2 * op.sealed.size());
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->residency().MutableNode(range.node);
     if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
@@ -143,6 +143,7 @@ Status TreeChanges::ApplyEvict(const Op& op) {
       return Unfit(op, "not up to the end of the lane");
     }
     EvictRange(node, range.lane, range.begin);
+    if (CAIRN_KEPT(kDerivedOfEvicted)) DropDerived(node, range.begin);
   }
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->kv_evicted] {
     tree->residency().HeadAt(id).kv_evicted = before;

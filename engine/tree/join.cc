@@ -34,13 +34,14 @@ Place Inherit(Place place, uint64_t from) {
 // What a node holds.
 struct Content {
   std::vector<Lane> lanes;
-  std::vector<Mark> samplers, metadata;
+  std::vector<Mark> samplers, metadata, derived;
   std::vector<ContentSpan> spans;
 
   void Swap(Node* node) {
     lanes.swap(node->lanes);
     samplers.swap(node->samplers);
     metadata.swap(node->metadata);
+    derived.swap(node->derived);
     spans.swap(node->spans);
   }
 };
@@ -193,6 +194,9 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   }
   sides->node.samplers = JoinMarks(parent->samplers, node->samplers, parent->id, &sides->sampler);
   sides->node.metadata = JoinMarks(parent->metadata, node->metadata, parent->id, &sides->metadatum);
+  // Those of the child lie beyond where it begins.
+  sides->node.derived = parent->derived;
+  sides->node.derived.insert(sides->node.derived.end(), node->derived.begin(), node->derived.end());
   sides->node.spans = parent->spans;
   sides->node.spans.insert(sides->node.spans.end(), node->spans.begin(), node->spans.end());
   sides->deltas = parent->unsealed_deltas;
@@ -239,6 +243,7 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   for (Node::DumpedList& lane : node->dumped.lanes) lane.Changed(0);
   node->dumped.samplers.Changed(0);
   node->dumped.metadata.Changed(0);
+  node->dumped.derived.Changed(0);
   node->dumped.spans.Changed(0);
   tree_->residency().Charge(node);
   tree_->residency().Charge(parent);

@@ -36,7 +36,7 @@ void Bury(Tree* tree, Node* node) {
     for (const Extent& extent : node->lanes[i].extents) tree->UseExtent(node, i, extent, -1);
     node->lanes[i].extents = {};
   }
-  for (std::vector<Mark>* marks : {&node->samplers, &node->metadata}) {
+  for (std::vector<Mark>* marks : {&node->samplers, &node->metadata, &node->derived}) {
     for (const Mark& mark : *marks) tree->table_uses().Use(mark.place, 1, -1);
     *marks = {};
   }

@@ -71,6 +71,10 @@ struct Mark {
   Place place;
 };
 
+inline bool IsDerivedBefore(const Mark& a, const Mark& b) {
+  return a.position != b.position ? a.position < b.position : a.strip < b.strip;
+}
+
 // What keeps a node alive up to some position: a branch that ends on it, or a node that leaves it.
 struct Ref {
   enum Kind : uint8_t { kHead, kEdge };
@@ -119,7 +123,10 @@ struct Node {
   bool kv_gone = false;
   std::vector<Lane> lanes;
   std::vector<Mark> samplers, metadata;  // By position, one at each.
-  std::vector<ContentSpan> spans;        // By begin.
+  // Tables of what was computed of the path up to a position; by that and by kind, which is the
+  // mark's strip. Each is all of its table's use.
+  std::vector<Mark> derived;
+  std::vector<ContentSpan> spans;  // By begin.
   // A million branches may leave one node. Those from refs_from on are all here, of those before it
   // some.
   std::set<Ref> refs;
@@ -146,7 +153,7 @@ struct Node {
     std::vector<DumpedList> lanes;   // Empty: nothing yet.
     uint64_t parent = 0, start = 0;  // And where it leaves that.
     bool loose = false;
-    DumpedList samplers, metadata, spans;
+    DumpedList samplers, metadata, derived, spans;
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);
     }
@@ -214,11 +221,13 @@ struct LanePiece {
 // A snapshot table as the tree uses it.
 struct TableUse {
   uint64_t bytes = 0;         // Of the file.
-  uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it.
-  uint64_t live_bytes = 0;    // Of those, what some node still needs, about.
+  uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it...
+  uint64_t live_bytes = 0;    // ...and of those, what some node still needs, about.
   bool dirty = false;         // The index does not have it so.
   // More of it died than was live: the index lied. Some of it may be needed, so it stays.
   bool lied = false;
+  // Nothing was sealed into it: it holds what is derived, and is neither rewritten nor merged.
+  bool derived() const { return sealed_bytes == 0; }
 };
 
 // Sums over all branches and nodes. A lane counts when it holds something.

@@ -15,7 +15,6 @@ namespace cairn::engine {
 
 namespace {
 
-constexpr uint16_t kSpanLane = 0xFFFD;  // Beside kSamplerLane and kMetadataLane.
 constexpr size_t kChunkEntries = 64;    // Some 4 KiB, what one more delta costs in a dump.
 
 // Fields of a node; on disk, never change.
@@ -30,8 +29,9 @@ enum NodeField : uint16_t {
   kNodeLoose = 8,   // 1: it has a D record; or absent.
   // 1: some of its extents are approximate; or absent. So that who does not know of that is told.
   kNodeApproximate = 9,
+  kNodeDerived = 10,  // Chunks of what is derived, or absent.
 };
-constexpr std::array<uint16_t, 9> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+constexpr std::array<uint16_t, 10> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
 struct LaneBytes {
   uint64_t start, end;
@@ -161,7 +161,7 @@ bool Node::Dumped::SameChunks(const Dumped& other) const {
   const auto same = [](const DumpedList& a, const DumpedList& b) { return a.chunks == b.chunks; };
   return std::equal(lanes.begin(), lanes.end(), other.lanes.begin(), other.lanes.end(), same) &&
          same(samplers, other.samplers) && same(metadata, other.metadata) &&
-         same(spans, other.spans);
+         same(derived, other.derived) && same(spans, other.spans);
 }
 
 Status PutNode(const Node& node, sstable::WriteBatch* batch) {
@@ -178,6 +178,8 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
                                   dumped.samplers.chunks, batch));
   CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kMetadataLane, node.metadata, dumped.metadata.same,
                                   dumped.metadata.chunks, batch));
+  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kDerivedLane, node.derived, dumped.derived.same,
+                                  dumped.derived.chunks, batch));
   CAIRN_RETURN_IF_ERROR(
       PutChunks(node.id, kSpanLane, node.spans, dumped.spans.same, dumped.spans.chunks, batch));
   const std::array<uint32_t, 3> states = {Chunks(node.samplers.size()),
@@ -198,6 +200,7 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   if (std::any_of(node.lanes.begin(), node.lanes.end(), approximate)) {
     fields.U64(kNodeApproximate, 1);
   }
+  if (!node.derived.empty()) fields.U64(kNodeDerived, Chunks(node.derived.size()));
   if (node.loose && !dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
   if (!node.loose && dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   const uint64_t start = node.lanes[kTokenLane].start;
@@ -223,6 +226,7 @@ Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   }
   CAIRN_RETURN_IF_ERROR(chunks(kSamplerLane, node.dumped.samplers));
   CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.dumped.metadata));
+  CAIRN_RETURN_IF_ERROR(chunks(kDerivedLane, node.dumped.derived));
   CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
   CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
   if (node.dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
@@ -255,6 +259,9 @@ Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view val
   node->dumped.samplers.chunks = chunks[0];
   node->dumped.metadata.chunks = chunks[1];
   node->dumped.spans.chunks = chunks[2];
+  const uint64_t derived = fields.U64Or(kNodeDerived, 0);
+  if (derived > UINT32_MAX) return Damaged(key, "bad states");
+  node->dumped.derived.chunks = static_cast<uint32_t>(derived);
   return node;
 }
 
@@ -263,6 +270,7 @@ Status AddChunk(std::string_view key, std::string_view value, Node* node) {
   const auto lane = static_cast<uint32_t>(GetBig(key.substr(9, 2)));
   if (lane == kSamplerLane) return GetChunk(key, value, &node->samplers);
   if (lane == kMetadataLane) return GetChunk(key, value, &node->metadata);
+  if (lane == kDerivedLane) return GetChunk(key, value, &node->derived);
   if (lane == kSpanLane) return GetChunk(key, value, &node->spans);
   if (lane >= node->lanes.size()) return Damaged(key, "no such lane");
   return GetChunk(key, value, &node->lanes[lane].extents);
@@ -282,6 +290,7 @@ void NoteDumped(Node* node) {
   }
   note(&node->dumped.samplers, node->samplers.size());
   note(&node->dumped.metadata, node->metadata.size());
+  note(&node->dumped.derived, node->derived.size());
   note(&node->dumped.spans, node->spans.size());
 }
 

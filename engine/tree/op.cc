@@ -61,7 +61,7 @@ bool KindExists(uint16_t kind) {
   return (kind >= static_cast<uint16_t>(OpKind::kModel) &&
           kind <= static_cast<uint16_t>(OpKind::kPart)) ||
          (kind >= static_cast<uint16_t>(OpKind::kSeal) &&
-          kind <= static_cast<uint16_t>(OpKind::kCut));
+          kind <= static_cast<uint16_t>(OpKind::kDerive));
 }
 
 }  // namespace
@@ -84,6 +84,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kNamespace: return "namespace";
     case OpKind::kJoin: return "join";
     case OpKind::kCut: return "cut";
+    case OpKind::kDerive: return "derive";
   }
   return "unknown";
 }

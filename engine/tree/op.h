@@ -56,6 +56,9 @@ enum class OpKind : uint16_t {
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
   kJoin = 15,       // node, other: its parent, of which it is all that is left; it takes that in.
   kCut = 16,        // node, position: where it ends from now on, since nothing reaches beyond.
+  // node, position, other: kind, table: what was computed of the path up to there; without a table
+  // it goes.
+  kDerive = 17,
 };
 const char* OpKindName(uint16_t kind);
 
@@ -69,6 +72,9 @@ inline constexpr uint32_t kTokenLane = 0;  // Lane 1 + g: KV of group g.
 // States set at a position (`begin`); `count` is 1.
 inline constexpr uint32_t kSamplerLane = 0xFFFE;
 inline constexpr uint32_t kMetadataLane = 0xFFFF;
+// In the index: content spans, and what is derived.
+inline constexpr uint32_t kSpanLane = 0xFFFD;
+inline constexpr uint32_t kDerivedLane = 0xFFFB;
 // kEvict: of this node nothing needs KV any more (Node::kv_gone); `begin` 0, `count` 1.
 inline constexpr uint32_t kWholeNodeLane = 0xFFFC;
 
@@ -91,7 +97,8 @@ struct SealedRange {
 };
 static_assert(sizeof(SealedRange) == 32);
 
-// kAppend: the table that its sealed ranges lie in. (kSeal has number and bytes in its core.)
+// kAppend: the table that its sealed ranges lie in. kDerive: the one that is derived. (kSeal has
+// number and bytes in its core.)
 struct OpTable {
   uint64_t number = 0;
   uint64_t bytes = 0;  // Of the file.

@@ -62,6 +62,24 @@ const Mark* FindMark(const Tree& tree, const Head& head, bool sampler, uint64_t 
   return nullptr;
 }
 
+const Mark* FindDerived(const Tree& tree, const Head& head, uint32_t kind, uint64_t position,
+                        uint64_t* on_node) {
+  uint64_t limit = std::min(position, head.lengths[kTokenLane]);
+  for (const Node* node = tree.OnPath(head.node); node != nullptr;
+       node = tree.OnPath(node->parent)) {
+    const auto newest =
+        std::find_if(node->derived.rbegin(), node->derived.rend(), [&](const Mark& mark) {
+          return mark.position <= limit && mark.strip == kind;
+        });
+    if (newest != node->derived.rend()) {
+      *on_node = node->id;
+      return &*newest;
+    }
+    limit = std::min(limit, node->lanes[kTokenLane].start);
+  }
+  return nullptr;
+}
+
 std::vector<ContentSpan> CollectSpans(const Tree& tree, const Head& head, uint64_t begin,
                                       uint64_t end) {
   std::vector<ContentSpan> found;

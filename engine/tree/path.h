@@ -19,6 +19,9 @@ std::vector<PathStep> CollectPath(const Tree& tree, const Head& head);
 // The newest mark at or below `position`; null: there is none. `node`: where it is.
 const Mark* FindMark(const Tree& tree, const Head& head, bool sampler, uint64_t position,
                      uint64_t* node = nullptr);
+// Of what is derived of this kind the one of the highest position at or below that.
+const Mark* FindDerived(const Tree& tree, const Head& head, uint32_t kind, uint64_t position,
+                        uint64_t* node);
 std::vector<ContentSpan> CollectSpans(const Tree& tree, const Head& head, uint64_t begin,
                                       uint64_t end);
 

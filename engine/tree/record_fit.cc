@@ -46,6 +46,22 @@ std::string WrongMarks(const std::vector<Mark>& marks, const Lane& tokens) {
   return "";
 }
 
+std::string WrongDerived(const std::vector<Mark>& marks, const Lane& tokens) {
+  for (size_t i = 0; i < marks.size(); ++i) {
+    const auto [position, kind, place] = marks[i];
+    if (position <= tokens.start || position > tokens.end) {
+      return "what is derived lies beyond the tokens";
+    }
+    if (kind == 0 || (i > 0 && !IsDerivedBefore(marks[i - 1], marks[i]))) {
+      return "what is derived is not in order";
+    }
+    if (!IsNumber(place.table) || !place.in_table() || place.positions != 1) {
+      return "what is derived lies in no table";
+    }
+  }
+  return "";
+}
+
 std::string WrongSpans(const std::vector<ContentSpan>& spans, const Lane& tokens) {
   uint64_t from = tokens.start;
   for (const ContentSpan& span : spans) {
@@ -74,6 +90,7 @@ Status CheckNode(std::string_view key, const Node& node) {
   }
   if (wrong.empty()) wrong = WrongMarks(node.samplers, tokens);
   if (wrong.empty()) wrong = WrongMarks(node.metadata, tokens);
+  if (wrong.empty()) wrong = WrongDerived(node.derived, tokens);
   if (wrong.empty()) wrong = WrongSpans(node.spans, tokens);
   return wrong.empty() ? Status::Ok() : Damaged(key, wrong);
 }

@@ -70,10 +70,11 @@ Head* Residency::HeadOrGone(uint64_t id) {
 }
 
 void Residency::Charge(Node* node) {
-  size_t bytes = sizeof(Node) + 2 * kLinkBytes + node->lanes.capacity() * sizeof(Lane) +
-                 (node->samplers.capacity() + node->metadata.capacity()) * sizeof(Mark) +
-                 node->spans.capacity() * sizeof(ContentSpan) +
-                 node->refs.size() * (sizeof(Ref) + kLinkBytes);
+  size_t bytes =
+      sizeof(Node) + 2 * kLinkBytes + node->lanes.capacity() * sizeof(Lane) +
+      (node->samplers.capacity() + node->metadata.capacity() + node->derived.capacity()) *
+          sizeof(Mark) +
+      node->spans.capacity() * sizeof(ContentSpan) + node->refs.size() * (sizeof(Ref) + kLinkBytes);
   for (const Lane& lane : node->lanes) bytes += lane.extents.capacity() * sizeof(Extent);
   bytes_ += bytes - node->charge;
   node->charge = bytes;

@@ -48,6 +48,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kNamespace: status = ApplyNamespace(op); break;
     case OpKind::kJoin: status = ApplyJoin(op); break;
     case OpKind::kCut: status = ApplyCut(op); break;
+    case OpKind::kDerive: status = ApplyDerive(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
   }

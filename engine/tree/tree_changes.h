@@ -41,6 +41,9 @@ class TreeChanges final : public Transaction::Participant {
   Status ApplyNamespace(const Op& op);
   Status ApplyJoin(const Op& op);
   Status ApplyCut(const Op& op);
+  Status ApplyDerive(const Op& op);
+  void DropDerived(Node* node, uint64_t beyond);
+  void ReplaceDerived(Node* node, size_t first, size_t last, std::vector<Mark> now);
   void NoteMoved(const Node& parent, uint64_t to);
   void RelinkAbove(const Node& parent, uint64_t to);
   void TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends);

@@ -173,7 +173,7 @@ class RecordCheck {
   }
 
   // What a branch should have there; the key ends with its id.
-  Status Tick(std::string_view key, std::string SeenHead::* expected) {
+  Status Tick(std::string_view key, std::string SeenHead::*expected) {
     const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
     if (head == heads_.end() || head->second.*expected != key) {
       return Damaged(key, "its branch is missing or stands elsewhere");
@@ -233,6 +233,10 @@ class RecordCheck {
     for (const Mark& mark : node->samplers) Use(*node, kSamplerLane, mark.place, mark.position, 1);
     for (const Mark& mark : node->metadata) {
       Use(*node, kMetadataLane, mark.place, mark.position, 1);
+    }
+    for (const Mark& mark : node->derived) {
+      used_tables_.try_emplace(mark.place.table, UsedTable{.node = node->id}).first->second.bytes +=
+          mark.place.Share(1);
     }
     whole_ = true;
   }

@@ -62,7 +62,7 @@ Status CheckFits(const Tree& tree, const Node& node) {
       if (!has_place(extent.place)) return Unfit(node.id, "its table is missing");
     }
   }
-  for (const std::vector<Mark>* marks : {&node.samplers, &node.metadata}) {
+  for (const std::vector<Mark>* marks : {&node.samplers, &node.metadata, &node.derived}) {
     for (const Mark& mark : *marks) {
       if (!has_place(mark.place)) return Unfit(node.id, "a state's table is missing");
     }

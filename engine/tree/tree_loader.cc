@@ -184,6 +184,7 @@ TreeNeeds NeedsOf(const Op& op) {
       for (const SealedRange& range : op.sealed) needs.nodes.push_back(range.node);
       break;
     case OpKind::kJoin:
+    case OpKind::kDerive:
     case OpKind::kCut: needs.nodes = {op.node}; break;
     case OpKind::kModel:
     case OpKind::kCreate:

@@ -101,6 +101,18 @@ TEST(EngineFormat, AnApproximateAppend) {
   ExpectDocumented("append", fields.bytes());
 }
 
+TEST(EngineFormat, ATableOfWhatIsDerived) {
+  Op op;
+  op.kind = OpKind::kDerive;
+  op.node = 4;
+  op.other = 3;
+  op.position = 4096;
+  op.table = {77, 1 << 20};
+  FieldWriter fields;
+  EncodeOp(op, &fields);
+  ExpectDocumented("derive", fields.bytes());
+}
+
 TEST(EngineFormat, APlaneThatIsDescribed) {
   ModelSpec model;
   model.identity.name = "m";

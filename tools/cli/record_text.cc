@@ -161,6 +161,10 @@ std::string OpText(const engine::Op& op) {
     case engine::OpKind::kJoin: return text + Id(" node ", op.other) + Id(" into node ", op.node);
     case engine::OpKind::kCut:
       return text + Id(" node ", op.node) + " to position " + std::to_string(op.position);
+    case engine::OpKind::kDerive:
+      return text + Id(" kind ", op.other) + Id(" of node ", op.node) + " to position " +
+             std::to_string(op.position) +
+             (op.table.number == 0 ? ": gone" : Id(" in table ", op.table.number));
     case engine::OpKind::kAppend:
       text += Id(" branch #", op.branch) + Id(" node ", op.node);
       if ((op.flags & engine::kOpNewNode) != 0) {

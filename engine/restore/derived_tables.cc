@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/derived_tables.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "engine/tree/path.h"
+
+namespace cairn::engine {
+
+// Keeps the node's content up to the position as it is.
+class DerivedTables::Lease {
+ public:
+  explicit Lease(const WriteMeans& means) : means_(means) {}
+  ~Lease() {
+    if (number == 0) return;
+    const std::lock_guard lock(means_.mutex());
+    means_.tree().leases().Release(number);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  uint64_t number = 0;
+
+ private:
+  const WriteMeans& means_;
+};
+
+Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t position,
+                                                    uint32_t kind, uint64_t* lease) {
+  Committer::Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+  const uint64_t length = head->lengths[kTokenLane];
+  if (position == 0 || position > length || kind == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  kind == 0 ? "kind is 0"
+                            : "position is " + std::to_string(position) + ", the branch has " +
+                                  std::to_string(length) + " tokens");
+  }
+  const Node* node = means_.tree().OnPath(head->node);
+  while (node->lanes[kTokenLane].start >= position) node = means_.tree().OnPath(node->parent);
+  if (CAIRN_KEPT(kLeaseOfDerived)) {
+    *lease = means_.tree().leases().Grant(node->id, position, /*deadline_ns=*/UINT64_MAX);
+  }
+  return Owner{.node = NodeId{node->id}, .position = position, .kind = kind};
+}
+
+Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t position, uint32_t kind,
+                                                 const Write& write) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
+  Lease lease(means_);
+  CAIRN_ASSIGN_OR_RETURN(const Owner owner, OwnerOf(branch, position, kind, &lease.number));
+  const sstable::TableContext tables = means_.host->DataTables();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables.host->NewTableNumber());
+  CAIRN_ASSIGN_OR_RETURN(const auto writer,
+                         sstable::SnapshotWriter::Create(tables, sstable::SnapshotKind::kDerived,
+                                                         number, sstable::kQuietWriteBytes));
+  CAIRN_RETURN_IF_ERROR(Guarded([&] { return write(owner, writer.get()); }));
+  CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
+  const OpTable table{number, info.bytes};
+  const Status named = Guarded([&] { return changes_->Derive(owner.node, position, kind, table); });
+  if (!named.ok()) {
+    means_.host->DeleteTable(table);
+    return named;
+  }
+  return owner;
+}
+
+Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_most, uint32_t kind) {
+  const Lifecycle::Use use(means_.lifecycle);
+  Found found;
+  uint64_t number = 0;
+  {
+    Committer::Lock lock;
+    CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+    uint64_t node = 0;
+    const Mark* const mark = FindDerived(means_.tree(), *head, kind, at_most, &node);
+    if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
+    found.owner = {.node = NodeId{node}, .position = mark->position, .kind = kind};
+    number = mark->place.table;
+    found.pin = reader_.pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
+  }
+  auto table = reader_.tables().Open(number);
+  const StatusCode code = table.status().code();
+  if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) {
+    // Who asks makes it again; until then nobody need look at this one. A reader leaves it.
+    if (!means_.options->read_only) static_cast<void>(Drop(found.owner));
+    return Status(StatusCode::kNotFound, "what was derived is lost: " + table.status().ToString());
+  }
+  if (!table.ok()) return table.status();
+  found.table = std::move(*table);
+  return found;
+}
+
+Status DerivedTables::Drop(const Owner& owner) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
+  CAIRN_RETURN_IF_ERROR(changes_->Derive(owner.node, owner.position, owner.kind, {}));
+  means_.host->Kick();
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine
