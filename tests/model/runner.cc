@@ -818,11 +818,14 @@ class Runner {
     Holds(bytes <= got.table_live_bytes, "namespaces hold more than tables do");
     if (!opened) Compact();
     // The background may be at work by itself, in idle time: then something is there twice.
-    for (int tries = 0; tries < kQuietTries && !OnlyNeededFilesAreThere(); ++tries) {
+    // Looked at once after each wait: it may begin anew right after a look that found it quiet.
+    bool quiet = OnlyNeededFilesAreThere();
+    for (int tries = 0; tries < kQuietTries && !quiet; ++tries) {
       World()->scheduler->Sleep(kQuietNs);
       Compact();
+      quiet = OnlyNeededFilesAreThere();
     }
-    Holds(OnlyNeededFilesAreThere(), "there are files of tables that nothing needs");
+    Holds(quiet, "there are files of tables that nothing needs");
   }
 
   bool OnlyNeededFilesAreThere() {

@@ -182,7 +182,8 @@ class GroupCommitTest : public ::testing::Test {
 };
 
 TEST_F(GroupCommitTest, EightThreadsShareTheSyncs) {
-  // The best of three: a neighbour on the machine takes processors from eight threads, not from one.
+  // The best of three: a neighbour on the machine takes processors from eight threads, not from
+  // one.
   double best = 0;
   for (int i = 0; i < 3 && best < 5.0; ++i) {
     const double one = CommitsPerSecond(1, kSecond / 4);
