@@ -119,9 +119,7 @@ Status LogImpl::Start() {
   const uint64_t next = is_new ? 1 : recovered_.segments.back().number + 1;
   CAIRN_RETURN_IF_ERROR(pool_.Open(first, next, /*fill=*/is_new));
 
-  const uint64_t footer_limit = options_.segment_bytes / kFooterShare;
-  footer_buffer_ = AlignedBuffer::TryAllocate(
-      options_.allocator, AlignUp(footer_limit + sizeof(FooterTrailer), kBlock), kBlock);
+  footer_.Allocate(options_.allocator, options_.segment_bytes);
   block_ = AlignedBuffer::TryAllocate(options_.allocator, kBlock, kBlock);
   if (block_.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the log");
   hot_.Prefault();
@@ -319,7 +317,7 @@ void LogImpl::AwaitWrites() {
   lock.Unlock();
   for (Group& group : groups_) {
     while (group.queue != nullptr && group.queue->in_flight() > 0) {
-      static_cast<void>(ReapPiece(group));  // The cause is told.
+      static_cast<void>(group.Reap());  // The cause is told.
     }
   }
 }

@@ -83,7 +83,7 @@ void LogImpl::Lead(Group& group) {
   Status status;
   {
     MutexUnlock unlocked(&mutex_);
-    if (CAIRN_KEPT(kFillsBeforeWrite)) AwaitFills(group);
+    if (CAIRN_KEPT(kFillsBeforeWrite)) group.AwaitFills(scheduler_);
     status = LockIsOurs(start_ns);
     if (status.ok() && group.opens_segment && !opens_epoch) {
       status = Guarded([&] { return FinishPredecessor(group); });
@@ -107,7 +107,7 @@ void LogImpl::Lead(Group& group) {
     const uint64_t synced_upto = durable_.load();
     MutexUnlock unlocked(&mutex_);
     SealGroup(group, synced_upto);
-    status = Guarded([&] { return WriteGroup(group, at_once); });
+    status = Guarded([&] { return group.Write(*world_.files, at_once); });
   }
 
   Wakes wakes;
@@ -190,17 +190,6 @@ void LogImpl::Gather(Group& group) {
   gathering_ = false;
 }
 
-void LogImpl::AwaitFills(Group& group) {
-  uint32_t open = group.fills.load(std::memory_order_acquire);
-  if (open == 0) return;
-  open = group.fills.fetch_or(kLeaderWaits, std::memory_order_acq_rel) | kLeaderWaits;
-  while (open != kLeaderWaits) {
-    scheduler_.Wait(group.fills, open, io::kNoDeadline);
-    open = group.fills.load(std::memory_order_acquire);
-  }
-  group.fills.store(0, std::memory_order_relaxed);
-}
-
 // The footer of the segment before, and the sync that makes all of it durable. Until here its
 // groups may have been written without one; from here on the header of the next segment proves
 // that they were synced.
@@ -214,7 +203,10 @@ Status LogImpl::FinishPredecessor(const Group& group) {
     segment = tail_segment_;
     through = written_.load();
   }
-  if (segment->footer) CAIRN_RETURN_IF_ERROR(WriteFooter(*segment, through));
+  if (segment->footer) {
+    CAIRN_RETURN_IF_ERROR(
+        footer_.Write(*segment, through, epoch_, options_.segment_bytes, options_.store));
+  }
   if (CAIRN_KEPT(kSyncPredecessor)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   Wakes wakes;
   {
@@ -224,27 +216,6 @@ Status LogImpl::FinishPredecessor(const Group& group) {
   }
   wakes.Go(scheduler_);
   return Status::Ok();
-}
-
-Status LogImpl::WriteFooter(const OpenSegmentState& segment, uint64_t last_sequence) {
-  const uint64_t total = AlignUp(segment.footer_bytes + sizeof(FooterTrailer), kBlock);
-  const uint64_t offset = options_.segment_bytes - total;
-  CAIRN_CHECK(total <= footer_buffer_.size() && offset >= segment.end);
-  std::byte* entries = footer_buffer_.data();
-  std::memset(entries + segment.footer_bytes, 0, total - segment.footer_bytes);
-  FooterTrailer trailer{};
-  trailer.magic = kFooterMagic;
-  trailer.group_count = segment.footer_groups;
-  trailer.segment = segment.number;
-  trailer.epoch = epoch_;
-  trailer.first_sequence = segment.first_sequence;
-  trailer.last_sequence = last_sequence;
-  trailer.footer_offset = static_cast<uint32_t>(offset);
-  trailer.entries_bytes = segment.footer_bytes;
-  trailer.entries_hash = Hash({entries, segment.footer_bytes});
-  EncodeFooterTrailer(trailer, options_.segment_bytes, options_.store,
-                      entries + total - sizeof(trailer));
-  return segment.file->Write(offset, {entries, total}, /*durable=*/false);
 }
 
 // Everything that only the leader knows: the group header, the zeros behind the group, the segment
@@ -270,7 +241,7 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   header.synced_upto = synced_upto;
   header.records_hash = records_hash;
   group.header_hash = EncodeGroupHeader(header, group.offset, options_.store, group.header());
-  if (group.footer_bytes > 0) CopyToFooter(group);
+  if (group.footer_bytes > 0) footer_.Add(group);
   if (!group.opens_segment) return;
 
   SegmentHeader opening{};
@@ -296,67 +267,6 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   }
   opening.first_group_hash = group.header_hash;
   EncodeSegmentHeader(opening, group.chunk->At(0));
-}
-
-void LogImpl::CopyToFooter(const Group& group) {
-  std::byte* to = footer_buffer_.data() + group.footer_offset;
-  const auto put = [&to](const void* from, size_t bytes) {
-    std::memcpy(to, from, bytes);
-    to += bytes;
-  };
-  const FooterGroup entry{group.offset, LoadAs<GroupHeader>(group.header())};
-  put(&entry, sizeof(entry));
-  uint32_t offset = group.offset + static_cast<uint32_t>(sizeof(GroupHeader));
-  while (offset < group.end()) {
-    const std::byte* record = group.chunk->At(offset);
-    const auto frame = LoadAs<RecordFrame>(record);
-    const FooterRecord header{
-        offset, static_cast<uint32_t>(RecordHeaderBytes(frame.fields_bytes, frame.strip_count))};
-    put(&header, sizeof(header));
-    put(record, header.header_bytes);
-    offset += frame.record_bytes;
-  }
-  CAIRN_CHECK(to == footer_buffer_.data() + group.footer_offset + group.footer_bytes);
-}
-
-Status LogImpl::WriteGroup(Group& group, bool durable) {
-  const uint32_t begin = group.opens_segment ? 0 : group.offset;
-  const uint32_t end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
-  const bool early = group.early_begin != group.early_end;
-  if (!early && (end - begin <= kPieceBytes || !HasQueue(group))) {
-    return group.segment->file->Write(begin, {group.chunk->At(begin), end - begin}, durable);
-  }
-  CAIRN_CHECK(!durable);
-  Status status = Guarded([&]() -> Status {
-    if (!early) return WritePieces(group, begin, end);
-    CAIRN_RETURN_IF_ERROR(WritePieces(group, begin, group.early_begin));
-    return WritePieces(group, group.early_end, end);
-  });
-  // Whatever happened: nothing may be in flight when the group's memory is used again.
-  while (group.queue->in_flight() > 0) {
-    const Status piece = ReapPiece(group);
-    if (status.ok()) status = piece;
-  }
-  return status;
-}
-
-Status LogImpl::WritePieces(Group& group, uint32_t begin, uint32_t end) {
-  while (begin < end) {
-    if (group.free_requests.empty()) {
-      CAIRN_RETURN_IF_ERROR(ReapPiece(group));
-      continue;
-    }
-    const uint32_t piece_end = std::min(end, begin + static_cast<uint32_t>(kPieceBytes));
-    SubmitPiece(group, begin, piece_end);
-    begin = piece_end;
-  }
-  return Status::Ok();
-}
-
-Status LogImpl::ReapPiece(Group& group) {
-  io::Request* request = group.queue->Reap();
-  group.free_requests.push_back(request);
-  return std::move(request->status);
 }
 
 bool LogImpl::AwaitEarlierWrites(const Group& group) {

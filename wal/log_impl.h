@@ -29,6 +29,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/mutex.h"
+#include "wal/commit_group.h"
 #include "wal/constants.h"
 #include "wal/format.h"
 #include "wal/hot_tail.h"
@@ -70,62 +71,7 @@ class LogImpl final : public Log {
   Status Close() override;
 
  private:
-  // A segment that this log writes. Groups hold it, so that its file is open while they need it.
-  struct OpenSegmentState {
-    uint64_t number = 0;
-    uint64_t first_sequence = 0;
-    std::shared_ptr<io::File> file;
-    uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
-    bool opens_epoch = false;
-    bool ballast = false;  // Opened when nothing else was left: no data goes here.
-    bool last = false;     // Opened when there was no other: releases use a part only.
-    // The footer that grows in footer_buffer_; `footer` false: there will be none.
-    bool footer = false;
-    uint32_t footer_bytes = 0;
-    uint32_t footer_groups = 0;
-  };
-
-  enum class GroupState : uint8_t { kFree, kForming, kClosed, kDone };
-
-  // Reused for ever, so a thread that is late to a word never touches freed memory.
-  struct Group {
-    Group() {
-      for (io::Request& request : requests) free_requests.push_back(&request);
-    }
-    GroupState state = GroupState::kFree;
-    std::shared_ptr<HotTail::Chunk> chunk;
-    std::shared_ptr<OpenSegmentState> segment;
-    uint32_t offset = 0;  // Of the group header.
-    uint32_t bytes = 0;   // Header and records.
-    uint64_t first_sequence = 0;
-    uint32_t record_count = 0;
-    uint32_t footer_offset = 0;  // In footer_buffer_.
-    uint32_t footer_bytes = 0;
-    uint64_t opened_ns = 0;
-    bool opens_segment = false;
-    bool large = false;  // One record of kLargePayloadBytes or more, alone.
-    bool led = false;    // Some thread leads it.
-    bool written = false;
-    bool durable = false;  // Synced before it is done; decided when it is written.
-    uint64_t header_hash = 0;
-
-    // Members not yet published, and kLeaderWaits.
-    std::atomic<uint32_t> fills{0};
-    std::atomic<uint32_t> done_word{0};
-    bool has_sleepers = false;
-
-    // For groups that are written in pieces. Between two of them all requests are free.
-    std::array<io::Request, kPieceDepth> requests;
-    std::vector<io::Request*> free_requests;
-    std::unique_ptr<io::Queue> queue;  // Made for the first of them; see HasQueue. It goes first.
-    uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
-
-    uint64_t last_sequence() const { return first_sequence + record_count - 1; }
-    uint64_t end() const { return uint64_t{offset} + bytes; }
-    std::byte* header() const { return chunk->At(offset); }
-  };
-  static constexpr uint32_t kLeaderWaits = 1u << 31;
-
+  using Group = CommitGroup;
   // Wake-ups found out under the lock and done after it: a thread woken under the lock would only
   // run into it.
   class Wakes {
@@ -153,7 +99,6 @@ class LogImpl final : public Log {
   Status OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose)
       CAIRN_REQUIRES(mutex_);
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
-  bool FitsSegment(const OpenSegmentState& segment, uint64_t end, uint64_t footer_bytes) const;
   Status NoNextSegment(bool pool_is_stuck) CAIRN_REQUIRES(mutex_);
   Status CheckBallast(uint64_t record_bytes, Purpose purpose) CAIRN_REQUIRES(mutex_);
   Group* FreeGroup() CAIRN_REQUIRES(mutex_);
@@ -161,8 +106,6 @@ class LogImpl final : public Log {
   void CountPlaced(uint64_t end) CAIRN_REQUIRES(mutex_);
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
                                                    uint64_t bytes) CAIRN_REQUIRES(mutex_);
-  bool HasQueue(Group& group);
-  void SubmitPiece(Group& group, uint32_t begin, uint32_t end);
 
   // --- Group commit (log_commit.cc, log_progress.cc). What REQUIRES the lock and waits or writes
   // gives it back meanwhile.
@@ -172,14 +115,8 @@ class LogImpl final : public Log {
   void Lead(Group& group) CAIRN_REQUIRES(mutex_);
   void LeadSync() CAIRN_REQUIRES(mutex_);
   void Gather(Group& group) CAIRN_REQUIRES(mutex_);
-  void AwaitFills(Group& group);
   void SealGroup(Group& group, uint64_t synced_upto) CAIRN_EXCLUDES(mutex_);
-  void CopyToFooter(const Group& group);
   Status FinishPredecessor(const Group& group) CAIRN_EXCLUDES(mutex_);
-  Status WriteFooter(const OpenSegmentState& segment, uint64_t last_sequence);
-  Status WriteGroup(Group& group, bool durable);
-  Status WritePieces(Group& group, uint32_t begin, uint32_t end);
-  Status ReapPiece(Group& group);
   bool AwaitEarlierWrites(const Group& group) CAIRN_REQUIRES(mutex_);
   void CountWritten(Wakes& wakes) CAIRN_REQUIRES(mutex_);
   void SetDurable(uint64_t sequence, Wakes& wakes) CAIRN_REQUIRES(mutex_);
@@ -221,7 +158,7 @@ class LogImpl final : public Log {
   std::shared_ptr<OpenSegmentState> tail_segment_ CAIRN_GUARDED_BY(mutex_);
   uint64_t last_hash_ CAIRN_GUARDED_BY(mutex_) = 0;  // That group's header hash.
   uint32_t tail_end_ CAIRN_GUARDED_BY(mutex_) = 0;   // Its padded end.
-  AlignedBuffer footer_buffer_;
+  FooterBuffer footer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
   std::deque<SegmentInfo> live_ CAIRN_GUARDED_BY(mutex_);
   std::atomic<uint64_t> live_bytes_{0};                // Of segment_ up to counted_end_.

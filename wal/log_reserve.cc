@@ -112,20 +112,14 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
   return slot;
 }
 
-bool LogImpl::FitsSegment(const OpenSegmentState& segment, uint64_t end,
-                          uint64_t footer_bytes) const {
-  uint64_t need = AlignUp(end, kBlock);
-  if (segment.footer) need += AlignUp(footer_bytes + sizeof(FooterTrailer), kBlock);
-  return need <= options_.segment_bytes;
-}
-
 // Whether the forming group can take one more record.
 bool LogImpl::FitsForming(uint64_t record_bytes, uint64_t header_bytes) const {
   const Group& group = *forming_;
   const uint64_t end = group.end() + record_bytes;
   return group.bytes + record_bytes <= kMaxGroupBytes &&
          AlignUp(end, kBlock) <= group.chunk->end() &&
-         FitsSegment(*segment_, end, segment_->footer_bytes + group.footer_bytes + header_bytes);
+         segment_->Fits(end, segment_->footer_bytes + group.footer_bytes + header_bytes,
+                        options_.segment_bytes);
 }
 
 Status LogImpl::NoNextSegment(bool pool_is_stuck) {
@@ -252,8 +246,9 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
   opened->opens_epoch = segment_ == nullptr;
   opened->ballast = ballast;
   opened->last = last;
-  opened->footer = !footer_buffer_.empty();
-  if (!FitsSegment(*opened, opened->end + group_bytes, group_footer)) opened->footer = false;
+  opened->footer = !footer_.empty();
+  if (!opened->Fits(opened->end + group_bytes, group_footer, options_.segment_bytes))
+    opened->footer = false;
   live_.back() = {.number = opened->number,
                   .epoch = epoch_,
                   .end_offset = kFirstGroupOffset,
@@ -290,7 +285,8 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   const uint32_t group_footer = static_cast<uint32_t>(sizeof(FooterGroup)) + footer_bytes;
   const bool same_segment =
       segment_ != nullptr &&
-      FitsSegment(*segment_, segment_->end + group_bytes, segment_->footer_bytes + group_footer);
+      segment_->Fits(segment_->end + group_bytes, segment_->footer_bytes + group_footer,
+                     options_.segment_bytes);
   if (same_segment) {
     auto chunk = ChunkFor(segment_->number, segment_->end, AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
@@ -347,34 +343,16 @@ void LogImpl::CloseForming() {
   }
 }
 
-// False: there is no memory for one, and the group is written at once.
-bool LogImpl::HasQueue(Group& group) {
-  if (group.queue != nullptr) return true;
-  return Guarded([&] { group.queue = world_.files->NewQueue(kPieceDepth); }).ok();
-}
-
-void LogImpl::SubmitPiece(Group& group, uint32_t begin, uint32_t end) {
-  io::Request* request = group.free_requests.back();
-  group.free_requests.pop_back();
-  *request = io::Request();
-  request->kind = io::Request::Kind::kWrite;
-  request->file = group.segment->file.get();
-  request->data = group.chunk->At(begin);
-  request->length = end - begin;
-  request->offset = begin;
-  group.queue->Submit(request);
-}
-
 void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
   Group& group = *static_cast<Group*>(slot.group);
-  if (!group.large || !HasQueue(group)) return;
+  if (!group.large || !group.HasQueue(*world_.files)) return;
   const uint64_t ready =
       static_cast<uint64_t>(slot.payload - slot.record) + slot.location.offset + filled;
   CAIRN_CHECK(ready <= uint64_t{slot.location.offset} + slot.location.bytes);
   // What the queue has no room for is left to the leader. Nothing on disk can make a reader look
   // at these blocks before the header is written.
   while (group.early_end + kPieceBytes <= ready && !group.free_requests.empty()) {
-    SubmitPiece(group, group.early_end, group.early_end + static_cast<uint32_t>(kPieceBytes));
+    group.Submit(group.early_end, group.early_end + static_cast<uint32_t>(kPieceBytes));
     group.early_end += static_cast<uint32_t>(kPieceBytes);
   }
 }
@@ -388,9 +366,7 @@ void LogImpl::Publish(Slot& slot, std::span<const uint64_t> strip_hashes) {
   }
   Group& group = *static_cast<Group*>(slot.group);
   slot.group = nullptr;
-  const uint32_t before = group.fills.fetch_sub(1, std::memory_order_acq_rel);
-  CAIRN_CHECK((before & ~kLeaderWaits) > 0);
-  if (before == (kLeaderWaits | 1)) scheduler_.WakeAll(group.fills);
+  group.EndFill(scheduler_);
 }
 
 }  // namespace cairn::wal
