@@ -60,8 +60,8 @@ Status StoreCore::Close() {
   background_executor_.reset();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
-  // JoinedAppends looks under the lock whether the store is open. Once it was free, whoever found
-  // that it is has put what it accepted where it is flushed now.
+  // JoinedAppends accepts an append under the commit lock, and only while the store is open. Once
+  // this thread has had the lock, no more are accepted, and EndAll flushes all that were.
   committer_.mutex().lock();
   committer_.mutex().unlock();
   Status status = joined_.EndAll();

@@ -39,8 +39,8 @@ class Recovery final : public FollowHost {
 
   // Errors of all: kCorruption naming the file, and what files end with.
   Status OpenTree(const Manifest& manifest, Tree* tree) const;
-  // Where the log and the store's files lie is put into `recovery` here. How many records a salvage
-  // left out.
+  // Returns how many records a salvage left out. Sets the directory, the store and where the log
+  // begins in `recovery`.
   Result<uint64_t> Replay(const Manifest& manifest, wal::RecoveryOptions recovery, Tree* tree,
                           wal::RecoveredLog* recovered);
   // What a log cannot know of itself: that its end was taken away, segments and all. Everything up

@@ -20,7 +20,7 @@ struct Expected {
 };
 Status CheckExpected(const Head& head, const Expected& expected);
 
-// What of a large append was written before the record that makes it count.
+// The part of a large append that is written before the record that makes it count.
 struct Written {
   std::vector<Part> parts;  // In the log...
   uint64_t unit = 0;

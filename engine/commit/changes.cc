@@ -206,13 +206,21 @@ Status Changes::Drop(BranchId id, Durability durability) {
   return op.status();
 }
 
-Status Changes::Derive(NodeId node, uint64_t position, uint32_t kind, const OpTable& table) {
-  const auto number = static_cast<uint64_t>(node);
+Status Changes::NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table) {
+  const auto id = static_cast<uint64_t>(node);
   return Make(
-             {.branches = {}, .nodes = {number}, .names = {}},
-             [&](const Tree& tree) { return ResolveDerive(tree, number, position, kind, table); },
-             Durability::kMemory,
-             table.number == 0 ? wal::Log::Purpose::kRelease : wal::Log::Purpose::kData)
+             {.branches = {}, .nodes = {id}, .names = {}},
+             [&](const Tree& tree) { return ResolveDerive(tree, id, position, kind, table); },
+             Durability::kMemory, wal::Log::Purpose::kData)
+      .status();
+}
+
+Status Changes::DropDerived(NodeId node, uint64_t position, uint32_t kind, uint64_t table) {
+  const auto id = static_cast<uint64_t>(node);
+  return Make(
+             {.branches = {}, .nodes = {id}, .names = {}},
+             [&](const Tree& tree) { return ResolveDropDerived(tree, id, position, kind, table); },
+             Durability::kMemory, wal::Log::Purpose::kRelease)
       .status();
 }
 

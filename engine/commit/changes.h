@@ -5,7 +5,8 @@
 //
 // Thread-safe. No lock may be held around the calls. Without room in the log data waits for what is
 // evicted, if that is allowed, and a release for what others released. Errors: those of Store and
-// Branch; a change that is refused leaves no trace.
+// Branch; a change that is refused leaves no trace. A call returns when its change is as durable as
+// it asked for; a crash costs changes that were not that far, the youngest first.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,12 @@ class Changes {
   Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Status SetNamespace(const std::string& ns, const NamespacePolicy& policy, Durability durability);
 
-  // What of `kind` was computed of the path up to this position of the node lies in `table`, which
-  // is durable; without one, what is there goes. See ResolveDerive (tree/decisions.h).
-  Status Derive(NodeId node, uint64_t position, uint32_t kind, const OpTable& table);
+  // From now on the node names `table`, which must be durable: it holds what was computed of the
+  // path up to this position (tree/derive.cc). It takes the place of a table of the same kind
+  // there.
+  Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table);
+  // The node names this table no more. kNotFound: it did not; another one may be there by now.
+  Status DropDerived(NodeId node, uint64_t position, uint32_t kind, uint64_t table);
 
   // Of the background's own: in the log, but not waited for there. It waits for no room.
   Result<Op> MakeInBackground(const TreeNeeds& needs, const Resolve& resolve,

@@ -33,9 +33,10 @@ class WriteHost : public CommitHost {
   virtual std::shared_ptr<void> Hold() = 0;
 
   // --- Room
-  // A caller that can wait is let through no faster than the log is given back.
+  // Sleeps, so that callers are let through no faster than the log is given back.
   virtual void SlowDown(uint64_t bytes, uint64_t deadline_ns) = 0;
-  // Of one that does not wait, refused with `refusal`: what it is told. kBusy while room is made.
+  // What a caller that does not wait is told when it was refused: `refusal`, or kBusy while room is
+  // being made for it.
   virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
   // There is something to seal, or to give back.
   virtual void Kick() = 0;
@@ -47,7 +48,8 @@ class WriteHost : public CommitHost {
   virtual std::shared_ptr<void> KeepNewestSegment() = 0;
   // For tables of what is appended.
   virtual sstable::TableContext DataTables() = 0;
-  // One that no record names. What cannot be removed is an orphan, counted until it goes.
+  // Deletes a table that no record names. If that fails its bytes stay counted, and the next
+  // opening deletes it.
   virtual void DeleteTable(const OpTable& table) = 0;
 };
 

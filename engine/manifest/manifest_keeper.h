@@ -89,7 +89,7 @@ class ManifestKeeper {
 
   Mutex written_mutex_;  // Nothing else is taken under it.
   HourlyWriteCounter written_ CAIRN_GUARDED_BY(written_mutex_);
-  // Of what the log and the tables say, and of the next.
+  // What the log and the tables had written, and manifest_bytes_, when they were counted last.
   uint64_t counted_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;
   uint64_t manifest_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;  // Written.
 };

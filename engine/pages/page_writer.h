@@ -9,7 +9,8 @@
 //   written     frame by frame, in order             sstable/snapshot_writer.h
 //
 // The bytes do not depend on who packs. One thread at a time; it packs itself what no helper has
-// begun, so that it gets on when the executor has no thread to spare.
+// begun, so that it gets on when the executor has no thread to spare. A crash before Finish returns
+// costs the table; the next opening removes its file.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
   Lease lease(means_);
-  CAIRN_ASSIGN_OR_RETURN(const Owner owner, OwnerOf(branch, position, kind, &lease.number));
+  CAIRN_ASSIGN_OR_RETURN(Owner owner, OwnerOf(branch, position, kind, &lease.number));
   const sstable::TableContext tables = means_.host->DataTables();
   CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables.host->NewTableNumber());
   CAIRN_ASSIGN_OR_RETURN(const auto writer,
@@ -62,11 +62,13 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
   CAIRN_RETURN_IF_ERROR(Guarded([&] { return write(owner, writer.get()); }));
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
   const OpTable table{number, info.bytes};
-  const Status named = Guarded([&] { return changes_->Derive(owner.node, position, kind, table); });
+  const Status named =
+      Guarded([&] { return changes_->NameDerived(owner.node, position, kind, table); });
   if (!named.ok()) {
     means_.host->DeleteTable(table);
     return named;
   }
+  owner.table = number;
   return owner;
 }
 
@@ -80,8 +82,8 @@ Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_mo
     uint64_t node = 0;
     const Mark* const mark = FindDerived(means_.tree(), *head, kind, at_most, &node);
     if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
-    found.owner = {.node = NodeId{node}, .position = mark->position, .kind = kind};
     number = mark->place.table;
+    found.owner = {.node = NodeId{node}, .position = mark->position, .kind = kind, .table = number};
     found.pin = reader_.pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
   }
   auto table = reader_.tables().Open(number);
@@ -98,7 +100,7 @@ Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_mo
 
 Status DerivedTables::Drop(const Owner& owner) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
-  CAIRN_RETURN_IF_ERROR(changes_->Derive(owner.node, owner.position, owner.kind, {}));
+  CAIRN_RETURN_IF_ERROR(changes_->DropDerived(owner.node, owner.position, owner.kind, owner.table));
   means_.host->Kick();
   return Status::Ok();
 }

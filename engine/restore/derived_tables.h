@@ -38,7 +38,8 @@ class DerivedTables {
   struct Owner {
     NodeId node{};
     uint64_t position = 0;  // Tokens of the path that it was computed of.
-    uint32_t kind = 0;      // Of what was computed, and how; not 0.
+    uint32_t kind = 0;      // Says what was computed, and by which algorithm. Never 0.
+    uint64_t table = 0;     // Its number; 0 while it is being written.
   };
   // Reads what it needs of the node's path, which stays as it is meanwhile, and adds at least one
   // fragment to the table.
@@ -54,11 +55,13 @@ class DerivedTables {
     std::shared_ptr<sstable::SnapshotTable> table;
     std::unique_ptr<Pins::Pin> pin;  // As long as this is held the table's file stays.
   };
-  // The one that was computed of the most of the branch's first `at_most` tokens. kNotFound: there
-  // is none, or it was damaged.
+  // Of the tables that were computed of no more than the branch's first `at_most` tokens, the one
+  // that was computed of the most. kNotFound: there is none, or its file is lost or damaged; a
+  // store that writes then drops it.
   Result<Found> Find(BranchId branch, uint64_t at_most, uint32_t kind);
 
-  Status Drop(const Owner& owner);  // kNotFound.
+  // This table and no later one. kNotFound: it is not named any more.
+  Status Drop(const Owner& owner);
 
  private:
   class Lease;

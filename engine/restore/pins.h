@@ -55,7 +55,7 @@ class Pins {
  private:
   const std::function<void()> on_end_;
   mutable Mutex mutex_;
-  bool awaited_ CAIRN_GUARDED_BY(mutex_) = false;  // By whoever asked what is held.
+  bool awaited_ CAIRN_GUARDED_BY(mutex_) = false;  // on_end_ is to be called when a pin ends.
   std::multiset<uint64_t> segments_ CAIRN_GUARDED_BY(mutex_), parts_ CAIRN_GUARDED_BY(mutex_);
   std::map<uint64_t, uint32_t> tables_ CAIRN_GUARDED_BY(mutex_);
 };

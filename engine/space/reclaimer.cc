@@ -50,9 +50,8 @@ Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
     for (const auto& [number, use] : tree_.tables()) {
       const double live =
           static_cast<double>(use.live_bytes) / static_cast<double>(use.sealed_bytes);
-      if (use.live_bytes == 0 || use.derived() || live >= share ||
-          means_.round->IsPassedOver(number))
-        continue;
+      if (use.live_bytes == 0 || use.derived() || live >= share) continue;
+      if (means_.round->IsPassedOver(number)) continue;
       if (static_cast<double>(use.bytes) * live > static_cast<double>(room)) {
         too_large = number;
         continue;

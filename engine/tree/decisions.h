@@ -50,11 +50,13 @@ Result<Op> ResolveRewind(const Tree& tree, uint64_t branch, uint64_t length);
 Result<Op> ResolveFill(const Tree& tree, uint64_t branch, std::vector<LaneRange> lanes);
 
 // --- What is derived (derive.cc)
-// `table`, which the tree does not know yet, holds what of `kind` was computed of the path up to
-// `position`, which lies on this node beyond where it begins; none: what the node has there goes.
-// It goes by itself with a cut or an eviction below the position, and with the node. kNotFound.
+// The op by which the node names `table`, whose number no node knows yet: it was computed of the
+// path up to `position`, which must lie on the node, beyond where that begins. kNotFound else.
 Result<Op> ResolveDerive(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
                          const OpTable& table);
+// The op by which the node names this table no more. kNotFound: it does not.
+Result<Op> ResolveDropDerived(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
+                              uint64_t table);
 
 // --- What the space thread decides. (ResolveSeal: seal_source.h.)
 // What only this branch needs loses its KV (evict.cc). What must be known of others and is not in

@@ -16,28 +16,44 @@
 
 namespace cairn::engine {
 
-Result<Op> ResolveDerive(const Tree& tree, uint64_t id, uint64_t position, uint32_t kind,
-                         const OpTable& table) {
-  const Node* const node = tree.FindNode(id);
-  const auto no = [&](const std::string& why) {
-    return Status(StatusCode::kNotFound, "node " + std::to_string(id) + ": " + why);
-  };
-  if (node == nullptr) return no("there is none");
-  const Lane& tokens = node->lanes[kTokenLane];
-  if (position <= tokens.start || position > tokens.end) {
-    return no("position " + std::to_string(position) + " is not on it");
-  }
-  const bool has = std::any_of(node->derived.begin(), node->derived.end(), [&](const Mark& mark) {
-    return mark.position == position && mark.strip == kind;
-  });
-  if (table.number == 0 && !has) return no("nothing of this kind is derived up to there");
+namespace {
+
+Status NotDerived(uint64_t node, const std::string& why) {
+  return Status(StatusCode::kNotFound, "node " + std::to_string(node) + ": " + why);
+}
+
+Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const OpTable& table) {
   Op op;
   op.kind = OpKind::kDerive;
-  op.node = id;
+  op.node = node;
   op.other = kind;
   op.position = position;
   op.table = table;
   return op;
+}
+
+}  // namespace
+
+Result<Op> ResolveDerive(const Tree& tree, uint64_t id, uint64_t position, uint32_t kind,
+                         const OpTable& table) {
+  const Node* const node = tree.FindNode(id);
+  if (node == nullptr) return NotDerived(id, "there is none");
+  const Lane& tokens = node->lanes[kTokenLane];
+  if (position <= tokens.start || position > tokens.end) {
+    return NotDerived(id, "position " + std::to_string(position) + " is not on it");
+  }
+  return DeriveOp(id, position, kind, table);
+}
+
+Result<Op> ResolveDropDerived(const Tree& tree, uint64_t id, uint64_t position, uint32_t kind,
+                              uint64_t table) {
+  const Node* const node = tree.FindNode(id);
+  if (node == nullptr) return NotDerived(id, "there is none");
+  const bool has = std::any_of(node->derived.begin(), node->derived.end(), [&](const Mark& mark) {
+    return mark.position == position && mark.strip == kind && mark.place.table == table;
+  });
+  if (!has) return NotDerived(id, "it does not name table " + std::to_string(table));
+  return DeriveOp(id, position, kind, {});
 }
 
 Status TreeChanges::ApplyDerive(const Op& op) {

@@ -122,7 +122,11 @@ TEST_P(DerivedTest, ANewOneTakesThePlaceOfTheOld) {
   ASSERT_OK(store_.Compact());
   const uint64_t before = Tables();
   ASSERT_OK(Make(chat_, 12, "old"));
+  ASSERT_OK_ASSIGN(const auto old, chat_.core()->derived().Find(chat_.id(), 12, kKind));
   ASSERT_OK(Make(chat_, 12, "new"));
+  EXPECT_EQ("new 12", Found(chat_));
+  // A thread that found the old one spoilt does not drop the new one.
+  EXPECT_FAILS(chat_.core()->derived().Drop(old.owner), StatusCode::kNotFound);
   EXPECT_EQ("new 12", Found(chat_));
   ExpectTables(before + 1);
   ASSERT_OK_ASSIGN(const auto found, chat_.core()->derived().Find(chat_.id(), 12, kKind));
@@ -349,9 +353,9 @@ TEST_F(DerivedOpTest, AReplayComesToTheSame) {
     EXPECT_EQ(4096U, tree->tables().at(77).live_bytes);
     EXPECT_TRUE(tree->tables().at(77).derived());
   }
-  Do(engine::ResolveDerive(tree_, NodeOf(base_), 12, kKind, {}));
+  Do(engine::ResolveDropDerived(tree_, NodeOf(base_), 12, kKind, 77));
   EXPECT_EQ(0U, replayed_.tables().at(77).live_bytes);
-  EXPECT_FAILS(engine::ResolveDerive(tree_, NodeOf(base_), 12, kKind, {}).status(),
+  EXPECT_FAILS(engine::ResolveDropDerived(tree_, NodeOf(base_), 12, kKind, 77).status(),
                StatusCode::kNotFound);
   EXPECT_FAILS(engine::ResolveDerive(tree_, NodeOf(base_), 21, kKind, kTable).status(),
                StatusCode::kNotFound);
@@ -367,7 +371,7 @@ TEST_F(DerivedOpTest, WhatIsUndoneLeavesNoTrace) {
     transaction.Rollback();
   };
   undo(engine::ResolveDerive(tree_, NodeOf(base_), 12, kKind, {78, 5000}));
-  undo(engine::ResolveDerive(tree_, NodeOf(base_), 12, kKind, {}));
+  undo(engine::ResolveDropDerived(tree_, NodeOf(base_), 12, kKind, 77));
   undo(engine::ResolveRewind(tree_, base_, 5));
   undo(engine::ResolveDrop(tree_, base_));
   ASSERT_EQ(1U, At(tree_, base_).derived.size());

@@ -18,6 +18,7 @@
 #include "engine/constants.h"
 #include "sstable/snapshot_table.h"
 #include "tests/support/status.h"
+#include "tests/support/table_host.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {
@@ -31,17 +32,6 @@ using engine::PageWriter;
 
 constexpr uint64_t kNode = 9, kFirst = 100;
 constexpr uint32_t kRows = 700;
-
-class Host final : public sstable::TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return uint64_t{7}; }
-  Status TakeSpace(uint64_t bytes) override {
-    taken += bytes;
-    return Status::Ok();
-  }
-  void ReturnSpace(uint64_t bytes) override { taken -= bytes; }
-  uint64_t taken = 0;
-};
 
 // Keys are quantised when they are sealed, values are not.
 ModelSpec Model() {
@@ -141,7 +131,7 @@ struct Table {
   io::World world = io::MakeMemoryWorld();
   io::Executor executor;
   io::ParallelFor parallel_for;
-  Host host;
+  CountingTableHost host{7};
   sstable::TableCounters counters;
   sstable::TableContext context;
   std::function<Status(uint64_t)> go_on = [](uint64_t) { return Status::Ok(); };

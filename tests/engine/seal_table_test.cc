@@ -16,6 +16,7 @@
 #include "engine/constants.h"
 #include "engine/tree/seal_source.h"
 #include "tests/support/status.h"
+#include "tests/support/table_host.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {
@@ -25,17 +26,6 @@ using engine::SealReader;
 using engine::TableSet;
 using engine::Tree;
 using io::ParallelFor;
-
-class Host final : public sstable::TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return uint64_t{7}; }
-  Status TakeSpace(uint64_t bytes) override {
-    taken += bytes;
-    return Status::Ok();
-  }
-  void ReturnSpace(uint64_t bytes) override { taken -= bytes; }
-  uint64_t taken = 0;
-};
 
 // Content that follows from where it is: smooth enough to pack, and nowhere the same.
 class MadeUp final : public SealReader {
@@ -128,7 +118,7 @@ struct Sealed {
   }
 
   std::shared_ptr<io::FileSystem> files;
-  Host host;
+  CountingTableHost host{7};
   sstable::TableCounters counters;
   MadeUp reader;
   TableSet tables{UINT64_MAX};

@@ -22,28 +22,12 @@
 #include "tests/sstable/table_fixture.h"
 #include "tests/support/source_dir.h"
 #include "tests/support/status.h"
+#include "tests/support/table_host.h"
 
 namespace cairn::sstable {
 namespace {
 
 constexpr StoreId kStore{{1, 2, 3, 4}};
-
-class Host final : public TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return ++number_; }
-  Status TakeSpace(uint64_t bytes) override {
-    if (taken + bytes > limit) return Status(StatusCode::kNoSpace, "the cap");
-    taken += bytes;
-    return Status::Ok();
-  }
-  void ReturnSpace(uint64_t bytes) override { taken -= bytes; }
-
-  uint64_t taken = 0;
-  uint64_t limit = UINT64_MAX;
-
- private:
-  uint64_t number_ = 0;
-};
 
 struct Machine {
   explicit Machine(std::unique_ptr<io::SimDisk> on = std::make_unique<io::SimDisk>())
@@ -55,7 +39,7 @@ struct Machine {
     context.counters = &counters;
   }
   std::unique_ptr<io::SimDisk> disk;
-  Host host;
+  cairn::testing::CountingTableHost host;
   TableCounters counters;
   TableContext context;
 };
