@@ -22,6 +22,11 @@ bool OpenSegmentState::Fits(uint64_t group_end, uint64_t of_footer, uint64_t seg
   return need <= segment_bytes;
 }
 
+bool OpenSegmentState::HasBlocks(uint64_t group_end, uint64_t segment_bytes) const {
+  if (allocated == segment_bytes) return true;
+  return AlignUp(group_end, kBlock) + kBlock <= allocated;
+}
+
 // ---------------------------------------------------------------- filled
 
 void CommitGroup::AwaitFills(io::Scheduler& scheduler) {

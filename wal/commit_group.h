@@ -24,6 +24,8 @@ struct OpenSegmentState {
   uint64_t first_sequence = 0;
   std::shared_ptr<io::File> file;
   uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
+  uint32_t groups = 0;
+  uint64_t allocated = 0;  // Blocks up to there are the file's; groups go nowhere else.
   bool opens_epoch = false;
   bool ballast = false;  // Opened when nothing else was left: no data goes here.
   bool last = false;     // Opened when there was no other: releases use a part only.
@@ -34,6 +36,8 @@ struct OpenSegmentState {
 
   // Whether it has room for groups up to there, with so much of a footer.
   bool Fits(uint64_t group_end, uint64_t of_footer, uint64_t segment_bytes) const;
+  // Whether groups up to there have blocks to lie in, and a clean end behind them.
+  bool HasBlocks(uint64_t group_end, uint64_t segment_bytes) const;
 };
 
 enum class GroupState : uint8_t { kFree, kForming, kClosed, kDone };

@@ -65,8 +65,29 @@ inline constexpr uint64_t kFooterShare = 16;
 // fifteen that the fastest group takes.
 inline constexpr uint64_t kLockCheckNs = 10'000'000;
 
-// Zeros are written in this unit when a segment is made.
-inline constexpr size_t kPrewriteBytes = 1 << 20;
+// Blocks of a new segment are allocated as it fills, so that a small store stays small: this share
+// of it at first, which has room for what the ballast is for, and then so many times what there is,
+// each time that one part of as many is used. Once a segment was filled, the next ones get all.
+inline constexpr uint64_t kFirstShare = 16;
+inline constexpr uint64_t kGrowth = 4;
+constexpr uint64_t FirstAllocatedBytes(uint64_t segment_bytes) {
+  const uint64_t first = segment_bytes / kFirstShare / kBlock * kBlock;
+  return first > kMinSegmentBytes ? first : kMinSegmentBytes;
+}
+
+// Zeros are written ahead of groups that are this large on average, or smaller. A first write to a
+// block that is only allocated is a commit of the file system's journal, which costs a small group
+// half of its time again, and a large one less than a second write would.
+inline constexpr uint64_t kSmallGroupBytes = 160 << 10;
+
+// That is done in steps of this size, one for as many bytes of the log, and each at once: a group
+// that meets it waits some milliseconds, and those until the next step meet nothing.
+inline constexpr uint64_t kPrewriteStepBytes = 4 << 20;
+inline constexpr size_t kPrewriteDepth = 4;
+
+// Segments are written ahead as far as small groups have filled some in this time, and no more.
+inline constexpr uint64_t kUsageWindowNs = 120'000'000'000;
+inline constexpr size_t kPrewrittenSegmentsMax = 16;
 
 // After a refused allocation the pool tries again at most this often.
 inline constexpr uint64_t kSpaceRetryNs = 10'000'000;

@@ -68,6 +68,8 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
                    lock.Unlock();
                    wakes.Go(scheduler_);
                  },
+             .on_grown = [this](uint64_t segment,
+                                uint64_t allocated) { SetAllocated(segment, allocated); },
              .on_fatal = [this](const Status& cause) { Poison(cause); },
              .check_lock = [this] { return CheckLock(); },
              .on_event =
@@ -129,6 +131,11 @@ Status LogImpl::Start() {
   log_thread_ = scheduler_.StartThread("cairn-log", [this] { RunLogThread(); });
   if (log_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for the log");
   return Status::Ok();
+}
+
+void LogImpl::SetAllocated(uint64_t segment, uint64_t allocated) {
+  MutexLock lock(&mutex_);
+  if (segment_ != nullptr && segment_->number == segment) segment_->allocated = allocated;
 }
 
 LogImpl::~LogImpl() { (void)Close(); }
@@ -235,6 +242,7 @@ Log::Counters LogImpl::counters() const {
   MutexLock lock(&mutex_);
   Counters counters = counters_;
   counters.disk_is_full = pool_.disk_is_full() && pool_.ready() <= kBallastSegments;
+  counters.segments_made = stock.made;
   counters.bytes_prewritten = stock.bytes_prewritten;
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;
@@ -257,16 +265,18 @@ Status LogImpl::Flush(uint64_t deadline_ns) {
 Status LogImpl::WriteCleanEnd() {
   std::shared_ptr<OpenSegmentState> segment;
   uint32_t offset = 0;
+  uint64_t allocated = 0;
   GroupHeader header{};
   {
     MutexLock lock(&mutex_);
     if (!cause_.ok() || !any_written_) return Status::Ok();
     segment = tail_segment_;
     offset = tail_end_;
+    allocated = segment->allocated;
     header.first_sequence = written_.load() + 1;
     header.synced_upto = durable_.load();
   }
-  if (offset + kBlock > options_.segment_bytes) return Status::Ok();
+  if (offset + kBlock > allocated) return Status::Ok();
   header.epoch = epoch_;
   header.segment = segment->number;
   header.length = sizeof(GroupHeader);
@@ -335,6 +345,7 @@ Status LogImpl::Close() {
       CAIRN_RETURN_IF_ERROR(CheckLock());
       CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
     }
+    pool_.Stop();  // It must not make longer what is cut.
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);
     return ended;

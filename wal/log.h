@@ -58,6 +58,8 @@ class SpaceGrant {
   virtual Status Take(uint64_t bytes, Purpose purpose) = 0;
   virtual void TakeAnyway(uint64_t bytes) = 0;  // Of a file that is there already.
   virtual void Return(uint64_t bytes) = 0;
+  // Of what was taken, so much is not on the disk yet; all calls add up.
+  virtual void Promise(int64_t bytes) = 0;
   virtual uint64_t room(Purpose purpose) const = 0;  // What may still be taken.
   // The reserve is being used: what is free is to be returned, not kept.
   virtual bool IsShort() const = 0;
@@ -79,8 +81,8 @@ struct LogOptions {
   std::string directory;  // "<store>/log"
   StoreId store;
   uint64_t segment_bytes = 64 << 20;
-  uint32_t spare_segments_min = 2;  // Pre-written and waiting.
-  uint32_t spare_segments_max = 16;
+  uint32_t spare_segments_min = 2;   // New ones, made ahead.
+  uint32_t spare_segments_max = 16;  // Of those that were used: more are removed.
   uint64_t hot_tail_bytes = 256 << 20;
   // Of the hot tail; clamped to what a segment can hold. Three groups of a 2 MiB append, or one of
   // the largest record, with little left over.
@@ -255,7 +257,8 @@ class Log {
   struct Counters {
     uint64_t groups = 0, records = 0, syncs = 0;
     uint64_t bytes_written = 0;     // Groups with padding.
-    uint64_t bytes_prewritten = 0;  // Zeros, to make segments ready.
+    uint64_t segments_made = 0;     // New files.
+    uint64_t bytes_prewritten = 0;  // Zeros, ahead of small groups.
     uint64_t led_by_waiter = 0, led_by_thread = 0;
     uint64_t segments_live = 0, segments_spare = 0, segment_bytes_total = 0;
     uint64_t segment_bytes_live = 0;  // Of the total: without spares.

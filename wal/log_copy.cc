@@ -5,6 +5,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/io/file_util.h"
+#include "wal/constants.h"
 #include "wal/segment_files.h"
 #include "wal/segment_reader.h"
 
@@ -27,7 +28,7 @@ Status CopySegment(io::World& world, const LogCopy& copy, const SegmentInfo& seg
     CAIRN_ASSIGN_OR_RETURN(const SegmentHeader header, reader->ReadHeader());
     bytes = header.segment_bytes;
   }
-  CAIRN_RETURN_IF_ERROR(to->Allocate(bytes));
+  CAIRN_RETURN_IF_ERROR(to->Allocate(0, bytes));
   CAIRN_RETURN_IF_ERROR(
       io::CopyRange(reader->file(), *to, 0, segment.end_offset, buffer, copy.copied));
   if (!last) {
@@ -51,7 +52,8 @@ uint64_t BytesOf(const LogCopy& copy) {
 Status CopyLog(io::World& world, const LogCopy& copy) {
   if (copy.segments.empty()) {
     CAIRN_RETURN_IF_ERROR(
-        MakeZeroedFile(*world.files, SegmentPath(copy.to, 1), copy.segment_bytes, copy.allocator));
+        MakeSegmentFile(*world.files, SegmentPath(copy.to, 1), copy.segment_bytes,
+                        FirstAllocatedBytes(copy.segment_bytes)));
     return world.files->SyncDirectory(copy.to);
   }
   const AlignedBuffer buffer =

@@ -101,6 +101,8 @@ class LogImpl final : public Log {
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
   Status NoNextSegment(bool pool_is_stuck) CAIRN_REQUIRES(mutex_);
   Status CheckBallast(uint64_t record_bytes, Purpose purpose) CAIRN_REQUIRES(mutex_);
+  bool AskForBlocks(uint64_t end) CAIRN_REQUIRES(mutex_);
+  Status NoBlocks(bool refused) CAIRN_REQUIRES(mutex_);
   Group* FreeGroup() CAIRN_REQUIRES(mutex_);
   void CloseForming() CAIRN_REQUIRES(mutex_);
   void CountPlaced(uint64_t end) CAIRN_REQUIRES(mutex_);
@@ -133,6 +135,7 @@ class LogImpl final : public Log {
   uint64_t NextTimer(uint64_t now) CAIRN_REQUIRES(mutex_);
 
   // --- The rest (log.cc)
+  void SetAllocated(uint64_t segment, uint64_t allocated) CAIRN_EXCLUDES(mutex_);
   Status WriteCleanEnd() CAIRN_EXCLUDES(mutex_);
   void CutTail(OpenSegmentState& segment, uint64_t end) CAIRN_EXCLUDES(mutex_);
   void StopThreads() CAIRN_EXCLUDES(mutex_);
@@ -175,6 +178,7 @@ class LogImpl final : public Log {
   uint64_t write_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t durable_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint32_t in_flight_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool kick_pool_ CAIRN_GUARDED_BY(mutex_) = false;  // The next that reserves shall.
   bool exclusive_ CAIRN_GUARDED_BY(mutex_) = false;  // The group in flight must be alone for now.
   bool any_written_ CAIRN_GUARDED_BY(mutex_) = false;
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -3,6 +3,7 @@
 // Placing records: which group, which memory, which segment. Everything here runs under the log's
 // lock except the copying of headers.
 #include <algorithm>
+#include <utility>
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
@@ -64,7 +65,8 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       mutex_.AssertHeld();
       return GroupFor(spec, record_bytes, purpose, wakes);
     });
-    took_stock = chunk_.get() != chunk_before || pool_.ready() == 0;
+    took_stock =
+        chunk_.get() != chunk_before || pool_.ready() == 0 || std::exchange(kick_pool_, false);
     if (placed.ok()) {
       Group& group = **placed;
       slot.sequence = last_reserved_.load(std::memory_order_relaxed) + 1;
@@ -86,6 +88,11 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
               AlignUp(RecordHeaderBytes(spec.fields.size(), spec.strips.size()), kRecordAlignment),
           kBlock));
       if (group.large) CloseForming();
+      // Before they are needed.
+      if (segment_->allocated < options_.segment_bytes &&
+          group.end() > segment_->allocated / kGrowth) {
+        took_stock |= AskForBlocks(group.end());
+      }
       if (log_thread_idle_) wakes.Add(log_word_);
       if (gathering_ && group.record_count >= gather_want_) wakes.Add(gather_word_);
     } else {
@@ -118,6 +125,7 @@ bool LogImpl::FitsForming(uint64_t record_bytes, uint64_t header_bytes) const {
   const uint64_t end = group.end() + record_bytes;
   return group.bytes + record_bytes <= kMaxGroupBytes &&
          AlignUp(end, kBlock) <= group.chunk->end() &&
+         segment_->HasBlocks(end, options_.segment_bytes) &&
          segment_->Fits(end, segment_->footer_bytes + group.footer_bytes + header_bytes,
                         options_.segment_bytes);
 }
@@ -156,7 +164,7 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
   } else {
     const uint64_t end =
         forming_ != nullptr ? forming_->end() : segment_->end + sizeof(GroupHeader);
-    if (!segment_->last || end + record_bytes <= options_.segment_bytes / kReleaseShareOfLast) {
+    if (!segment_->last || end + record_bytes <= segment_->allocated / kReleaseShareOfLast) {
       return Status::Ok();
     }
   }
@@ -219,12 +227,29 @@ Result<std::shared_ptr<HotTail::Chunk>> LogImpl::ChunkFor(uint64_t segment, uint
   return added;
 }
 
+Status LogImpl::NoBlocks(bool refused) {
+  if (refused) {
+    return Status(StatusCode::kNoSpace, "no space for more of the log segment: the disk is full");
+  }
+  ++counters_.segment_late;
+  return Status(StatusCode::kBusy, "more of the log segment is still being prepared");
+}
+
+// Blocks of segment_ up to there and a good deal further. False while the disk has none.
+bool LogImpl::AskForBlocks(uint64_t end) {
+  return pool_.Grow(segment_->file, segment_->number, segment_->allocated, end + kBlock);
+}
+
 // The next segment, for a first group of so many bytes. Changes nothing when it fails.
 Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose) {
   const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
   const bool ballast = pool_.ready() <= kBallastSegments;
   const bool last = pool_.ready() == 1;
   if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
+  bool refused = false;
+  if (!pool_.NextHasBlocks(kFirstGroupOffset + AlignUp(group_bytes, kBlock) + kBlock, &refused)) {
+    return NoBlocks(refused);
+  }
   // Memory first: a segment that was taken must be written. Its number is known.
   const uint64_t number = segment_ != nullptr ? segment_->number + 1
                           : live_.empty()     ? 1
@@ -233,7 +258,9 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
   if (!chunk.ok()) return chunk.status();
   auto opened = std::make_shared<OpenSegmentState>();
   live_.emplace_back();
-  SegmentPool::Ready next = pool_.TakeNext();
+  const uint64_t group_mean =
+      segment_ != nullptr ? segment_->end / std::max(segment_->groups, 1u) : 0;
+  SegmentPool::Ready next = pool_.TakeNext(group_mean);
   if (next.file == nullptr) {
     live_.pop_back();
     return NoNextSegment(pool_.stock_is_refused());
@@ -243,6 +270,7 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
   opened->number = next.segment;
   opened->first_sequence = last_reserved_.load() + 1;
   opened->file = std::move(next.file);
+  opened->allocated = next.allocated;
   opened->opens_epoch = segment_ == nullptr;
   opened->ballast = ballast;
   opened->last = last;
@@ -256,7 +284,11 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
                   .last_sequence = opened->first_sequence - 1,
                   .file_bytes = options_.segment_bytes};
   // What the one before has left is not filled any more.
-  if (segment_ != nullptr) CountPlaced(options_.segment_bytes);
+  if (segment_ != nullptr) {
+    CountPlaced(options_.segment_bytes);
+    // It would lie where the file has no blocks.
+    if (segment_->allocated < options_.segment_bytes) segment_->footer = false;
+  }
   counted_end_ = 0;
   segment_ = std::move(opened);
   pool_.NeedOne(false);
@@ -283,10 +315,15 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
 
   const uint64_t group_bytes = sizeof(GroupHeader) + record_bytes;
   const uint32_t group_footer = static_cast<uint32_t>(sizeof(FooterGroup)) + footer_bytes;
-  const bool same_segment =
-      segment_ != nullptr &&
-      segment_->Fits(segment_->end + group_bytes, segment_->footer_bytes + group_footer,
-                     options_.segment_bytes);
+  bool same_segment = segment_ != nullptr &&
+                      segment_->Fits(segment_->end + group_bytes,
+                                     segment_->footer_bytes + group_footer, options_.segment_bytes);
+  if (same_segment && !segment_->HasBlocks(segment_->end + group_bytes, options_.segment_bytes)) {
+    const bool coming = AskForBlocks(segment_->end + group_bytes);
+    // As at the end of a segment: what gives space back goes on in the ballast.
+    if (coming || purpose == Purpose::kData) return NoBlocks(/*refused=*/!coming);
+    same_segment = false;
+  }
   if (same_segment) {
     auto chunk = ChunkFor(segment_->number, segment_->end, AlignUp(group_bytes, kBlock));
     if (!chunk.ok()) return chunk.status();
@@ -327,8 +364,10 @@ void LogImpl::CloseForming() {
   forming_ = nullptr;
   segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
   CountPlaced(segment.end);
+  kick_pool_ |= pool_.Placed(AlignUp(group.bytes, kBlock));
+  ++segment.groups;
   // What releases leave of the last segment is enough to give some space back; then another is due.
-  if (segment.end > options_.segment_bytes / kReleaseShareOfLast) pool_.NeedOne(true);
+  if (segment.end > segment.allocated / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);
   group.footer_offset = segment.footer_bytes;
   if (segment.footer &&

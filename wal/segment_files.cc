@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <optional>
 
 #include "base/core/aligned_buffer.h"
@@ -28,22 +27,6 @@ std::optional<uint64_t> ParseName(std::string_view name) {
   if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
   if (SegmentFileName(number) != name) return std::nullopt;
   return number;
-}
-
-Status WriteZeros(io::File& file, uint64_t bytes, const Allocator& allocator) {
-  const size_t unit = static_cast<size_t>(std::min<uint64_t>(kPrewriteBytes, bytes));
-  const AlignedBuffer zeros = AlignedBuffer::TryAllocate(allocator, unit, kBlock);
-  if (zeros.empty()) {
-    return Status(StatusCode::kOutOfMemory, "no memory to pre-write " + file.path());
-  }
-  std::memset(zeros.data(), 0, unit);
-  // First, because it fails at once when the disk is full.
-  CAIRN_RETURN_IF_ERROR(file.Allocate(bytes));
-  for (uint64_t at = 0; at < bytes; at += unit) {
-    const size_t length = static_cast<size_t>(std::min<uint64_t>(unit, bytes - at));
-    CAIRN_RETURN_IF_ERROR(file.Write(at, zeros.span().first(length), /*durable=*/false));
-  }
-  return CAIRN_KEPT(kSyncZeros) ? file.Sync() : Status::Ok();
 }
 
 }  // namespace
@@ -96,14 +79,16 @@ std::string SparePath(const std::string& directory, uint64_t id) {
   return directory + "/" + std::string(kSparePrefix) + SegmentFileName(id);
 }
 
-Status MakeZeroedFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
-                      const Allocator& allocator) {
+Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
+                       uint64_t allocated) {
   const std::string temporary = path + std::string(kUnfinishedSuffix);
   const Status status = Guarded([&]() -> Status {
     {
       CAIRN_ASSIGN_OR_RETURN(
           const auto file, files.Open(temporary, {.write = true, .create = true, .direct = true}));
-      CAIRN_RETURN_IF_ERROR(WriteZeros(*file, bytes, allocator));
+      CAIRN_RETURN_IF_ERROR(file->Allocate(0, std::min(allocated, bytes)));
+      CAIRN_RETURN_IF_ERROR(file->Truncate(bytes));
+      if (CAIRN_KEPT(kSyncZeros)) CAIRN_RETURN_IF_ERROR(file->Sync());
     }
     return files.Rename(temporary, path);
   });

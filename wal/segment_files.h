@@ -3,7 +3,7 @@
 // The files of the log directory:
 //   <16 hex digits>.log         a numbered segment: live, or prepared to be the next. Shorter than
 //                               others if the log was closed in it
-//   spare-<16 hex digits>.log   pre-written or recycled, waiting; the digits mean nothing
+//   spare-<16 hex digits>.log   new or recycled, waiting; the digits mean nothing
 //   *.tmp                       a spare being made; removed at the next Open
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/io/world.h"
-#include "cairn/allocator.h"
 
 namespace cairn::wal {
 
@@ -34,11 +33,11 @@ Result<bool> HoldsRecords(io::FileSystem& files, const std::string& path);
 std::string SegmentPath(const std::string& directory, uint64_t segment);
 std::string SparePath(const std::string& directory, uint64_t id);
 
-// Makes the file `path` of `bytes` zeros whose blocks are allocated and written, so that
-// overwriting it later changes no metadata; synced under a temporary name and renamed (not yet
-// durably). Why not allocation alone: every first write to an unwritten extent is a commit in the
-// file system's own journal. On failure no file remains.
-Status MakeZeroedFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
-                      const Allocator& allocator);
+// Makes the file `path`, which reads as `bytes` zeros; blocks for the first `allocated` of them are
+// the file's own. Nothing is written: a first write to such a block changes the file's metadata,
+// which costs a large write less than writing everything twice. Synced under a temporary name and
+// renamed (not yet durably). On failure no file remains.
+Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
+                       uint64_t allocated);
 
 }  // namespace cairn::wal

@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Segment files in stock: spares, and the one that is prepared to be the next segment of the log.
-// All making, renaming and directory syncs happen here, on a thread of its own, before the log
-// needs the file.
+// All making, renaming, allocating and directory syncs happen here, on a thread of its own, before
+// the log needs the file.
 //
-// The order on disk: a spare is zeroed and synced; it is renamed to the next number and the
-// directory is synced; only then may the log write to it. So a full segment always has a successor
-// file, which is what lets recovery call a missing one corruption.
+// The order on disk: a spare is made and synced; it is renamed to the next number and the directory
+// is synced; only then may the log write to it. So a full segment always has a successor file,
+// which is what lets recovery call a missing one corruption.
+//
+// A new segment has its full length and blocks for a part of it. The log writes to blocks that the
+// file has; the pool allocates more before they are needed (Grow), and without them at the end of
+// the disk the log goes on as if the segment were full. Blocks are not written ahead, but where
+// small groups filled the last segment: then spares are, a step at a time beside the groups.
 //
 // Thread-safe. The caller may hold a lock of its own around the calls marked "never blocks".
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/core/mutex.h"
 #include "base/io/world.h"
+#include "wal/constants.h"
 #include "wal/log.h"
+#include "wal/prewriter.h"
 #include "wal/segment_files.h"
 
 namespace cairn::wal {
@@ -29,6 +38,8 @@ class SegmentPool {
  public:
   struct Callbacks {
     std::function<void()> on_ready;  // Something was added: a refused caller may retry.
+    // Groups may go up to `allocated` of that segment.
+    std::function<void(uint64_t segment, uint64_t allocated)> on_grown;
     std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
     std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
@@ -36,8 +47,9 @@ class SegmentPool {
   };
 
   struct Ready {
-    std::shared_ptr<io::File> file;
+    std::shared_ptr<io::File> file;  // Null: there is none.
     uint64_t segment = 0;
+    uint64_t allocated = 0;
   };
 
   SegmentPool(io::World world, const LogOptions& options, Callbacks callbacks);
@@ -53,8 +65,23 @@ class SegmentPool {
   // How many segments can be had right now, the prepared one included. Never blocks.
   uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
   // The prepared segment, which is then no longer the pool's; empty file when there is none yet.
-  // The caller Kick()s the pool afterwards to prepare another. Never blocks.
-  Ready TakeNext();
+  // The one that was taken before is full, with groups of `group_bytes` on average, and nothing is
+  // promised of it any more. The caller Kick()s the pool afterwards to prepare another. Never
+  // blocks.
+  Ready TakeNext(uint64_t group_bytes);
+  // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, they are
+  // asked for as by Grow(), and `*refused` is what that says. Never blocks.
+  bool NextHasBlocks(uint64_t wanted, bool* refused);
+  // The segment that the log writes shall have blocks up to `wanted` at least; on_grown tells of
+  // them. The caller Kick()s. False as long as the disk had no room for them. Never blocks.
+  bool Grow(const std::shared_ptr<io::File>& file, uint64_t segment, uint64_t allocated,
+            uint64_t wanted);
+  // So many bytes went to the log. True when the caller is to Kick(): for as many, zeros are
+  // written ahead. Never blocks.
+  bool Placed(uint64_t bytes) {
+    const uint64_t before = placed_.fetch_add(bytes, std::memory_order_relaxed);
+    return before < kPrewriteStepBytes && before + bytes >= kPrewriteStepBytes;
+  }
   // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
   // Whether the last file that was to be made found no space, but for max_bytes.
@@ -82,17 +109,46 @@ class SegmentPool {
 
   struct Stock {
     uint64_t spares = 0;  // The prepared one included.
+    uint64_t made = 0;
     uint64_t bytes_prewritten = 0;
     uint64_t times_refused = 0;  // Nothing more could be had; as often as on_event told of it.
   };
   Stock stock();
 
  private:
-  enum class Task : uint8_t { kNone, kPrepare, kMake, kTrim };
+  enum class Task : uint8_t { kNone, kGrow, kPrepare, kMake, kTrim, kPrewrite };
+  struct Spare {
+    uint64_t id = 0;
+    uint64_t allocated = 0;  // At least: what is promised of it is the rest.
+    bool written = false;    // All of its blocks.
+  };
+  // What the log has asked for of the segment that it writes, or of the next. Without a file:
+  // nothing.
+  struct Growth {
+    std::shared_ptr<io::File> file;
+    uint64_t segment = 0, allocated = 0, wanted = 0;
+  };
 
   void Run();
-  Task NextTaskLocked() const CAIRN_REQUIRES(mutex_);
+  void RunCounted(Task task, bool makes_file, bool with_stock, bool refused);
+  Task NextTaskLocked(uint64_t now_ns) const CAIRN_REQUIRES(mutex_);
+  std::vector<Spare>::iterator NextSpareLocked() CAIRN_REQUIRES(mutex_);
+  // The spare to be written ahead, if one is wanted.
+  const Spare* SpareToWriteLocked(uint64_t now_ns) const CAIRN_REQUIRES(mutex_);
   Status RunTask(Task task);
+  Status GrowSegment();
+  // What that segment has; nothing when it is neither the next nor the one being written.
+  uint64_t* BytesOfLocked(uint64_t segment) CAIRN_REQUIRES(mutex_);
+  void RefuseGrowth(const Status& status);
+  bool HasDiskRoom(uint64_t bytes);
+  Status Prewrite();
+  Result<uint64_t> AllocateNext(io::File& file, uint64_t allocated);
+  void Promise(uint64_t bytes);
+  void Keep(uint64_t promised);  // It is there, or not wanted any more.
+  uint64_t FirstBytes() const { return FirstAllocatedBytes(options_.segment_bytes); }
+  uint64_t Unallocated(uint64_t allocated) const {
+    return options_.segment_bytes - std::min(options_.segment_bytes, allocated);
+  }
   Status MakeSpare();
   Status PrepareNext();
   Status TrimSpare();
@@ -100,9 +156,9 @@ class SegmentPool {
   Status AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
                        uint64_t next_segment);
   Status AdoptNext(uint64_t next_segment);
-  Result<bool> HasRightSize(const std::string& path);
+  Result<std::optional<uint64_t>> AllocatedOf(const std::string& path);
   uint64_t NewSpareLocked() CAIRN_REQUIRES(mutex_);
-  void AddSpare(uint64_t id);
+  void AddSpare(const Spare& spare);
   void CountReadyLocked() CAIRN_REQUIRES(mutex_);
   void Tell(const char* what, const Status& status);
   void SetRefusal(const Status& status, bool with_stock);
@@ -120,9 +176,18 @@ class SegmentPool {
   uint64_t next_segment_ CAIRN_GUARDED_BY(mutex_) = 0;  // The number that next_ has or will have.
   // A spare has that number, and there was no memory to open it.
   bool next_is_named_ CAIRN_GUARDED_BY(mutex_) = false;
+  Spare named_ CAIRN_GUARDED_BY(mutex_);
+  Growth growth_ CAIRN_GUARDED_BY(mutex_);
+  bool growth_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t grow_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Then it may be asked for again.
+  // What the segment that is written has, which may be more than the log knows; once the log has
+  // left it nothing is promised of it any more.
+  uint64_t grown_segment_ CAIRN_GUARDED_BY(mutex_) = 0, grown_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  FillHistory history_ CAIRN_GUARDED_BY(mutex_);
+  Prewriter prewriter_;  // The thread's.
   // Their ids. There is room for what is about to be one before its file is: none is lost for want
   // of memory.
-  std::vector<uint64_t> spares_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Spare> spares_ CAIRN_GUARDED_BY(mutex_);
   uint64_t next_spare_id_ CAIRN_GUARDED_BY(mutex_) = 1;
   Status refusal_ CAIRN_GUARDED_BY(mutex_);
   // By refusal_: a spare could not be made the next segment.
@@ -132,9 +197,11 @@ class SegmentPool {
   bool one_more_ CAIRN_GUARDED_BY(mutex_) = false;
   bool broken_ CAIRN_GUARDED_BY(mutex_) = false;  // After on_fatal: nothing more is prepared.
   bool stop_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t made_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_prewritten_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> times_refused_{0};
 
+  std::atomic<uint64_t> placed_{0};  // Since the last step of zeros.
   std::atomic<uint32_t> ready_{0};
   std::atomic<uint32_t> making_{0};
   std::atomic<bool> disk_is_full_{false};

@@ -30,7 +30,7 @@ class DelayedFile final : public File {
   bool direct() const override { return inner_->direct(); }
   Result<uint64_t> Size() override { return inner_->Size(); }
   Status Truncate(uint64_t bytes) override { return inner_->Truncate(bytes); }
-  Status Allocate(uint64_t bytes) override { return inner_->Allocate(bytes); }
+  Status Allocate(uint64_t begin, uint64_t end) override { return inner_->Allocate(begin, end); }
   Status Read(uint64_t offset, std::span<std::byte> into) override {
     return inner_->Read(offset, into);
   }

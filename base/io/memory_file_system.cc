@@ -47,13 +47,13 @@ class MemoryFile final : public File {
     return OsError(ENOMEM, "ftruncate", path_, 0, bytes);
   }
 
-  Status Allocate(uint64_t bytes) override {
-    if (!writable_) return OsError(EBADF, "fallocate", path_, 0, bytes);
+  Status Allocate(uint64_t, uint64_t end) override {
+    if (!writable_) return OsError(EBADF, "fallocate", path_, 0, end);
     WriterLock lock(&node_->mutex);
     const uint64_t before = node_->content.size();
-    if (node_->content.Allocate(bytes)) return {};
+    if (node_->content.Allocate(end)) return {};
     (void)node_->content.Resize(before);
-    return OsError(ENOMEM, "fallocate", path_, 0, bytes);
+    return OsError(ENOMEM, "fallocate", path_, 0, end);
   }
 
   Status Read(uint64_t offset, std::span<std::byte> into) override {

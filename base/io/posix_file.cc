@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/core/check.h"
+#include "base/core/zeros.h"
 #include "base/io/os_error.h"
 
 namespace cairn::io {
@@ -122,32 +123,45 @@ Status PosixFile::Truncate(uint64_t bytes) {
   return OsError(errno, "ftruncate", path_, 0, bytes);
 }
 
-Status PosixFile::Allocate(uint64_t bytes) {
+Status PosixFile::Allocate(uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
-  if (bytes == 0) return {};
+  if (begin >= end) return {};
+  const auto from = static_cast<off_t>(begin), length = static_cast<off_t>(end - begin);
   Status status;
-  if (RetryInterrupted([&] { return fallocate(fd(), 0, 0, static_cast<off_t>(bytes)); }) != 0) {
-    status = errno == EOPNOTSUPP || errno == ENOSYS ? WriteZeros(bytes)
-                                                    : OsError(errno, "fallocate", path_, 0, bytes);
+  if (RetryInterrupted([&] { return fallocate(fd(), 0, from, length); }) != 0) {
+    status = errno == EOPNOTSUPP || errno == ENOSYS
+                 ? WriteZeros(begin, end)
+                 : OsError(errno, "fallocate", path_, begin, end - begin);
   }
   // A full disk must not stay full of the part that could be had.
   if (!status.ok()) (void)Truncate(old_bytes);
   return status;
 }
 
-// Whole blocks, so that it works on direct files as well. Holes below the size stay holes.
-Status PosixFile::WriteZeros(uint64_t bytes) {
-  alignas(kBlockBytes) static constexpr std::byte kZeros[64 << 10] = {};
+// Where nothing else makes blocks the file's own: zeros, in the holes below its length and behind
+// it. Whole blocks, so that it works on direct files as well.
+Status PosixFile::WriteZeros(uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
-  const uint64_t end = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  uint64_t at = (old_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-  if (bytes <= old_bytes) return {};
-  while (at < end) {
-    const size_t length = std::min<uint64_t>(end - at, sizeof(kZeros));
-    CAIRN_RETURN_IF_ERROR(Write(at, {kZeros, length}, false));
-    at += length;
+  const auto fill = [this](uint64_t from, uint64_t to) -> Status {
+    for (uint64_t at = from / kBlockBytes * kBlockBytes; at < to; at += kZeroBytes) {
+      const uint64_t blocks = (to - at + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+      const auto zeros = ZeroBytes().first(std::min<uint64_t>(blocks, kZeroBytes));
+      CAIRN_RETURN_IF_ERROR(Write(at, zeros, false));
+    }
+    return {};
+  };
+  const uint64_t within = std::min(end, old_bytes);
+  for (uint64_t at = begin; at < within;) {
+    // A file system that cannot tell says that there are none.
+    const off_t hole = lseek(fd(), static_cast<off_t>(at), SEEK_HOLE);
+    if (hole < 0 || static_cast<uint64_t>(hole) >= within) break;
+    const off_t data = lseek(fd(), hole, SEEK_DATA);
+    at = data < 0 ? within : std::min(within, static_cast<uint64_t>(data));
+    CAIRN_RETURN_IF_ERROR(fill(static_cast<uint64_t>(hole), at));
   }
-  return Truncate(bytes);
+  const uint64_t behind = (old_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  if (end > behind) CAIRN_RETURN_IF_ERROR(fill(std::max(begin, behind), end));
+  return Truncate(std::max(end, old_bytes));
 }
 
 Status PosixFile::Read(uint64_t offset, std::span<std::byte> into) {

@@ -42,7 +42,7 @@ class PosixFile final : public File {
   bool direct() const override { return direct_; }
   Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
-  Status Allocate(uint64_t bytes) override;
+  Status Allocate(uint64_t begin, uint64_t end) override;
   Status Read(uint64_t offset, std::span<std::byte> into) override;
   Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
   Status Sync() override;
@@ -60,7 +60,7 @@ class PosixFile final : public File {
 
  private:
   int64_t Issue(const Request& request);
-  Status WriteZeros(uint64_t bytes);
+  Status WriteZeros(uint64_t begin, uint64_t end);
 
   const std::string path_;
   const UniqueFd fd_;

@@ -25,7 +25,7 @@ class SimFile final : public File {
   bool direct() const override { return direct_; }
   Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
-  Status Allocate(uint64_t bytes) override;
+  Status Allocate(uint64_t begin, uint64_t end) override;
   Status Read(uint64_t offset, std::span<std::byte> into) override;
   Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
   Status Sync() override;

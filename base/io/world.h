@@ -92,9 +92,10 @@ class File {
   virtual bool direct() const = 0;
   virtual Result<uint64_t> Size() = 0;
   virtual Status Truncate(uint64_t bytes) = 0;
-  // Allocates blocks for [0, bytes) and grows the file to `bytes`; a longer file keeps its length.
-  // kNoSpace when they cannot be had; the length is then as before. Durable with the next sync.
-  virtual Status Allocate(uint64_t bytes) = 0;
+  // Makes blocks for [begin, end) the file's own and grows it to `end`; a longer file keeps its
+  // length, and bytes keep their values. kNoSpace when they cannot be had; the length is then as
+  // before. Durable with the next sync. Nobody writes to that part meanwhile.
+  virtual Status Allocate(uint64_t begin, uint64_t end) = 0;
 
   // Blocking whole transfers on the calling thread; the same errors as Request::status.
   virtual Status Read(uint64_t offset, std::span<std::byte> into) = 0;

@@ -26,6 +26,7 @@
 #include <functional>
 #include <string>
 
+#include "base/core/check.h"
 #include "base/core/mutex.h"
 #include "engine/constants.h"
 #include "wal/log.h"
@@ -77,7 +78,8 @@ class ByteLedger final : public wal::SpaceGrant {
   void LookAtDisk() {
     const uint64_t free_bytes = disk_free_();
     const MutexLock lock(&mutex_);
-    disk_free_bytes_ = free_bytes;
+    // What was taken and has no blocks yet is nobody else's.
+    disk_free_bytes_ = free_bytes - std::min(free_bytes, promised_bytes_);
   }
 
   // What is there already, whatever the cap says.
@@ -92,6 +94,12 @@ class ByteLedger final : public wal::SpaceGrant {
     const MutexLock lock(&mutex_);
     used_bytes_ -= bytes < used_bytes_ ? bytes : used_bytes_;
     reclaim_max_ = std::max(max_bytes_, std::min(reclaim_max_, used_bytes_ + reserve_bytes_));
+  }
+
+  void Promise(int64_t bytes) override {
+    const MutexLock lock(&mutex_);
+    CAIRN_CHECK(bytes >= 0 || promised_bytes_ >= static_cast<uint64_t>(-bytes));
+    promised_bytes_ += static_cast<uint64_t>(bytes);
   }
 
   bool IsShort() const override {
@@ -143,6 +151,7 @@ class ByteLedger final : public wal::SpaceGrant {
   mutable Mutex mutex_;
   const uint64_t max_bytes_;
   const std::function<uint64_t()> disk_free_;
+  uint64_t promised_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // Taken, and not on the disk yet.
   uint64_t disk_free_bytes_ CAIRN_GUARDED_BY(mutex_) = UINT64_MAX;  // Less what was taken since.
   uint64_t reclaim_max_ CAIRN_GUARDED_BY(mutex_);  // max_bytes_, or more as long as there is more.
   uint64_t reserve_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;

@@ -414,7 +414,7 @@ Result<StoreOptionsFile> ProbeSync(io::World& world, const std::string& director
         const std::unique_ptr<io::File> file,
         world.files->Open(path,
                           {.write = true, .create = true, .exclusive = false, .direct = true}));
-    CAIRN_RETURN_IF_ERROR(file->Allocate(kProbeBytes));
+    CAIRN_RETURN_IF_ERROR(file->Allocate(0, kProbeBytes));
     CAIRN_RETURN_IF_ERROR(file->Write(0, buffer.span(), false));
     CAIRN_RETURN_IF_ERROR(file->Sync());
     std::vector<uint64_t> sync_ns;

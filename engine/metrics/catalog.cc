@@ -77,7 +77,7 @@ constexpr auto kMetrics = std::to_array<Metric>({
     {"log_bytes_written", "cairn_log_written_bytes_total", "", kCounter,
      "Groups with their padding.", &M::log_bytes_written},
     {"log_bytes_prewritten", "cairn_log_prewritten_bytes_total", "", kCounter,
-     "Zeros written to make segments ready.", &M::log_bytes_prewritten},
+     "Zeros written ahead of small groups.", &M::log_bytes_prewritten},
     {"stalls_slow_group", "cairn_stalls_total", "cause=\"slow_group\"", kCounter,
      "Stalls of the log, by cause.", &M::stalls_slow_group},
     {"stalls_segment_late", "cairn_stalls_total", "cause=\"segment_late\"", kCounter, "",

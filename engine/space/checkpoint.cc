@@ -175,7 +175,7 @@ class CheckpointDirectory {
                            files().Open(io::JoinPath(plan_.source, name), {.direct = true}));
     CAIRN_ASSIGN_OR_RETURN(const auto to,
                            files().Open(At(name), {.write = true, .create = true, .direct = true}));
-    CAIRN_RETURN_IF_ERROR(to->Allocate(bytes));
+    CAIRN_RETURN_IF_ERROR(to->Allocate(0, bytes));
     CAIRN_RETURN_IF_ERROR(io::CopyRange(*from, *to, 0, bytes, buffer_.span(),
                                         [this](uint64_t piece) { return Copied(piece); }));
     CAIRN_RETURN_IF_ERROR(to->Sync());

@@ -147,7 +147,7 @@ TEST_P(IoContract, AllocateHoldsBlocksKeepsContentAndNeverShrinks) {
   auto file = NewFile("a");
   const auto head = Pattern(100, 6);
   ASSERT_TRUE(file->Write(0, head, false).ok());
-  ASSERT_TRUE(file->Allocate(1 << 20).ok());
+  ASSERT_TRUE(file->Allocate(0, 1 << 20).ok());
   EXPECT_EQ(*file->Size(), 1u << 20);
   ASSERT_TRUE(file->Sync().ok());
   const auto info = files_->Info(At("a"));
@@ -156,7 +156,7 @@ TEST_P(IoContract, AllocateHoldsBlocksKeepsContentAndNeverShrinks) {
   EXPECT_GE(info->allocated_bytes, 1u << 20);
   EXPECT_FALSE(info->is_directory);
 
-  ASSERT_TRUE(file->Allocate(4096).ok());
+  ASSERT_TRUE(file->Allocate(0, 4096).ok());
   EXPECT_EQ(*file->Size(), 1u << 20);
   std::vector<std::byte> back(1 << 20);
   ASSERT_TRUE(file->Read(0, back).ok());
@@ -183,7 +183,7 @@ TEST_P(IoContract, AFileOpenedForReadingRefusesWrites) {
   auto file = MustOpen("r", {});
   EXPECT_EQ(file->Write(0, Pattern(10, 0), false).code(), StatusCode::kIoError);
   EXPECT_EQ(file->Truncate(5).code(), StatusCode::kIoError);
-  EXPECT_EQ(file->Allocate(5).code(), StatusCode::kIoError);
+  EXPECT_EQ(file->Allocate(0, 5).code(), StatusCode::kIoError);
   EXPECT_EQ(*file->Size(), 0u);
 }
 

@@ -165,14 +165,14 @@ TEST(IoReal, AFileSystemWithoutFallocateGetsZerosWritten) {
       if (!WriteFileDurably(*world->files, path, head).ok()) return false;
       auto file = world->files->Open(path, {.write = true, .direct = direct});
       if (!Expect(Refuse(SCMP_SYS(fallocate), EOPNOTSUPP), "no seccomp")) return false;
-      const Status status = (*file)->Allocate(200'000);
+      const Status status = (*file)->Allocate(0, 200'000);
       if (!Expect(status.ok(), status.ToString()) || !(*file)->Sync().ok()) return false;
       const auto bytes = ReadWholeFile(*world->files, path, 1 << 20);
       auto expected = head;
       expected.resize(200'000);
       return Expect(bytes.ok() && *bytes == expected, "other content") &&
              Expect(world->files->Info(path)->allocated_bytes >= 200'000, "holes are left") &&
-             Expect((*file)->Allocate(100).ok() && *(*file)->Size() == 200'000, "it shrank");
+             Expect((*file)->Allocate(0, 100).ok() && *(*file)->Size() == 200'000, "it shrank");
     }));
   }
 }
@@ -255,7 +255,7 @@ TEST(IoReal, AFullDiskIsNoSpaceAndAllocationGivesBackItsPart) {
     const std::string path = JoinPath(directory.path(), "f");
     {
       auto file = world->files->Open(path, {.write = true, .create = true}).value();
-      EXPECT_EQ(file->Allocate(2 << 20).code(), StatusCode::kNoSpace);
+      EXPECT_EQ(file->Allocate(0, 2 << 20).code(), StatusCode::kNoSpace);
       EXPECT_EQ(*file->Size(), 0u);
       EXPECT_EQ(world->files->Info(path)->allocated_bytes, 0u);
       auto bytes = Pattern(2 << 20, 1);

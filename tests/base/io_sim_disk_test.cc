@@ -170,7 +170,7 @@ TEST(IoSimDisk, ASyncCoversWhatCompletedBeforeItAlone) {
 TEST(IoSimDisk, LengthAndBlocksRideWithTheSync) {
   SimDisk disk;
   auto file = DurableFile(disk, "f", 1);
-  ASSERT_TRUE(file->Allocate(3 * kBlockBytes).ok());
+  ASSERT_TRUE(file->Allocate(0, 3 * kBlockBytes).ok());
   EXPECT_EQ(disk.CrashClone(CrashChoice::LoseAll())->Info("f")->bytes, kBlockBytes);
   ASSERT_TRUE(file->Sync().ok());
   EXPECT_EQ(disk.CrashClone(CrashChoice::LoseAll())->Info("f")->bytes, 3 * kBlockBytes);
@@ -420,7 +420,7 @@ TEST(IoSimDisk, FaultsStrikeReadsAndNames) {
       {SimOp::kCreateDirectory, [&] { return disk.CreateDirectory("d"); }},
       {SimOp::kSyncDirectory, [&] { return disk.SyncDirectory("/"); }},
       {SimOp::kTruncate, [&] { return file->Truncate(1); }},
-      {SimOp::kAllocate, [&] { return file->Allocate(99999); }}};
+      {SimOp::kAllocate, [&] { return file->Allocate(0, 99999); }}};
   for (const auto& [op, call] : cases) {
     disk.AddFault(
         {.when = [wanted = op](const SimOperation& o) { return o.op == wanted; }, .error = EROFS});
@@ -524,9 +524,9 @@ TEST(IoSimDisk, TheNextProcessFindsWhatCanStillBeLost) {
 TEST(IoSimDisk, AFullDiskRefusesAndRemovalMakesRoom) {
   SimDisk disk({.capacity_bytes = 8 * kBlockBytes});
   auto file = MustOpen(disk, "f");
-  ASSERT_TRUE(file->Allocate(6 * kBlockBytes).ok());
+  ASSERT_TRUE(file->Allocate(0, 6 * kBlockBytes).ok());
   auto other = MustOpen(disk, "g");
-  EXPECT_EQ(other->Allocate(3 * kBlockBytes).code(), StatusCode::kNoSpace);
+  EXPECT_EQ(other->Allocate(0, 3 * kBlockBytes).code(), StatusCode::kNoSpace);
   EXPECT_EQ(*other->Size(), 0u);
   EXPECT_EQ(other->Write(0, Filled(3 * kBlockBytes, 'n'), false).code(), StatusCode::kNoSpace);
   EXPECT_TRUE(other->Write(0, Filled(2 * kBlockBytes, 'n'), false).ok());
@@ -538,7 +538,7 @@ TEST(IoSimDisk, AFullDiskRefusesAndRemovalMakesRoom) {
   file.reset();
   ASSERT_TRUE(disk.SyncDirectory("/").ok());
   EXPECT_EQ(disk.used_bytes(), 2 * kBlockBytes);
-  EXPECT_TRUE(other->Allocate(8 * kBlockBytes).ok());
+  EXPECT_TRUE(other->Allocate(0, 8 * kBlockBytes).ok());
 }
 
 TEST(IoSimDisk, DirectTransfersMustBeAligned) {

@@ -61,7 +61,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
   ASSERT_OK_ASSIGN(Store store, world->Open());
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   const uint64_t made = store.Metrics().written_bytes_day;
-  EXPECT_GE(made, 2 * world->options().segment_bytes) << "segments made ready";
+  EXPECT_GT(made, 0u) << "a MANIFEST and what the log has of the model";
   const auto write = [&] {
     ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id));
     ASSERT_OK(AppendSome(branch, model, 0, 64));

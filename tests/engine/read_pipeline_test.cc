@@ -118,7 +118,7 @@ class ReadPipelineTest : public ::testing::Test {
     ASSERT_OK(opened);
     file_ = std::move(*opened);
     const std::vector<std::byte> content = Content();
-    ASSERT_OK(file_->Allocate(content.size()));
+    ASSERT_OK(file_->Allocate(0, content.size()));
     ASSERT_OK(sim_.disk->WriteRaw("/file", 0, content));
     budget_ = std::make_unique<MemoryBudget>(64 << 20);
     pool_ = std::make_unique<ReadPool>(sim_.world(), Allocator::Default(), 64 << 20, budget_.get());

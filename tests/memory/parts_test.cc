@@ -66,9 +66,9 @@ TEST(Parts, ALargeRecordIsWrittenWithoutAQueueOfItsOwn) {
     const wal::TestRecord record = wal::Payload(3, 2 * wal::kLargePayloadBytes);
     const std::vector<std::byte>& payload = record.strips[0];
     const wal::Strip strip{0, static_cast<uint32_t>(payload.size())};
-    ASSERT_OK_ASSIGN(wal::Log::Slot slot,
-                     log.log->Reserve({record.kind, false, 0, record.fields, {&strip, 1}},
-                                      wal::Log::Purpose::kData));
+    ASSERT_OK_ASSIGN(
+        wal::Log::Slot slot,
+        wal::ReserveWithRoom(*log.log, {record.kind, false, 0, record.fields, {&strip, 1}}));
     std::copy(payload.begin(), payload.end(), slot.payload + slot.strip_offsets[0]);
     uint64_t early_writes = 0;
     disk->set_on_operation(
@@ -97,7 +97,7 @@ TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
     AtEveryAllocation([&](uint64_t n) {
       std::string escaped;
       wal::LogFixture log(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
-      log.options.segment_bytes = 8 << 20;
+      log.options.segment_bytes = 16 << 20;
       log.options.hot_tail_bytes = 16 << 20;
       log.options.chunk_bytes = 2 << 20;
       log.OpenLog();
@@ -222,12 +222,13 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     Status fatal;
     wal::SegmentPool pool(world, options,
                           {.on_ready = [] {},
+                           .on_grown = [](uint64_t, uint64_t) {},
                            .on_fatal = [&](const Status& why) { fatal = why; },
                            .check_lock = [] { return Status::Ok(); },
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext().file, nullptr);
+    ASSERT_NE(pool.TakeNext(0).file, nullptr);
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
@@ -259,12 +260,13 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
     Status fatal;
     wal::SegmentPool pool(world, options,
                           {.on_ready = [] {},
+                           .on_grown = [](uint64_t, uint64_t) {},
                            .on_fatal = [&](const Status& why) { fatal = why; },
                            .check_lock = [] { return Status::Ok(); },
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext().file, nullptr);
+    ASSERT_NE(pool.TakeNext(0).file, nullptr);
     disk->AddFault(
         {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSyncDirectory; },
          .error = EIO,
@@ -293,7 +295,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryLeavesNoFile) {
     {
       const FailingAt failing(n);
       made = Guarded([&] {
-        return wal::MakeZeroedFile(*world->files, path, 2 * wal::kBlock, Allocator::Default());
+        return wal::MakeSegmentFile(*world->files, path, 2 * wal::kBlock, 2 * wal::kBlock);
       });
     }
     if (!made.ok()) {
@@ -309,7 +311,7 @@ TEST(Parts, WhetherASegmentWasUsedIsToldOrRefused) {
   io::SimDisk disk;
   const std::string path = wal::SegmentPath("log", 1);
   ASSERT_OK(disk.CreateDirectory("log"));
-  ASSERT_OK(wal::MakeZeroedFile(disk, path, 2 * wal::kBlock, Allocator::Default()));
+  ASSERT_OK(wal::MakeSegmentFile(disk, path, 2 * wal::kBlock, 2 * wal::kBlock));
   AtEveryAllocation([&](uint64_t n) {
     Result<bool> used = true;
     {

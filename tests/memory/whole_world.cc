@@ -42,9 +42,9 @@ class WholeFile final : public io::File {
     const WholeScope scope;
     return inner_->Truncate(bytes);
   }
-  Status Allocate(uint64_t bytes) override {
+  Status Allocate(uint64_t begin, uint64_t end) override {
     const WholeScope scope;
-    return inner_->Allocate(bytes);
+    return inner_->Allocate(begin, end);
   }
   Status Read(uint64_t offset, std::span<std::byte> into) override {
     const WholeScope scope;

@@ -34,7 +34,7 @@ TEST(ADeletedTableWasGivenBackTwice, ItIsReturnedOnce) {
     ASSERT_OK_ASSIGN(const io::DiskSpace space, machine.disk->Space("/store"));
     ASSERT_OK_ASSIGN(const auto other,
                      machine.disk->Open("/other", {.write = true, .create = true}));
-    ASSERT_OK(other->Allocate(space.free_bytes - (64 << 10)));
+    ASSERT_OK(other->Allocate(0, space.free_bytes - (64 << 10)));
   }
   bool removed = false;
   machine.disk->AddFault(

@@ -30,7 +30,8 @@ uint32_t OneIn(Feature feature, io::SimRandom& random) {
 }
 
 Options DrawOptions(io::SimRandom& random, bool cap) {
-  constexpr uint64_t kSegment = 256 << 10;
+  // Of the larger ones not all is allocated at first.
+  const uint64_t kSegment = OneOf(random, {256U << 10, 256U << 10, 1U << 20});
   Options options;
   options.create_if_missing = true;
   options.segment_bytes = kSegment;

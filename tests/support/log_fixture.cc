@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "base/io/sim_random.h"
 #include "wal/segment_files.h"
@@ -141,6 +142,14 @@ void Fill(Log& log, Log::Slot& slot, const TestRecord& record, size_t piece_byte
     hashes.push_back(Hash(strip));
   }
   log.Publish(slot, hashes);
+}
+
+Result<Log::Slot> ReserveWithRoom(Log& log, const RecordSpec& spec) {
+  for (;;) {
+    Result<Log::Slot> slot = log.Reserve(spec, Log::Purpose::kData);
+    if (slot.ok() || slot.status().code() != StatusCode::kBusy) return slot;
+    CAIRN_RETURN_IF_ERROR(log.WaitForRoom(io::kNoDeadline));
+  }
 }
 
 Result<uint64_t> LogFixture::TryAppend(TestRecord record, Log::Purpose purpose) {

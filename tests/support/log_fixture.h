@@ -65,6 +65,8 @@ struct LogFixture {
   std::vector<TestRecord> appended;
 };
 
+// Reserve of data, again when kBusy passes.
+Result<Log::Slot> ReserveWithRoom(Log& log, const RecordSpec& spec);
 // Fills and publishes a reserved slot. In pieces when `piece_bytes` is not 0.
 void Fill(Log& log, Log::Slot& slot, const TestRecord& record, size_t piece_bytes = 0);
 

@@ -180,6 +180,40 @@ TEST_P(BenchTest, PrintsOneJsonObjectAndLeavesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Every, BenchTest, testing::ValuesIn(Cases()));
 
+class BenchLoadTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BenchLoadTest, TellsEveryLatencyBesideRaw) {
+  const cairn::testing::TempDirectory directory;
+  const Outcome outcome =
+      RunBench(std::string("load ") + GetParam() + " --json --rounds 1 --bytes 8388608" +
+               " --source-bytes 67108864 --dir " + directory.path());
+  ASSERT_EQ(outcome.exit_status, 0);
+  const json report = json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << outcome.output;
+  EXPECT_FALSE(report["machine"]["real_time"].get<bool>());
+  for (const std::string arm : {"cairn", "raw", "raw_fresh"}) {
+    for (const char* figure : {"gb_per_s", "p50_us", "p95_us", "p99_us", "p999_us", "longest_us",
+                               "cpu_s_per_gb", "faults_per_gb", "device_per_byte"}) {
+      ExpectFigure(report["values"], arm + "_" + figure);
+    }
+    EXPECT_GE(report["values"][arm + "_longest_us"].get<double>(),
+              report["values"][arm + "_p50_us"].get<double>());
+  }
+  for (const char* ratio : {"rate_to_raw", "rate_to_raw_fresh", "p50_to_raw", "p95_to_raw"}) {
+    ExpectFigure(report["ratios"], ratio);
+    EXPECT_GT(report["ratios"][ratio].get<double>(), 0) << ratio;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, BenchLoadTest,
+                         testing::Values("burst", "burst-alone", "threads", "endless",
+                                         "tokens-128k", "tokens-8k", "tokens-128k-sealing", "forks",
+                                         "sessions"));
+
+TEST(BenchLoadNames, RefusesANameThatItDoesNotKnow) {
+  EXPECT_EQ(RunBench("load everything 2>/dev/null").exit_status, 2);
+}
+
 // Elements of one sign and exponent: the codec keeps the mantissas, 7 of 16 bits, and little else.
 TEST(BenchCodecTest, PacksAFile) {
   const fs::path file = fs::path(testing::TempDir()) / "cairn-bench-test.kv";

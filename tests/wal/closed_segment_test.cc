@@ -205,7 +205,10 @@ TEST_F(ClosedSegmentTest, ATailThatWouldNotGoIsTold) {
   fixture_.OpenLog();
   Append(1000);
   machine_.disk->AddFault(
-      {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kTruncate; },
+      {.when =
+           [](const io::SimOperation& op) {
+             return op.op == io::SimOp::kTruncate && op.path == SegmentPath("log", 1);
+           },
        .error = EIO});
   ASSERT_OK(fixture_.log->Close());
   EXPECT_EQ(observer.Count("the end of a segment is not given back"), 1U);

@@ -145,7 +145,7 @@ TEST_F(LogTest, PiecesAreWrittenWhileTheNextAreGathered) {
   std::vector<Strip> strips;
   for (const auto& strip : record.strips)
     strips.push_back({9, static_cast<uint32_t>(strip.size())});
-  auto slot = log().Reserve({record.kind, false, 0, record.fields, strips}, Log::Purpose::kData);
+  auto slot = ReserveWithRoom(log(), {record.kind, false, 0, record.fields, strips});
   ASSERT_TRUE(slot.ok());
   record.sequence = slot->sequence;
   uint64_t early_writes = 0;
@@ -468,7 +468,7 @@ TEST_F(LogTest, EarlyPiecesThatFailFailTheGroupAndNoMoreFollow) {
   const Strip strip{0, 8'000'000};
   ASSERT_OK_ASSIGN(
       Log::Slot slot,
-      log().Reserve({record.kind, false, 0, record.fields, {&strip, 1}}, Log::Purpose::kData));
+      ReserveWithRoom(log(), {record.kind, false, 0, record.fields, {&strip, 1}}));
   uint64_t writes = 0;
   machine_.disk->AddFault({.when =
                                [&](const io::SimOperation& op) {
@@ -692,6 +692,8 @@ TEST_F(LogTest, CloseEndsWhenNothingIsUnderWayToTheDisk) {
     fixture.options.hot_tail_bytes = 32 << 20;
     fixture.OpenLog();
     wal::Log& log = *fixture.log;
+    // After it the segment has blocks for the large one below.
+    ASSERT_OK(log.Wait(fixture.Append(Payload(1, 2'000'000)), true, io::kNoDeadline));
     ASSERT_OK(log.Wait(fixture.Append(Payload(1, 100)), true, io::kNoDeadline));
     const uint64_t second = fixture.Append(Payload(2, 100));
     if (!led) {

@@ -63,6 +63,11 @@ class Grant final : public SpaceGrant {
     ASSERT_LE(bytes, taken_);
     taken_ -= bytes;
   }
+  void Promise(int64_t bytes) override {
+    promised_ += bytes;
+    ASSERT_GE(promised_, 0);
+    ASSERT_LE(static_cast<uint64_t>(promised_), taken_);
+  }
   bool IsShort() const override { return taken_ > limit_ - reserve_; }
   uint64_t room(Purpose purpose) const override {
     const uint64_t limit = purpose == Purpose::kData ? limit_ - reserve_ : limit_;
@@ -71,6 +76,7 @@ class Grant final : public SpaceGrant {
   uint64_t limit_;
   uint64_t reserve_ = 0;
   uint64_t taken_ = 0;
+  int64_t promised_ = 0;
 };
 
 class LogTest : public ::testing::Test {

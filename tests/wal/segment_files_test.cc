@@ -48,7 +48,7 @@ TEST(SegmentFiles, WhetherOneWasUsedIsToldOrRefused) {
   io::SimDisk disk;
   const std::string path = SegmentPath("log", 1);
   ASSERT_OK(disk.CreateDirectory("log"));
-  ASSERT_OK(MakeZeroedFile(disk, path, 2 * kBlock, Allocator::Default()));
+  ASSERT_OK(MakeSegmentFile(disk, path, 2 * kBlock, 2 * kBlock));
   ASSERT_OK_ASSIGN(const bool zeros, HoldsRecords(disk, path));
   EXPECT_FALSE(zeros);
   for (const io::SimOp op : {io::SimOp::kOpen, io::SimOp::kStat, io::SimOp::kRead}) {

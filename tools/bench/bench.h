@@ -66,6 +66,9 @@ struct Config {
   // sweep.
   std::string sweep_name = "all";
   uint64_t sweep_size_max = 10'000;
+  // load.
+  std::string load_name = "burst";
+  uint64_t load_bytes = 0;  // Of KV a run; 0: the case's own.
   // peers.
   uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
   double peer_seconds = 3;             // Of each work, all arms together.
@@ -174,6 +177,7 @@ Status RunOpenMany(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);
+Status RunLoad(const Config&, const std::string&, Report*);
 Status RunPeers(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

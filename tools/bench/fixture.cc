@@ -34,7 +34,7 @@ Status WaitForPool(const Store& store, uint64_t segments) {
     if (quiet && metrics.log_spare_segments >= segments) return Status::Ok();
   }
   return Status(StatusCode::kDeadlineExceeded,
-                "pre-written log segments: " + std::to_string(store.Metrics().log_spare_segments) +
+                "log segments in stock: " + std::to_string(store.Metrics().log_spare_segments) +
                     " after a minute, expected " + std::to_string(segments));
 }
 

@@ -17,7 +17,7 @@ namespace cairn::bench {
 // Opens or creates the store at `path`, and tells the report its backend and sync method.
 Result<Store> OpenStore(const std::string& path, Options options, Report* report);
 
-// Blocks until the pre-written segments number `segments` (0: any) and none is being made any more,
+// Blocks until the segments in stock number `segments` (0: any) and none is being made any more,
 // so that the next block does not share the device with the maker. A minute at most.
 Status WaitForPool(const Store& store, uint64_t segments);
 

@@ -126,6 +126,23 @@ uint64_t ResidentBytes() { return NumberIn("/proc/self/status", "VmRSS") * 1024;
 
 uint64_t ProcessBytesWritten() { return NumberIn("/proc/self/io", "write_bytes"); }
 
+uint64_t ProcessMinorFaults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_minflt);
+}
+
+uint64_t AllocatedBytes(const std::string& directory) {
+  constexpr uint64_t kUnitBytes = 512;  // Of st_blocks.
+  uint64_t blocks = 0;
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {
+    struct stat status{};
+    if (stat(entry.path().c_str(), &status) == 0) blocks += status.st_blocks;
+  }
+  return blocks * kUnitBytes;
+}
+
 void DropFileCaches(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {

@@ -28,6 +28,10 @@ uint64_t ResidentBytes();    // Memory of the process.
 // Bytes that the process caused to be sent to storage; 0 where the kernel does not count them.
 uint64_t ProcessBytesWritten();
 
+uint64_t ProcessMinorFaults();    // All threads, by getrusage.
+// Of all files below `directory`: blocks that they hold.
+uint64_t AllocatedBytes(const std::string& directory);
+
 // Asks the kernel to forget cached pages of all files below `directory`.
 void DropFileCaches(const std::string& directory);
 

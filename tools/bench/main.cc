@@ -31,7 +31,7 @@ constexpr uint64_t kNumberMax = uint64_t{1} << 40;
 constexpr std::array kBenchmarks = {
     Benchmark{
         "append-durable", "2 MiB appends (16 tokens x 128 KiB) at kPower",
-        "Full pool of pre-written segments, beside the same bytes gathered and written raw; then\n"
+        "Full pool of segments, beside the same bytes gathered and written raw; then\n"
         "one run that starts with a new store's few segments, and one of four times the pool.",
         RunAppendDurable},
     Benchmark{"append-large", "appends of 64 MiB (512 tokens x 128 KiB) at kPower",
@@ -93,6 +93,11 @@ constexpr std::array kBenchmarks = {
         "NAME: batch (its ops), names (of a namespace), chain (nodes on one path), namespaces,\n"
         "tables (on one path), or all; by powers of ten, in instructions and in bytes.",
         RunSweeps},
+    Benchmark{
+        "load", "a new store filled as a user's process does it, with every latency",
+        "NAME: burst, threads, endless, tokens-128k, tokens-8k, tokens-128k-sealing, forks or\n"
+        "sessions; beside the same bytes raw, run by run. Default options, no real-time priority.",
+        RunLoad},
     Benchmark{"peers", "the same work on Cairn, LMDB, RocksDB with BlobDB, and a file a chunk",
               "Appends, restores, branches, many small sessions; equal durability, equal cache\n"
               "budget, every setting in the report. Engines not built in are named and skipped.",
@@ -125,7 +130,7 @@ void AddArmOptions(CLI::App& app, Config& config) {
   app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
       ->check(CLI::Range(0.001, 86'400.0));
   app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--pool", config.pool_segments, "Pre-written segments")
+  app.add_option("--pool", config.pool_segments, "Segments in stock")
       ->check(CLI::Range(2, 1024));
 }
 
@@ -151,6 +156,17 @@ void AddSweepOptions(CLI::App& app, Config& config) {
   app.add_option("name", config.sweep_name, "batch, names, chain, namespaces, tables or all");
   app.add_option("--max", config.sweep_size_max, "The largest size")
       ->check(CLI::Range(uint64_t{100}, uint64_t{1'000'000}));
+}
+
+void AddLoadOptions(CLI::App& app, Config& config) {
+  app.add_option("name", config.load_name, "The load; see cairn-bench list")->required();
+  app.add_option("--bytes", config.load_bytes, "KV of a run, if less than the load's own")
+      ->check(CLI::Range(uint64_t{1} << 20, kNumberMax));
+  app.add_option("--rounds", config.rounds, "Runs of each arm")
+      ->default_val(3)
+      ->check(CLI::Range(1, 1'000));
+  app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major")
+      ->default_val("token-major");
 }
 
 void AddPeersOptions(CLI::App& app, Config& config) {
@@ -219,6 +235,7 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "sweep") AddSweepOptions(app, config);
+  if (name == "load") AddLoadOptions(app, config);
   if (name == "peers") AddPeersOptions(app, config);
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
@@ -231,7 +248,8 @@ int RunBenchmark(const Benchmark& benchmark, const Config& config) {
   std::string refusal;
   // Of a store's own threads open-many and drop want to see what they do beside others: at a
   // real-time priority a syncing file system waited two seconds for a reader.
-  const bool asked = config.real_time && benchmark.run != RunOpenMany && benchmark.run != RunDrop;
+  const bool asked = config.real_time && benchmark.run != RunOpenMany && benchmark.run != RunDrop &&
+                     benchmark.run != RunLoad;
   const bool real_time = asked && TakeRealTimePriority(&refusal);
   if (!refusal.empty()) {
     std::fprintf(stderr, "cairn-bench: no real-time priority, neighbours will show: %s\n",
@@ -285,16 +303,19 @@ int Main(int argc, char** argv) {
   CLI::App app("Measures Cairn beside the limit of the machine, in the same run.", "cairn-bench");
   app.require_subcommand(1);
   app.add_subcommand("list", "Explain the benchmarks")->callback(PrintList);
-  Config config;
+  // One each: they have defaults of their own.
+  std::array<Config, kBenchmarks.size()> configs;
   int result = 0;
-  for (const Benchmark& benchmark : kBenchmarks) {
+  for (size_t i = 0; i < kBenchmarks.size(); ++i) {
+    const Benchmark& benchmark = kBenchmarks[i];
+    Config& config = configs[i];
     CLI::App* command = app.add_subcommand(benchmark.name, benchmark.summary);
     AddCommonOptions(*command, config);
-    const bool own_size =
-        benchmark.run == RunTrace || benchmark.run == RunSweeps || benchmark.run == RunPeers;
+    const bool own_size = benchmark.run == RunTrace || benchmark.run == RunSweeps ||
+                          benchmark.run == RunPeers || benchmark.run == RunLoad;
     if (!own_size) AddArmOptions(*command, config);
     AddOwnOptions(benchmark.name, *command, config);
-    command->callback([&] { result = RunBenchmark(benchmark, config); });
+    command->callback([&benchmark, &config, &result] { result = RunBenchmark(benchmark, config); });
   }
   try {
     app.parse(argc, argv);

@@ -46,7 +46,8 @@ Status RawFile::Error(const char* call, int error) const {
   return Status(StatusCode::kIoError, path_ + ": " + call + ": " + std::strerror(error));
 }
 
-Result<std::unique_ptr<RawFile>> RawFile::Create(const std::string& path, uint64_t bytes) {
+Result<std::unique_ptr<RawFile>> RawFile::Create(const std::string& path, uint64_t bytes,
+                                                 bool written) {
   CAIRN_CHECK(bytes % kAlignment == 0);
   std::unique_ptr<RawFile> file(new RawFile());
   file->path_ = path;
@@ -61,6 +62,7 @@ Result<std::unique_ptr<RawFile>> RawFile::Create(const std::string& path, uint64
 
   const int error = posix_fallocate(file->fd_, 0, static_cast<off_t>(bytes));
   if (error != 0) return file->Error("posix_fallocate", error);
+  if (!written) return file;
   AlignedBuffer zeros = AlignedBuffer::TryAllocate(Allocator::Default(), 8 << 20, kAlignment);
   if (zeros.empty()) return Status(StatusCode::kOutOfMemory, "8 MiB of zeros");
   std::memset(zeros.data(), 0, zeros.size());

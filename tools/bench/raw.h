@@ -31,13 +31,15 @@ class Ring;
 
 class RawFile {
  public:
-  // Creates and pre-writes `bytes`, a multiple of 4096. Falls back to buffered I/O where the file
-  // system has no O_DIRECT (tmpfs).
-  static Result<std::unique_ptr<RawFile>> Create(const std::string& path, uint64_t bytes);
+  // Creates `bytes`, a multiple of 4096, and pre-writes them, or allocates them only. Falls back to
+  // buffered I/O where the file system has no O_DIRECT (tmpfs).
+  static Result<std::unique_ptr<RawFile>> Create(const std::string& path, uint64_t bytes,
+                                                 bool written = true);
   ~RawFile();
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;
 
+  const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }
   bool direct() const { return direct_; }
   // False where io_uring is refused or not built in.

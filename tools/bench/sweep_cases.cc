@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sweeps. What each step does is in proportion to the size; so is what it may cost.
+#include <thread>
+
 #include "tools/bench/fixture.h"
 #include "tools/bench/sweep.h"
 
@@ -54,7 +56,11 @@ Status SweepBatch(SweepBed& bed) {
         default: op % 2 == 0 ? batch.Drop(fork) : batch.Rename(fork, NameAt(names++)); break;
       }
     }
-    return bed.store().Write(batch, AppendAt(Durability::kMemory)).status();
+    for (;;) {  // What does not wait may find the log still growing.
+      const Status status = bed.store().Write(batch, AppendAt(Durability::kMemory)).status();
+      if (status.code() != StatusCode::kBusy) return status;
+      std::this_thread::yield();
+    }
   };
   CAIRN_RETURN_IF_ERROR(bed.Work("write", Each(repeated, write), repeated));
   CAIRN_RETURN_IF_ERROR(bed.store().Flush());

@@ -123,8 +123,14 @@ struct Options {
   // limit; the threads of the background still give way to all others where they meet on a core.
   // From 64 KiB.
   uint64_t background_bytes_per_second = 0;
-  uint32_t spare_segments_min = 2;   // Pre-written log segments kept ready...
-  uint32_t spare_segments_max = 16;  // ...and at most, when writers are fast.
+  // Log segments that are kept ready: so many are made ahead, which costs next to nothing, since
+  // their blocks are allocated as they fill and not written twice; and so many at most of those
+  // that the log has given back, whose blocks are written, which makes small appends faster. What
+  // is beyond that goes back to the disk. Zeros are written ahead only of appends below 160 KiB
+  // that come one by one, once they have filled a segment, as far as they did so in the last two
+  // minutes.
+  uint32_t spare_segments_min = 2;
+  uint32_t spare_segments_max = 16;
 
   // --- Memory
   // All buffers and caches together; from 16 MiB. Restores, and appends that are ingested, stand in

@@ -91,7 +91,7 @@ Status MeasureThreads(const Config& work, const KvPool& pool, Contest& contest, 
   return Status::Ok();
 }
 
-// Blocks longer than the pool of pre-written segments, memtables and caches can hide.
+// Blocks longer than the segments in stock, memtables and caches can hide.
 Status MeasureSustained(Config work, Contest& contest,
                         std::vector<std::unique_ptr<Grower>>& growers, Report* report) {
   Arms arms;
