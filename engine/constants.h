@@ -244,6 +244,11 @@ inline constexpr uint64_t kHintPeriodNs = 10'000'000;
 // A read beside a writer looks anew so many times before it says kStale.
 inline constexpr int kReadAgainMax = 2;
 
+// Buffers that came back and wait for the next use, as a share of max_memory_bytes: what sealing
+// takes for a table of large deltas, at 1 GiB.
+inline constexpr uint64_t kKeptShare = 16;
+// What nobody took of them for so long is given back.
+inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;
 // Staging memory for drafts and joined appends, as a share of max_memory_bytes.
 inline constexpr uint64_t kStagingShare = 4;
 

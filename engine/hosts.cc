@@ -153,7 +153,8 @@ engine::SpaceMeans StoreCore::MakeSpaceMeans() {
           .ledger = &ledger_,
           .manifest = &manifest_,
           .options_file = &options_file_,
-          .reader = &reader_};
+          .reader = &reader_,
+          .arena = &arena_};
 }
 
 engine::Follower::Means StoreCore::MakeFollowMeans() {

@@ -14,6 +14,7 @@ namespace cairn::engine {
 
 struct MemoryParts {
   uint64_t hot_tail = 0, staging = 0;
+  uint64_t kept = 0;  // Of buffers that nobody has just now (base/core/block_arena.h).
   uint64_t tree = 0;
   uint64_t index_blocks = 0;
   uint64_t directories = 0;  // Of open tables.
@@ -24,14 +25,15 @@ struct MemoryParts {
   uint64_t page_floor = 0;  // What the page cache has at least.
 
   // Taken from the beginning to the end.
-  uint64_t fixed() const { return hot_tail + tree + index_blocks + directories; }
+  uint64_t fixed() const { return hot_tail + kept + tree + index_blocks + directories; }
 };
 
 inline MemoryParts DivideMemory(const Options& options) {
   MemoryParts parts;
   parts.hot_tail = options.hot_tail_bytes;
   parts.staging = options.max_memory_bytes / kStagingShare;
-  const uint64_t rest = options.max_memory_bytes - parts.hot_tail - parts.staging;
+  parts.kept = options.max_memory_bytes / kKeptShare;
+  const uint64_t rest = options.max_memory_bytes - parts.hot_tail - parts.staging - parts.kept;
   parts.tree = std::min(options.tree_memory_bytes, rest / kTreeShare);
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);

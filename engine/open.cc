@@ -34,6 +34,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
                  std::move(world.files), [this] { return reader_.open_files().CloseIdle(); }),
              std::move(world.scheduler)},
       path_(std::move(path)),
+      arena_(options.allocator, engine::DivideMemory(options).kept),
       options_(std::move(options)),
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
@@ -51,6 +52,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
                  .space = &space_,
                  .counters = &call_counters_}),
       follower_(MakeFollowMeans()) {
+  options_.allocator = arena_.allocator();
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());

@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "base/core/block_arena.h"
 #include "base/core/mutex.h"
 #include "base/io/executor.h"
 #include "cairn/store.h"
@@ -116,6 +117,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
 
   io::World world_;
   const std::string path_;
+  BlockArena arena_;  // Before the options: their allocator is that of the arena.
   Options options_;
   const engine::MemoryParts memory_;
   MemoryBudget budget_;

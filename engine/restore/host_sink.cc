@@ -28,13 +28,6 @@ std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
   return offsets;
 }
 
-// Memory that stays in the processor's cache from one frame to the next: some 64 KiB.
-std::span<std::byte> Scratch(uint64_t bytes) {
-  thread_local std::vector<std::byte> scratch;
-  if (scratch.size() < bytes) scratch.resize(bytes);
-  return std::span(scratch).first(bytes);
-}
-
 }  // namespace
 
 HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
@@ -151,6 +144,14 @@ PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
                                                            : admission;
 }
 
+// What is not kept is unpacked where the frame before was.
+Result<std::span<std::byte>> HostSink::Room(const ReadBytes& read, uint64_t bytes) {
+  CAIRN_CHECK(read.room() != nullptr);
+  const std::span<std::byte> room = read.room()->Take(bytes);
+  if (room.size() == bytes) return room;
+  return Status(StatusCode::kOutOfMemory, "no memory to unpack a page");
+}
+
 Status HostSink::Unpack(const FrameJob& job, std::span<const std::byte> stored,
                         std::span<std::byte> raw) const {
   const OpenPiece& open = open_[job.piece];
@@ -170,7 +171,10 @@ Status HostSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   if (ahead_ && admission == PageCache::Admission::kNo) return Status::Ok();
   AlignedBuffer kept;
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
-  const std::span<std::byte> raw = kept.empty() ? Scratch(raw_bytes) : kept.span();
+  std::span<std::byte> raw = kept.span();
+  if (kept.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(raw, Room(stored, raw_bytes));
+  }
   CAIRN_RETURN_IF_ERROR(Unpack(job, stored.bytes(), raw));
   Scatter(job, raw);
   if (!kept.empty()) {
@@ -196,8 +200,12 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
       if (!wanted && !whole) continue;
       const size_t index = size_t{slice} * fragment.pages + page;
       const uint64_t raw_bytes = offsets[index + 1] - offsets[index];
-      const std::span<std::byte> raw =
-          whole ? kept.span().subspan(offsets[index], raw_bytes) : Scratch(raw_bytes);
+      std::span<std::byte> raw;
+      if (whole) {
+        raw = kept.span().subspan(offsets[index], raw_bytes);
+      } else {
+        CAIRN_ASSIGN_OR_RETURN(raw, Room(read, raw_bytes));
+      }
       const sstable::FrameEntry& entry = open.entries[index];
       const FrameJob job{piece, slice, page};
       const Status status =
@@ -212,7 +220,9 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
       Scatter(job, raw);
     }
   }
-  if (whole) cache_->Insert(NameOfFragment(open), fragment.frames_hash, std::move(kept), admission);
+  if (whole) {
+    cache_->Insert(NameOfFragment(open), fragment.frames_hash, std::move(kept), admission);
+  }
   return Status::Ok();
 }
 

@@ -46,6 +46,7 @@ class HostSink final : public RestoreSink {
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterTokens(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
+  static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
   const RestorePlan& plan_;

@@ -79,6 +79,7 @@ void ReadPipeline::ReadAll() {
     ready_.reserve(buffers_.size());
     finished_ = false;
   }
+  WorkRoom room;
   size_t next = 0;
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
@@ -86,7 +87,7 @@ void ReadPipeline::ReadAll() {
     SubmitMore(queue.get(), &next);
     const bool held = holds_.load(std::memory_order_acquire) != 0;
     if (ready_count() > 1 || (queue->in_flight() == 0 && ready_count() != 0)) {
-      WorkOnOne();
+      WorkOnOne(&room);
     } else if (queue->in_flight() != 0) {
       Collect(queue->Reap());
     } else if (held && host_->TakeBack(deadline_ns_)) {
@@ -256,7 +257,10 @@ void ReadPipeline::Help() {
     if (finished_) return;
     helpers_.fetch_add(1);
   }
-  while (!Stopped() && WorkOnOne()) {
+  {
+    WorkRoom room;
+    while (!Stopped() && WorkOnOne(&room)) {
+    }
   }
   io::Scheduler& scheduler = *world_.scheduler;
   helpers_.fetch_sub(1, std::memory_order_acq_rel);
@@ -299,7 +303,7 @@ bool ReadPipeline::Wanted(const ReadWindow& window) const {
   return false;
 }
 
-bool ReadPipeline::WorkOnOne() {
+bool ReadPipeline::WorkOnOne(WorkRoom* room) {
   Loaded loaded;
   {
     const MutexLock lock(&mutex_);
@@ -313,7 +317,7 @@ bool ReadPipeline::WorkOnOne() {
     if (!Wanted(job)) continue;
     const ReadBytes bytes(
         buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes), this,
-        loaded.buffer);
+        loaded.buffer, room);
     uint64_t first_position = job.first_position;
     const Status status = Guarded([&] { return host_->Work(job, bytes, &first_position); });
     if (!status.ok()) host_->OutcomeOf(job).Fail(status, first_position);

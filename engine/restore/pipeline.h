@@ -93,7 +93,7 @@ class ReadPipeline final : public BufferLender {
   void FailWindow(const ReadWindow& window, const Status& status);
   bool Wanted(const ReadJob& job) const;
   bool Wanted(const ReadWindow& window) const;
-  bool WorkOnOne();
+  bool WorkOnOne(WorkRoom* room);
 
   const io::World world_;
   io::Executor* const executor_;

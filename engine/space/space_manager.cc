@@ -342,11 +342,19 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
 // log got little for a while.
 bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
   const uint64_t expiry_ns = expirer_.NextExpiry();
+  uint64_t trim_ns = means_.world.scheduler->MonotonicNs() + kKeptIdleNs;
   while (true) {
     const uint64_t written = means_.log->counters().bytes_written;
     const uint64_t rested_ns = means_.world.scheduler->MonotonicNs() + kIdleNs;
     const bool rests = idle_work && rested_ns < expiry_ns;
-    if (signals_.AwaitKick(seen, rests ? rested_ns : expiry_ns)) return false;
+    const uint64_t until_ns = rests ? rested_ns : expiry_ns;
+    const bool trims = means_.arena->kept_bytes() != 0 && trim_ns < until_ns;
+    if (signals_.AwaitKick(seen, trims ? trim_ns : until_ns)) return false;
+    if (trims) {
+      means_.arena->Trim();
+      trim_ns += kKeptIdleNs;
+      continue;
+    }
     if (!rests) return false;
     if (means_.log->counters().bytes_written - written < kIdleLogBytes) return true;
   }

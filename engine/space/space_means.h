@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/core/block_arena.h"
 #include "base/io/parallel_for.h"
 #include "base/io/world.h"
 #include "cairn/options.h"
@@ -47,6 +48,7 @@ struct SpaceMeans {
   ManifestKeeper* manifest = nullptr;
   const StoreOptionsFile* options_file = nullptr;
   Reader* reader = nullptr;
+  BlockArena* arena = nullptr;  // Of all large buffers of the store.
   const RoomGauge* gauge = nullptr;
   Pacer* pacer = nullptr;
   LogGate* gate = nullptr;

@@ -432,7 +432,7 @@ TEST(IngestMemoryTest, WithoutMemoryTheAppendFails) {
     EXPECT_EQ(0U, *chat.length());
     ++refused;
   }
-  EXPECT_GT(refused, 3U);
+  EXPECT_GE(refused, 3U);
   ASSERT_OK(AppendSome(chat, model, 0, 100));
   EXPECT_TRUE(HasKv(chat, model, 0, 100));
 }

@@ -169,6 +169,7 @@ Status RunAppendGroup(const Config&, const std::string&, Report*);
 Status RunSubmit(const Config&, const std::string&, Report*);
 Status RunRestoreCold(const Config&, const std::string&, Report*);
 Status RunRestoreWarm(const Config&, const std::string&, Report*);
+Status RunRestoreSet(const Config&, const std::string&, Report*);
 Status RunRestoreSmall(const Config&, const std::string&, Report*);
 Status RunFork(const Config&, const std::string&, Report*);
 Status RunDrop(const Config&, const std::string&, Report*);

@@ -28,7 +28,8 @@ Status Load::Run(const Work& work) {
       const Status status =
           Interrupted() ? Status(StatusCode::kCancelled, "interrupted") : work.op(thread, op);
       us[thread].push_back(NowUs() - start);
-      if (done.fetch_add(1) + 1 == std::max<uint64_t>(ops / 2, 1)) faults_at_half = ProcessMinorFaults();
+      if (done.fetch_add(1) + 1 == std::max<uint64_t>(ops / 2, 1))
+        faults_at_half = ProcessMinorFaults();
       if (status.ok()) continue;
       const std::lock_guard lock(mutex);
       if (failure.ok()) failure = status;

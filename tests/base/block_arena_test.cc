@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: what is given back to an arena is lent again, never to two, and of what it keeps no
+// more than it may; all of it goes back to where it came from, whoever ends first.
+
+#include "base/core/block_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/core/aligned_buffer.h"
+
+namespace cairn {
+namespace {
+
+// Counts, and checks that each block comes back as it went.
+class Counting {
+ public:
+  ~Counting() { EXPECT_TRUE(out_.empty()); }
+  Allocator allocator() {
+    return {.allocate = Allocate, .deallocate = Deallocate, .context = this};
+  }
+  uint64_t taken() const { return taken_; }
+  uint64_t out_bytes() {
+    const std::lock_guard lock(mutex_);
+    uint64_t bytes = 0;
+    for (const auto& [memory, size] : out_) bytes += size;
+    return bytes;
+  }
+  bool refuses = false;
+
+ private:
+  static void* Allocate(void* context, size_t bytes, size_t alignment) {
+    auto* self = static_cast<Counting*>(context);
+    if (self->refuses) return nullptr;
+    void* const memory = ::operator new(bytes, std::align_val_t(alignment));
+    const std::lock_guard lock(self->mutex_);
+    ++self->taken_;
+    self->out_[memory] = bytes;
+    return memory;
+  }
+  static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
+    auto* self = static_cast<Counting*>(context);
+    {
+      const std::lock_guard lock(self->mutex_);
+      EXPECT_EQ(self->out_.at(memory), bytes);
+      self->out_.erase(memory);
+    }
+    ::operator delete(memory, std::align_val_t(alignment));
+  }
+  std::mutex mutex_;
+  std::map<void*, size_t> out_;
+  uint64_t taken_ = 0;
+};
+
+AlignedBuffer Take(const BlockArena& arena, size_t bytes, size_t alignment = 64) {
+  return AlignedBuffer::TryAllocate(arena.allocator(), bytes, alignment);
+}
+
+TEST(BlockArena, LendsAgainWhatCameBack) {
+  Counting from;
+  BlockArena arena(from.allocator(), 8 << 20);
+  std::byte* first = nullptr;
+  {
+    const AlignedBuffer one = Take(arena, 1'000'000);
+    first = one.data();
+  }
+  EXPECT_EQ(arena.kept_bytes(), BlockArena::RoundUp(1'000'000));
+  const AlignedBuffer again = Take(arena, 990'000);  // Of the same size when it is rounded.
+  const AlignedBuffer other = Take(arena, 1'000'000);
+  EXPECT_EQ(again.data(), first);
+  EXPECT_NE(other.data(), first);
+  EXPECT_EQ(from.taken(), 2u);
+  EXPECT_EQ(arena.kept_bytes(), 0u);
+  for (size_t bytes = kArenaBlockMin; bytes < size_t{1} << 40; bytes += bytes / 3) {
+    EXPECT_GE(BlockArena::RoundUp(bytes), bytes);
+    EXPECT_LE(BlockArena::RoundUp(bytes), bytes + bytes / 8 + 1);
+    EXPECT_EQ(BlockArena::RoundUp(BlockArena::RoundUp(bytes)), BlockArena::RoundUp(bytes));
+  }
+}
+
+TEST(BlockArena, KeepsNoMoreThanItMay) {
+  Counting from;
+  BlockArena arena(from.allocator(), 4 * (512 << 10));
+  {
+    std::vector<AlignedBuffer> many;
+    for (int i = 0; i < 10; ++i) many.push_back(Take(arena, 512 << 10));
+    const AlignedBuffer small = Take(arena, kArenaBlockMin - 1);
+    const AlignedBuffer aligned = Take(arena, 512 << 10, 2 << 20);
+  }
+  EXPECT_EQ(arena.kept_bytes(), 4u * (512 << 10));
+  EXPECT_EQ(from.out_bytes(), 4u * (512 << 10));
+  arena.Clear();
+  EXPECT_EQ(from.out_bytes(), 0u);
+  { const AlignedBuffer one = Take(arena, 512 << 10); }
+  EXPECT_EQ(from.out_bytes(), 0u) << "it keeps nothing any more";
+}
+
+TEST(BlockArena, TrimGivesBackWhatNobodyTook) {
+  Counting from;
+  BlockArena arena(from.allocator(), 8 << 20);
+  std::vector<AlignedBuffer> two;
+  two.push_back(Take(arena, 512 << 10));
+  two.push_back(Take(arena, 512 << 10));
+  two.clear();
+  arena.Trim();  // They came back since the last.
+  EXPECT_EQ(arena.kept_bytes(), 2u * (512 << 10));
+  { const AlignedBuffer used = Take(arena, 512 << 10); }
+  arena.Trim();
+  EXPECT_EQ(arena.kept_bytes(), 512u << 10);
+  arena.Trim();
+  EXPECT_EQ(arena.kept_bytes(), 0u);
+}
+
+TEST(BlockArena, ARefusalIsPassedOn) {
+  Counting from;
+  BlockArena arena(from.allocator(), 8 << 20);
+  from.refuses = true;
+  EXPECT_TRUE(Take(arena, 512 << 10).empty());
+  from.refuses = false;
+  EXPECT_FALSE(Take(arena, 512 << 10).empty());
+}
+
+TEST(BlockArena, BuffersMayOutliveIt) {
+  Counting from;
+  AlignedBuffer left;
+  {
+    const BlockArena arena(from.allocator(), 8 << 20);
+    left = Take(arena, 512 << 10);
+  }
+  left.data()[0] = std::byte{1};
+  EXPECT_EQ(from.out_bytes(), 512u << 10);
+  left = AlignedBuffer();
+  EXPECT_EQ(from.out_bytes(), 0u);
+}
+
+TEST(BlockArena, ThreadsNeverShareABlock) {
+  Counting from;
+  BlockArena arena(from.allocator(), 8 << 20);
+  std::vector<std::thread> threads;
+  for (uint32_t id = 1; id <= 4; ++id) {
+    threads.emplace_back([&arena, id] {
+      std::mt19937 random(id);
+      std::vector<AlignedBuffer> held(8);
+      for (int i = 0; i < 1000; ++i) {
+        AlignedBuffer& slot = held[random() % held.size()];
+        if (!slot.empty()) {
+          ASSERT_EQ(slot.data()[0], std::byte(id));
+          ASSERT_EQ(slot.data()[slot.size() - 1], std::byte(id));
+        }
+        slot = Take(arena, kArenaBlockMin + random() % 500'000);
+        slot.data()[0] = slot.data()[slot.size() - 1] = std::byte(id);
+        if (i % 500 == 0) arena.Trim();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace cairn
