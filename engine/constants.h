@@ -169,10 +169,18 @@ inline constexpr size_t kNamesAtOnce = 256;
 // 40 us. (With 512 KiB in flight the p95 of one-token appends was 3 times that of an idle store.)
 inline constexpr uint64_t kSpacePieceBytes = 128u << 10;
 inline constexpr uint64_t kSpaceInFlightBytes = 2 * kSpacePieceBytes;
+// Where nobody else has used the device for so long it is asked for more: pieces of this size, and
+// so much in flight.
+inline constexpr uint64_t kSpaceAloneNs = 20'000'000;
+inline constexpr uint64_t kSpaceAlonePieceBytes = 512u << 10;
+inline constexpr uint64_t kSpaceAloneInFlightBytes = 8 * kSpaceAlonePieceBytes;
 // What is to be sealed is read so much at a time, where it is many sources: each alone would cost
 // 100 us. That no longer matters to a source of more than the second.
 inline constexpr uint64_t kReadAheadBytes = 8u << 20;
 inline constexpr uint64_t kReadAheadSourceBytesMax = 256u << 10;
+// Of what is sealed next so much is read while a batch is packed: two batches, so that the device
+// works on what comes while what came is put into its place.
+inline constexpr uint64_t kStagedAtOnceBytes = 8u << 20;
 // Frames that are packed, or proven, side by side. Enough that handing them out costs nothing (a
 // core packs a MiB in 0.3 ms), and two such batches hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;

@@ -12,7 +12,9 @@ namespace cairn::sstable {
 SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, uint64_t number,
                                size_t write_bytes)
     : context_(context),
+      buffer_bytes_(write_bytes),
       write_bytes_(write_bytes),
+      next_write_bytes_(write_bytes),
       path_(SnapshotTablePath(context.directory, number)),
       temporary_path_(path_ + kUnfinishedSuffix) {
   footer_.info.number = number;
@@ -54,6 +56,12 @@ SnapshotWriter::~SnapshotWriter() {
 Status SnapshotWriter::Keep(Status status) {
   if (status_.ok()) status_ = std::move(status);
   return status_;
+}
+
+void SnapshotWriter::SetWriteBytes(size_t bytes) {
+  CAIRN_CHECK(bytes > 0 && bytes <= buffer_bytes_ && bytes % kTableAlignment == 0);
+  next_write_bytes_ = bytes;
+  if (buffered_ == 0) write_bytes_ = bytes;
 }
 
 void SnapshotWriter::BeginFragment(const FragmentSpec& spec) {
@@ -144,6 +152,7 @@ Status SnapshotWriter::SubmitBuffer() {
   context_.counters->written_bytes.fetch_add(buffered_, std::memory_order_relaxed);
   written_ += buffered_;
   buffered_ = 0;
+  write_bytes_ = next_write_bytes_;
   filling_ = (filling_ + 1) % kSnapshotWriteBuffers;
   while (buffers_[filling_].in_flight) CAIRN_RETURN_IF_ERROR(Reap());
   return Status::Ok();

@@ -52,6 +52,8 @@ class SnapshotWriter {
   SnapshotWriter(const SnapshotWriter&) = delete;
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
 
+  // From the next buffer on it is written in this unit, at most that of Create.
+  void SetWriteBytes(size_t bytes);
   // REQUIRES: the fragment before has all its frames and comes before this one; nothing is 0 but
   // lane and begin.
   void BeginFragment(const FragmentSpec& spec);
@@ -79,7 +81,8 @@ class SnapshotWriter {
   Status Publish();
 
   const TableContext context_;
-  const size_t write_bytes_;
+  const size_t buffer_bytes_;
+  size_t write_bytes_, next_write_bytes_;  // Of the buffer that takes bytes, and from then on.
   const std::string path_;
   const std::string temporary_path_;
   ParsedSnapshotFooter footer_;

@@ -181,12 +181,14 @@ Status PageWriter::PackNext() {
                     "packing pages needs " + std::to_string(batch->bytes) + " bytes at once");
     }
   }
-  CAIRN_RETURN_IF_ERROR(means_.parallel_for->Run([this] { return WritePacked(); },
-                                                 batch->units.size(),
-                                                 [&](size_t i) {
-                                                   PackUnit(batch->units[i], batch);
-                                                   return Status::Ok();
-                                                 }));
+  const auto meanwhile = [this]() -> Status {
+    CAIRN_RETURN_IF_ERROR(WritePacked());
+    return means_.beside ? means_.beside() : Status::Ok();
+  };
+  CAIRN_RETURN_IF_ERROR(means_.parallel_for->Run(meanwhile, batch->units.size(), [&](size_t i) {
+    PackUnit(batch->units[i], batch);
+    return Status::Ok();
+  }));
   packed_->Clear();
   std::swap(filling_, packed_);
   return Status::Ok();
@@ -204,6 +206,9 @@ Status PageWriter::WriteAll() {
 }
 
 Status PageWriter::WritePacked() {
+  if (means_.quiet) {
+    writer_->SetWriteBytes(means_.quiet() ? sstable::kQuietWriteBytes : means_.write_bytes);
+  }
   for (const Unit& unit : packed_->units) {
     if (unit.first_slice == 0) Begin(unit.range, unit.page_rows, unit.slices);
     for (size_t i = 0; i < unit.frames; ++i) {

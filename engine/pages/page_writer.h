@@ -78,6 +78,11 @@ class PageWriter {
     size_t write_bytes = sstable::kSnapshotWriteBytes;
     bool hashes = false;  // Of frames before they are packed: what a proof goes by.
     FrameVisitor* visitor = nullptr;
+    // Somebody else uses the device: the table is written in small steps. Null: it never is.
+    std::function<bool()> quiet{};
+    // On the thread that owns the writer, each time a batch is packed: what else it can do
+    // meanwhile. What it says but Ok ends the work. May be null.
+    std::function<Status()> beside{};
     // Before a frame of so many bytes is written. What it says but Ok ends the work.
     std::function<Status(uint64_t stored_bytes)> go_on;
   };

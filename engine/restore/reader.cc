@@ -267,8 +267,10 @@ ReadMeans Reader::MeansFor(ReadFor why, uint64_t deadline_ns) {
                              .in_flight_bytes = UINT64_MAX,
                              .in_line = CAIRN_KEPT(kBoundOfRestores)}};
   if (space) {
-    means.limits = {
-        .piece_bytes = kSpacePieceBytes, .in_flight_bytes = kSpaceInFlightBytes, .in_line = false};
+    const bool quiet = OthersAreActive();
+    means.limits = {.piece_bytes = quiet ? kSpacePieceBytes : kSpaceAlonePieceBytes,
+                    .in_flight_bytes = quiet ? kSpaceInFlightBytes : kSpaceAloneInFlightBytes,
+                    .in_line = false};
     means.before_read = [this](uint64_t bytes) { return means_.host->Pace(bytes); };
   }
   return means;
@@ -281,6 +283,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     item.outcome.Expect(item.plan.jobs.size());
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
+  if (why != ReadFor::kSpace) NoteUse();
   const ReadMeans means = MeansFor(why, deadline_ns);
   ReadAheadTier read_before(read_ahead);
   HotTier hot(means_.log);

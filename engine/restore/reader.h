@@ -97,6 +97,12 @@ class Reader {
   void Start(const Means& means) { means_ = means; }
   // Gives back what is kept for the next read: memory, open files, queues.
   void LetGo();
+  // Somebody who is not the background writes to the log, or restores.
+  void NoteUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
+  bool OthersAreActive() const {
+    return world_.scheduler->MonotonicNs() <
+           used_ns_.load(std::memory_order_relaxed) + kSpaceAloneNs;
+  }
 
   // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
   void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);
@@ -154,6 +160,7 @@ class Reader {
 
   const io::World world_;
   const Allocator allocator_;
+  std::atomic<uint64_t> used_ns_{0};
   Means means_;
   Pins pins_;
   io::FileCache open_files_;

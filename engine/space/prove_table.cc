@@ -36,7 +36,7 @@ struct Window {
   size_t first_fragment = 0, end_fragment = 0;  // Those that are whole in it.
   size_t first_frame = 0, end_frame = 0;        // Of the larger one.
   std::vector<Frame> frames;
-  std::vector<std::byte> raw;
+  AlignedBuffer raw;
 };
 
 class Prover {
@@ -138,8 +138,8 @@ class Prover {
                                                   io::kBlockBytes);
       if (window->memory.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
     }
-    for (uint64_t done = 0; done < bytes; done += kSpacePieceBytes) {
-      const uint64_t piece = std::min(kSpacePieceBytes, bytes - done);
+    for (uint64_t done = 0, piece = 0; done < bytes; done += piece) {
+      piece = std::min(reader_->Quiet() ? kSpacePieceBytes : kSpaceAlonePieceBytes, bytes - done);
       CAIRN_RETURN_IF_ERROR(reader_->Take(piece, 0));
       CAIRN_RETURN_IF_ERROR(
           file_->Read(window->begin + done, window->memory.span().subspan(done, piece)));
@@ -167,7 +167,12 @@ class Prover {
     for (size_t frame = window->first_frame; frame < window->end_frame; ++frame) {
       add(next_fragment_ - 1, frame, large_[frame]);
     }
-    if (window->raw.size() < raw_bytes) window->raw.resize(raw_bytes);
+    if (window->raw.size() < raw_bytes) {
+      window->raw = AlignedBuffer();
+      window->raw = AlignedBuffer::TryAllocate(
+          allocator_, std::max<uint64_t>(raw_bytes, kFrameBatchBytes), io::kBlockBytes);
+      if (window->raw.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
+    }
     return Status::Ok();
   }
 
@@ -193,7 +198,7 @@ class Prover {
           frame.layout->Shape(static_cast<uint32_t>(frame.index / fragment.pages), rows);
       CAIRN_CHECK(shape.raw_bytes() == frame.entry.raw_bytes);
       const std::span<std::byte> room =
-          std::span(window.raw).subspan(frame.raw_offset, frame.entry.raw_bytes);
+          window.raw.span().subspan(frame.raw_offset, frame.entry.raw_bytes);
       CAIRN_RETURN_IF_ERROR(DecodeFrame(shape, stored, room));
       raw = room;
     }

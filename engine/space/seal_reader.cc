@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/space/seal_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/io/file_util.h"
@@ -30,14 +31,14 @@ void ForEachRecord(const engine::SealSource& source, const Visit& visit) {
 Status StoreSealReader::ReadTokens(const engine::SealSource& source, std::span<TokenId> into) {
   RestoreRequest request;
   request.tokens = into;
-  return Read(source, request);
+  return Read(source, source.begin, source.begin + source.count, request);
 }
 
 Status StoreSealReader::ReadKv(const engine::SealSource& source, const GroupView& into) {
   const KvView view{.groups = {&into, 1}};
   RestoreRequest request;
   request.into = &view;
-  return Read(source, request);
+  return Read(source, into.position, into.position + into.count, request);
 }
 
 Result<std::vector<std::byte>> StoreSealReader::ReadState(const engine::SealSource& source) {
@@ -48,24 +49,30 @@ Result<std::vector<std::byte>> StoreSealReader::ReadState(const engine::SealSour
   return state;
 }
 
-Status StoreSealReader::Read(const engine::SealSource& source, const RestoreRequest& request) {
+Status StoreSealReader::Read(const engine::SealSource& source, uint64_t begin, uint64_t end,
+                             const RestoreRequest& request) {
   CAIRN_RETURN_IF_ERROR(LookAhead(source));
   engine::RestorePlan plan;
   plan.model = source.model;
-  plan.begin = source.begin;
-  plan.end = source.begin + source.count;
+  plan.begin = begin;
+  plan.end = end;
   for (const engine::Extent& extent : source.extents) {
-    engine::AddExtent(source.node, source.lane, extent, extent.begin, extent.begin + extent.count,
-                      &plan);
+    const uint64_t from = std::max(begin, extent.begin);
+    const uint64_t to = std::min<uint64_t>(end, extent.begin + extent.count);
+    if (from < to) engine::AddExtent(source.node, source.lane, extent, from, to, &plan);
   }
   // Nobody else takes a file away.
   return io::GoneIsDamage(reader_->ReadPlan(std::move(plan), request, &read_ahead_));
 }
 
-// Fills the buffer from this source on, when it was not looked at yet.
+// Fills the buffer from this source on, when it was not looked at yet. A large one, which may come
+// before its turn, has nothing there.
 Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   const size_t index = static_cast<size_t>(&source - expected_.data());
   if (index < looked_ahead_) return Status::Ok();
+  uint64_t bytes_of_it = 0;
+  ForEachRecord(source, [&](const wal::Location&, uint32_t wanted) { bytes_of_it += wanted; });
+  if (bytes_of_it > engine::kReadAheadSourceBytesMax) return Take(0, 0);
   read_ahead_.Clear();
   uint64_t bytes = 0;
   for (looked_ahead_ = index; looked_ahead_ < expected_.size() && bytes < engine::kReadAheadBytes;

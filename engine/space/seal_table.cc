@@ -36,12 +36,14 @@ class StagedRows final : public PageRows {
                              std::span<std::byte> /*room*/) const override {
     return {bases_[plane][layer], SliceBytes(group_.planes[plane], count_)};
   }
-  // Refers to this.
-  std::vector<PlaneView> Views() const {
+  // Of positions from the `first`th on. Refers to `bases`, which it fills.
+  std::vector<PlaneView> Views(uint32_t first, std::vector<std::vector<std::byte*>>* bases) const {
+    *bases = bases_;
     std::vector<PlaneView> views;
-    for (size_t plane = 0; plane < bases_.size(); ++plane) {
+    for (size_t plane = 0; plane < bases->size(); ++plane) {
       const int64_t row = group_.planes[plane].row_bytes;
-      views.push_back({.layer_bases = bases_[plane],
+      for (std::byte*& base : (*bases)[plane]) base += first * row;
+      views.push_back({.layer_bases = (*bases)[plane],
                        .token_stride = row,
                        .head_stride = row * static_cast<int64_t>(count_)});
     }
@@ -54,22 +56,39 @@ class StagedRows final : public PageRows {
   std::vector<std::vector<std::byte*>> bases_;  // By plane and layer.
 };
 
+// A source of KV on its way into a table.
+struct Stage {
+  const SealSource* source = nullptr;
+  AlignedBuffer memory;
+  std::unique_ptr<FragmentLayout> layout;  // Which the rows refer to.
+  std::shared_ptr<const StagedRows> rows;
+  uint64_t read_end = 0;  // Positions up to it are there.
+  bool whole() const { return read_end == source->begin + source->count; }
+};
+
 class SealTable {
  public:
   SealTable(TableSet* tables, const Allocator& allocator, SealReader* reader,
-            io::ParallelFor* parallel_for)
-      : tables_(tables), allocator_(allocator), reader_(reader), parallel_for_(parallel_for) {}
+            io::ParallelFor* parallel_for, uint64_t stage_bytes)
+      : tables_(tables),
+        allocator_(allocator),
+        reader_(reader),
+        parallel_for_(parallel_for),
+        stage_bytes_(stage_bytes) {}
 
   Result<sstable::SnapshotInfo> Run(std::span<SealSource> sources) {
-    CAIRN_ASSIGN_OR_RETURN(writer_, PageWriter::Create({.tables = tables_->context(),
-                                                        .allocator = allocator_,
-                                                        .parallel_for = parallel_for_,
-                                                        .batch_bytes = kFrameBatchBytes,
-                                                        .write_bytes = sstable::kQuietWriteBytes,
-                                                        .hashes = true,
-                                                        .go_on = [this](uint64_t stored_bytes) {
-                                                          return reader_->Take(0, stored_bytes);
-                                                        }}));
+    CAIRN_ASSIGN_OR_RETURN(
+        writer_,
+        PageWriter::Create(
+            {.tables = tables_->context(),
+             .allocator = allocator_,
+             .parallel_for = parallel_for_,
+             .batch_bytes = kFrameBatchBytes,
+             .hashes = true,
+             .quiet = [this] { return reader_->Quiet(); },
+             .beside = [this] { return ReadAhead(); },
+             .go_on = [this](uint64_t stored_bytes) { return reader_->Take(0, stored_bytes); }}));
+    sources_ = sources;
     for (const SealSource& source : sources) CAIRN_RETURN_IF_ERROR(Add(source));
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer_->Finish());
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -98,38 +117,97 @@ class SealTable {
       CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
       return writer_->AddState(range, state);
     }
+    if (source.lane != kTokenLane) return AddKv(source, range);
     const FragmentLayout layout(*source.model, source.lane);
-    if (source.lane != kTokenLane) return AddKv(source, range, layout);
     std::vector<TokenId> ids(source.count);
     CAIRN_RETURN_IF_ERROR(reader_->ReadTokens(source, ids));
     return writer_->AddTokens(range, layout, ids);
   }
 
-  Status AddKv(const SealSource& source, const PageRange& range, const FragmentLayout& layout) {
-    const uint64_t bytes = layout.position_bytes() * source.count;
-    if (stage_.size() < bytes) {
-      stage_ = AlignedBuffer::TryAllocate(allocator_, bytes, io::kBlockBytes);
-      if (stage_.empty()) {
+  Status AddKv(const SealSource& source, const PageRange& range) {
+    if (ahead_.source == &source) {
+      std::swap(staged_, ahead_);
+    } else {
+      CAIRN_RETURN_IF_ERROR(Begin(source, &staged_));
+    }
+    ahead_.source = nullptr;
+    while (!staged_.whole()) CAIRN_RETURN_IF_ERROR(ReadMore(UINT64_MAX, &staged_));
+    next_ = NextOfKv(source);
+    CAIRN_RETURN_IF_ERROR(writer_->AddKv(range, *staged_.layout, staged_.rows));
+    return writer_->Pack();  // What comes after the next is staged in the same place.
+  }
+
+  // A little of the next source, while a batch of this one is packed.
+  Status ReadAhead() {
+    if (next_ == nullptr) return Status::Ok();
+    if (ahead_.source == nullptr) {
+      const uint64_t bytes =
+          FragmentLayout(*next_->model, next_->lane).position_bytes() * next_->count;
+      if (staged_.memory.size() + bytes > stage_bytes_ || !Begin(*next_, &ahead_).ok()) {
+        next_ = nullptr;
+        return Status::Ok();
+      }
+    }
+    return ahead_.whole() ? Status::Ok() : ReadMore(kStagedAtOnceBytes, &ahead_);
+  }
+
+  const SealSource* NextOfKv(const SealSource& source) const {
+    for (const SealSource* next = &source + 1; next != sources_.data() + sources_.size(); ++next) {
+      const bool is_kv =
+          next->lane != kTokenLane && next->lane != kSamplerLane && next->lane != kMetadataLane;
+      if (is_kv) return next;
+    }
+    return nullptr;
+  }
+
+  Status Begin(const SealSource& source, Stage* stage) {
+    auto layout = std::make_unique<FragmentLayout>(*source.model, source.lane);
+    const uint64_t bytes = layout->position_bytes() * source.count;
+    if (stage->memory.size() < bytes) {
+      stage->memory = AlignedBuffer();
+      stage->memory = AlignedBuffer::TryAllocate(allocator_, bytes, io::kBlockBytes);
+      if (stage->memory.empty()) {
         return Status(StatusCode::kOutOfMemory,
                       "sealing needs " + std::to_string(bytes) + " bytes at once");
       }
     }
-    const auto rows =
-        std::make_shared<const StagedRows>(layout.group(), source.count, stage_.data());
-    const std::vector<PlaneView> planes = rows->Views();
+    stage->rows =
+        std::make_shared<const StagedRows>(layout->group(), source.count, stage->memory.data());
+    stage->layout = std::move(layout);
+    stage->read_end = source.begin;
+    stage->source = &source;
+    return Status::Ok();
+  }
+
+  // From where it is up to the end of the extent with which so many bytes are read, or of the last.
+  Status ReadMore(uint64_t bytes, Stage* stage) {
+    const SealSource& source = *stage->source;
+    const uint64_t begin = stage->read_end;
+    uint64_t end = begin;
+    for (const Extent& extent : source.extents) {
+      end = std::max<uint64_t>(end, extent.begin + extent.count);
+      if ((end - begin) * stage->layout->position_bytes() >= bytes) break;
+    }
+    CAIRN_CHECK(end > begin && end <= source.begin + source.count);
+    std::vector<std::vector<std::byte*>> bases;
+    const std::vector<PlaneView> planes =
+        stage->rows->Views(static_cast<uint32_t>(begin - source.begin), &bases);
     CAIRN_RETURN_IF_ERROR(reader_->ReadKv(source, {.group = source.lane - 1,
-                                                   .position = source.begin,
-                                                   .count = source.count,
+                                                   .position = begin,
+                                                   .count = static_cast<uint32_t>(end - begin),
                                                    .planes = planes}));
-    CAIRN_RETURN_IF_ERROR(writer_->AddKv(range, layout, rows));
-    return writer_->Pack();  // The next source is staged in the same place.
+    stage->read_end = end;
+    return Status::Ok();
   }
 
   TableSet* const tables_;
   const Allocator allocator_;
   SealReader* const reader_;
   io::ParallelFor* const parallel_for_;
-  AlignedBuffer stage_;
+  const uint64_t stage_bytes_;
+  std::span<const SealSource> sources_;
+  Stage staged_, ahead_;
+  const SealSource* next_ = nullptr;  // That is to be read ahead.
   std::unique_ptr<PageWriter> writer_;
 };
 
@@ -137,9 +215,9 @@ class SealTable {
 
 Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
                                              std::span<SealSource> sources, SealReader* reader,
-                                             io::ParallelFor* parallel_for) {
+                                             io::ParallelFor* parallel_for, uint64_t stage_bytes) {
   CAIRN_CHECK(!sources.empty());
-  return SealTable(tables, allocator, reader, parallel_for).Run(sources);
+  return SealTable(tables, allocator, reader, parallel_for, stage_bytes).Run(sources);
 }
 
 }  // namespace cairn::engine

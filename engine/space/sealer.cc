@@ -138,7 +138,8 @@ Status Sealer::SealInto(std::span<SealSource> sources, StoreSealReader* reader) 
   reader->Expect(sources);
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
                          WriteSealTable(&means_.reader->tables(), means_.options->allocator,
-                                        sources, reader, means_.parallel_for));
+                                        sources, reader, means_.parallel_for,
+                                        means_.options->max_memory_bytes / kKeptShare));
   bool used = false;
   for (size_t begin = 0; begin < sources.size(); begin += kSealedRangesAtOnce) {
     const auto some = sources.subspan(begin, std::min(kSealedRangesAtOnce, sources.size() - begin));

@@ -38,18 +38,20 @@ class MadeUp final : public SealReader {
   }
   Status ReadKv(const engine::SealSource& source, const GroupView& into) override {
     const LayerGroup& group = source.model->groups[into.group];
+    ++kv_reads;
     for (size_t plane = 0; plane < group.planes.size(); ++plane) {
       const PlaneView& view = into.planes[plane];
       for (size_t layer = 0; layer < view.layer_bases.size(); ++layer) {
-        for (uint64_t token = 0; token < into.count; ++token) {
+        for (uint64_t row = 0; row < into.count; ++row) {
+          const uint64_t token = into.position - source.begin + row;
           for (uint32_t head = 0; head < group.planes[plane].heads; ++head) {
-            std::byte* row = view.layer_bases[layer] +
-                             static_cast<int64_t>(token) * view.token_stride +
-                             static_cast<int64_t>(head) * view.head_stride;
+            std::byte* at = view.layer_bases[layer] +
+                            static_cast<int64_t>(row) * view.token_stride +
+                            static_cast<int64_t>(head) * view.head_stride;
             for (uint32_t i = 0; i + 1 < group.planes[plane].row_bytes; i += 2) {
               const auto value = static_cast<uint16_t>(
                   0x3F00 + (token * 7 + layer * 31 + plane * 3 + head * 11 + i) % 256);
-              std::memcpy(row + i, &value, sizeof value);
+              std::memcpy(at + i, &value, sizeof value);
             }
           }
         }
@@ -68,7 +70,10 @@ class MadeUp final : public SealReader {
     return on_take ? on_take(*this) : Status::Ok();
   }
 
-  uint64_t read = 0, reads = 0, written = 0, largest = 0;
+  bool Quiet() const override { return quiet; }
+
+  bool quiet = true;
+  uint64_t read = 0, reads = 0, written = 0, largest = 0, kv_reads = 0;
   std::function<Status(const MadeUp&)> on_take;
 };
 
@@ -79,6 +84,10 @@ std::vector<engine::SealSource> Sources() {
   std::vector<engine::SealSource> sources;
   const auto add = [&](uint64_t node, uint32_t lane, uint64_t begin, uint32_t count) {
     sources.push_back({.node = node, .lane = lane, .begin = begin, .count = count, .model = model});
+    for (uint32_t first = 0; first < count; first += 250) {
+      sources.back().extents.push_back(
+          {.begin = begin + first, .count = std::min(250u, count - first), .place = {}});
+    }
   };
   for (const uint64_t node : {3, 4}) {
     add(node, engine::kTokenLane, 0, 9000);
@@ -104,9 +113,10 @@ struct Sealed {
     context.counters = &counters;
     tables.SetContext(context);
   }
-  Status Write(ParallelFor* parallel_for) {
+  Status Write(ParallelFor* parallel_for, uint64_t stage_bytes = 64 << 20) {
     auto sources = Sources();
-    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, parallel_for)
+    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, parallel_for,
+                                  stage_bytes)
         .status();
   }
   std::vector<std::byte> Bytes() {
@@ -143,6 +153,29 @@ TEST(SealTableTest, TheBytesDoNotDependOnWhoPacks) {
     // Neighbours are read at once, not a block or two for each.
     EXPECT_LT(sealed.reader.read, alone.size() * 11 / 10);
     EXPECT_LT(sealed.reader.reads, alone.size() / engine::kSpacePieceBytes * 2);
+  }
+}
+
+TEST(SealTableTest, NorOnWhatIsReadAheadOrHowMuchAtATime) {
+  std::vector<std::byte> first;
+  for (const uint64_t stage_bytes : {0, 13 << 20, 64 << 20}) {
+    for (const bool quiet : {true, false}) {
+      const io::World world = io::MakeMemoryWorld();
+      io::Executor executor(*world.scheduler, "seal", 1);
+      ParallelFor parallel_for(*world.scheduler, &executor, 1);
+      Sealed sealed(world.files);
+      sealed.reader.quiet = quiet;
+      ASSERT_OK(sealed.Write(&parallel_for, stage_bytes));
+      if (first.empty()) first = sealed.Bytes();
+      EXPECT_EQ(first, sealed.Bytes()) << stage_bytes << " bytes to stage";
+      EXPECT_LE(sealed.reader.largest,
+                quiet ? engine::kSpacePieceBytes : engine::kSpaceAlonePieceBytes);
+      if (stage_bytes == 0) {
+        EXPECT_EQ(sealed.reader.kv_reads, 4 + kSmallNodes) << "each at once";
+      } else {
+        EXPECT_GT(sealed.reader.kv_reads, 4 + kSmallNodes);
+      }
+    }
   }
 }
 
