@@ -252,6 +252,11 @@ inline constexpr uint64_t kHintPeriodNs = 10'000'000;
 // A read beside a writer looks anew so many times before it says kStale.
 inline constexpr int kReadAgainMax = 2;
 
+// The log is given back in parts of this share of what it may have, or by segments where these are
+// larger: half of the quarter in which appends are slowed, so that they seldom meet its end; and
+// tables of some 100 MiB, since a smaller one costs as many syncs. (One segment of 64 MiB at a time
+// sealed a third slower; with all that was due at once appends were held for 0.8 s.)
+inline constexpr uint64_t kRetireShare = 8;
 // Buffers that came back and wait for the next use, as a share of max_memory_bytes: what sealing
 // takes for a table of large deltas, at 1 GiB.
 inline constexpr uint64_t kKeptShare = 16;

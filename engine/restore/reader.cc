@@ -267,7 +267,7 @@ ReadMeans Reader::MeansFor(ReadFor why, uint64_t deadline_ns) {
                              .in_flight_bytes = UINT64_MAX,
                              .in_line = CAIRN_KEPT(kBoundOfRestores)}};
   if (space) {
-    const bool quiet = OthersAreActive();
+    const bool quiet = IsQuiet();
     means.limits = {.piece_bytes = quiet ? kSpacePieceBytes : kSpaceAlonePieceBytes,
                     .in_flight_bytes = quiet ? kSpaceInFlightBytes : kSpaceAloneInFlightBytes,
                     .in_line = false};

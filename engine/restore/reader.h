@@ -99,9 +99,13 @@ class Reader {
   void LetGo();
   // Somebody who is not the background writes to the log, or restores.
   void NoteUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
-  bool OthersAreActive() const {
-    return world_.scheduler->MonotonicNs() <
-           used_ns_.load(std::memory_order_relaxed) + kSpaceAloneNs;
+  // Others wait for the background now, more than they are held up by it.
+  void Hurry(bool hurries) { hurries_.store(hurries, std::memory_order_relaxed); }
+  // The background asks little of the device at a time, since others use it.
+  bool IsQuiet() const {
+    return !hurries_.load(std::memory_order_relaxed) &&
+           world_.scheduler->MonotonicNs() <
+               used_ns_.load(std::memory_order_relaxed) + kSpaceAloneNs;
   }
 
   // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
@@ -161,6 +165,7 @@ class Reader {
   const io::World world_;
   const Allocator allocator_;
   std::atomic<uint64_t> used_ns_{0};
+  std::atomic<bool> hurries_{false};
   Means means_;
   Pins pins_;
   io::FileCache open_files_;

@@ -13,12 +13,14 @@
 namespace cairn::engine {
 
 // The last of the oldest segments that are given back together: those that hold no more than a full
-// one, and are not needed by what is under way. 0: none.
+// one, or than a share of what the log may have, and are not needed by what is under way. 0: none.
 uint64_t LogRetirer::LastToRetire(std::span<const wal::SegmentInfo> segments) const {
   uint64_t last = 0, bytes = 0;
+  const uint64_t most =
+      std::max(means_.options->segment_bytes, means_.gauge->LogBytesMax() / kRetireShare);
   for (size_t i = 0; i + 1 < segments.size(); ++i) {
     bytes += segments[i].file_bytes;
-    if (i > 0 && bytes > means_.options->segment_bytes) break;
+    if (i > 0 && bytes > most) break;
     if (segments[i + 1].first_sequence > means_.log->durable_sequence()) break;
     last = segments[i].number;
   }

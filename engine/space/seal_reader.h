@@ -34,7 +34,7 @@ class StoreSealReader final : public engine::SealReader {
   Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
     return take_(read_bytes, written_bytes);
   }
-  bool Quiet() const override { return reader_->OthersAreActive(); }
+  bool Quiet() const override { return reader_->IsQuiet(); }
 
  private:
   Status Read(const engine::SealSource& source, uint64_t begin, uint64_t end,

@@ -60,21 +60,33 @@ Status Sealer::SealUpTo(uint64_t segment) {
   return Status::Ok();
 }
 
+// Who waits for a log that has become long waits for its oldest part, so that goes first.
 Status Sealer::SealDue() {
   wanted_ = false;
+  const auto log_is_long = [this] { return means_.gauge->LogIsLong(); };
+  if (log_is_long()) return Status::Ok();
   std::vector<uint64_t> nodes;
   {
     std::lock_guard lock(mutex_);
-    if (tree_.seal_queue().bytes() < kSealDueBytes) return Status::Ok();
-    nodes = tree_.seal_queue().Take(&tree_.residency());
+    const bool due = tree_.seal_queue().bytes() >= kSealDueBytes;
+    if (!due && postponed_.empty()) return Status::Ok();
+    if (due) nodes = tree_.seal_queue().Take(&tree_.residency());
   }
-  return SealPlaces(nodes, [](const Place& place) { return place.log.segment != 0; });
+  nodes.insert(nodes.end(), postponed_.begin(), postponed_.end());
+  postponed_.clear();
+  bool stopped = false;
+  const Status sealed = SealPlaces(
+      nodes, [](const Place& place) { return place.log.segment != 0; },
+      [&] { return stopped = log_is_long(); });
+  if (stopped) postponed_ = std::move(nodes);
+  return sealed;
 }
 
 // Where nothing but one child is left of a node, as that child's. Ascending, as the fragments of a
 // table are: a child's number is greater than its parent's.
 Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
-                          const std::function<bool(const Place&)>& wanted) {
+                          const std::function<bool(const Place&)>& wanted,
+                          const std::function<bool()>& enough) {
   UsedNodes used(
       means_.committer);  // From where they are looked at to where they are told of their table.
   std::vector<SealSource> sources;
@@ -104,7 +116,8 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
     if (!left.empty() && bytes < table_bytes_max && sources.size() < kTableSourcesMax) {
       continue;
     }
-    CAIRN_RETURN_IF_ERROR(SealAll(sources));
+    CAIRN_RETURN_IF_ERROR(SealAll(sources, enough));
+    if (enough()) return Status::Ok();
     used.End();
     sources.clear();
     bytes = 0;
@@ -113,7 +126,7 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
 }
 
 // A long conversation alone may be worth several tables.
-Status Sealer::SealAll(std::span<SealSource> sources) {
+Status Sealer::SealAll(std::span<SealSource> sources, const std::function<bool()>& enough) {
   StoreSealReader reader(means_.reader,
                          [this](uint64_t read_bytes, uint64_t written_bytes) -> Status {
                            CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, written_bytes));
@@ -128,6 +141,7 @@ Status Sealer::SealAll(std::span<SealSource> sources) {
       bytes += RawBytes(sources[end]);
     }
     CAIRN_RETURN_IF_ERROR(SealInto(sources.subspan(begin, end - begin), &reader));
+    if (enough()) break;
     begin = end;
   }
   return Status::Ok();
@@ -136,10 +150,11 @@ Status Sealer::SealAll(std::span<SealSource> sources) {
 // One table, and the log records that make the tree use it.
 Status Sealer::SealInto(std::span<SealSource> sources, StoreSealReader* reader) {
   reader->Expect(sources);
-  CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info,
-                         WriteSealTable(&means_.reader->tables(), means_.options->allocator,
-                                        sources, reader, means_.parallel_for,
-                                        means_.options->max_memory_bytes / kKeptShare));
+  means_.reader->Hurry(means_.gauge->LogIsLong());
+  CAIRN_ASSIGN_OR_RETURN(
+      const sstable::SnapshotInfo info,
+      WriteSealTable(&means_.reader->tables(), means_.options->allocator, sources, reader,
+                     means_.parallel_for, means_.options->max_memory_bytes / kKeptShare));
   bool used = false;
   for (size_t begin = 0; begin < sources.size(); begin += kSealedRangesAtOnce) {
     const auto some = sources.subspan(begin, std::min(kSealedRangesAtOnce, sources.size() - begin));

@@ -41,15 +41,17 @@ class Sealer {
   Status SealUpTo(uint64_t segment);
   // Conversations whose chains have become long, when they are worth a table.
   Status SealDue();
-  // What of these nodes lies at a wanted place.
-  Status SealPlaces(std::span<const uint64_t> nodes,
-                    const std::function<bool(const Place&)>& wanted);
+  // What of these nodes lies at a wanted place; until it is `enough`, which is asked after each
+  // table.
+  Status SealPlaces(
+      std::span<const uint64_t> nodes, const std::function<bool(const Place&)>& wanted,
+      const std::function<bool()>& enough = [] { return false; });
 
   // Any thread, under the commit lock: SealDue has something to do since just now.
   bool BecomesDue();
 
  private:
-  Status SealAll(std::span<SealSource> sources);
+  Status SealAll(std::span<SealSource> sources, const std::function<bool()>& enough);
   Status SealInto(std::span<SealSource> sources, StoreSealReader* reader);
 
   const SpaceMeans& means_;
@@ -57,6 +59,7 @@ class Sealer {
   Tree& tree_;
   IndexFlusher* const flusher_;
   Joiner* const joiner_;
+  std::vector<uint64_t> postponed_;  // Were due, and some of it may still be.
   DeadTables* const dead_tables_;
   std::atomic<bool> wanted_{false};
 };
