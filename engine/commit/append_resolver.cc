@@ -8,16 +8,6 @@
 
 namespace cairn::engine {
 
-namespace {
-
-// Kept, so that an append allocates nothing for them; used while a record is published.
-std::vector<uint64_t>& HashesOfThread() {
-  thread_local std::vector<uint64_t> hashes;
-  return hashes;
-}
-
-}  // namespace
-
 Status CheckExpected(const Head& head, const Expected& expected) {
   if (CAIRN_KEPT(kLengthExpected)) {
     CAIRN_RETURN_IF_ERROR(CheckLength(head.lengths[kTokenLane], expected.length));
@@ -44,7 +34,7 @@ AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, B
   record_.token_strip_bytes = payload->token_strip_bytes();
   // What was accepted, or has begun, is not held any more: others wait for it.
   record_.held_by_limit = is_whole();
-  HashesOfThread().reserve(payload->strips().size());  // Publishing must not allocate.
+  hashes_.reserve(payload->strips().size());  // Publishing must not allocate.
 }
 
 Attempt AppendResolver::Prepare(Lock* lock) {
@@ -106,12 +96,11 @@ Status AppendResolver::CheckQuotas() const {
 }
 
 void AppendResolver::Publish(wal::Log* log) {
-  std::vector<uint64_t>& hashes = HashesOfThread();
-  payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes, [&](uint64_t filled) {
+  payload_->Fill(slot_.payload, slot_.strip_offsets, &hashes_, [&](uint64_t filled) {
     if (is_whole()) log->PieceReady(slot_, filled);
     return true;
   });
-  log->Publish(slot_, hashes);
+  log->Publish(slot_, hashes_);
 }
 
 void AppendResolver::OnRefused(const Status& status) {

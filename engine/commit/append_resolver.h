@@ -61,7 +61,8 @@ class AppendResolver final : public Resolver {
   const Expected& expected_;
   DeltaPayload* const payload_;
   const Written* const written_;
-  const Head* head_ = nullptr;  // While the lock is held.
+  const Head* head_ = nullptr;    // While the lock is held.
+  std::vector<uint64_t> hashes_;  // Of the strips, once they are filled.
 };
 
 }  // namespace cairn::engine

@@ -34,9 +34,7 @@ Attempt Committer::Try(Resolver* resolver) {
 }
 
 Attempt Committer::CommitLocked(Resolver* resolver) {
-  // Encoded in memory that is kept, so that an append of a token allocates nothing here.
-  thread_local FieldWriter kept_fields;
-  FieldWriter batch_fields;
+  FieldWriter batch_fields;  // May be large, and is not kept.
   if (resolver->now_ns_ == 0) resolver->now_ns_ = host_->NowNs();
   if (!large_appends_.empty()) {
     const std::optional<BranchId> branch = resolver->free_branch();
@@ -44,11 +42,11 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
   }
   std::vector<CommittedOp>& ops = resolver->committed_;
   ops.clear();
-  FieldWriter* const fields = resolver->record_.batch ? &batch_fields : &kept_fields;
+  FieldWriter* const fields = resolver->record_.batch ? &batch_fields : &record_fields_;
   fields->Clear();
   const RollbackUnlessCommitted rollback{&transaction_};
   tree_.leases().Expire(resolver->now_ns_);
-  CommitOps pending(&tree_, &tree_changes_, fields, resolver);
+  CommitOps pending(&tree_, &tree_changes_, fields, &op_fields_, resolver);
   CAIRN_RETURN_IF_ERROR(resolver->Resolve(&pending));
   CAIRN_CHECK(!ops.empty());
   if (Status full = resolver->CheckQuotas(); !full.ok()) return Attempt::Refused(std::move(full));
@@ -110,10 +108,9 @@ Status CommitOps::Add() {
     EncodeOp(op, fields_);
     return Status::Ok();
   }
-  thread_local FieldWriter table;  // Kept: it would grow step by step for each op.
-  table.Clear();
-  EncodeOp(op, &table);
-  fields_->Table(kOpTableField, table);
+  one_->Clear();
+  EncodeOp(op, one_);
+  fields_->Table(kOpTableField, *one_);
   return Status::Ok();
 }
 

@@ -177,12 +177,14 @@ class CommitOps {
 
  private:
   friend class Committer;
-  CommitOps(Tree* tree, TreeChanges* changes, FieldWriter* fields, Resolver* resolver)
-      : tree_(tree), changes_(changes), fields_(fields), resolver_(resolver) {}
+  CommitOps(Tree* tree, TreeChanges* changes, FieldWriter* fields, FieldWriter* one,
+            Resolver* resolver)
+      : tree_(tree), changes_(changes), fields_(fields), one_(one), resolver_(resolver) {}
 
   Tree* const tree_;
   TreeChanges* const changes_;
-  FieldWriter* const fields_;
+  FieldWriter* const fields_;  // Of the record.
+  FieldWriter* const one_;     // Room for those of an op.
   Resolver* const resolver_;
 };
 
@@ -279,6 +281,9 @@ class Committer {
   Tree tree_;
   Transaction transaction_;
   TreeChanges tree_changes_{&tree_, &transaction_};
+  // Where a record and one of its ops are encoded, under the lock: an append of a token allocates
+  // nothing for that.
+  FieldWriter record_fields_, op_fields_;
   DurableLengths lengths_;
   uint64_t models_sequence_ = 0;
   bool rolled_back_ = false;

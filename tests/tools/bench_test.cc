@@ -74,7 +74,7 @@ std::vector<Case> Cases() {
   return {
       {"append-durable",
        "",
-       Plus(kAppendValues, {"cold_gb_per_s", "four_pools_gb_per_s"}),
+       kAppendValues,
        {"throughput_to_raw", "p50_to_raw", "p50_to_raw_write"}},
       {"append-large",
        "",

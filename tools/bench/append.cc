@@ -112,53 +112,12 @@ Status MeasureWarm(const Config& config, const std::string& scratch, const KvPoo
   return ours->store.Close();
 }
 
-// One uninterrupted run of `bytes` in a store of its own; raw runs alone, before and after it.
-Status MeasureRun(const Config& config, const std::string& scratch, const std::string& name,
-                  bool full_pool, uint64_t bytes, const KvPool& pool, RawFile& raw_file,
-                  Report* report) {
-  const std::string path = scratch + "/" + name;
-  const Options options = StoreOptions(config, config.pool_segments);
-  if (full_pool) CAIRN_RETURN_IF_ERROR(MakeFullPool(path, options, report));
-  auto raws = RawAppenders(raw_file, pool, kTokensPerAppend);
-  CAIRN_ASSIGN_OR_RETURN(auto ours, OpenDurableArm(path, options, pool, kTokensPerAppend, report));
-  CAIRN_RETURN_IF_ERROR(WaitForPool(ours->store, 0));
-  Config once = config;
-  once.rounds = 1;
-  once.seconds = 1e9;  // Bounded by operations instead.
-  const uint64_t appends = std::max<uint64_t>(1, bytes / ours->arm.bytes_per_op);
-  std::vector<Arm*> raw_arms;
-  for (auto& raw : raws) {
-    raw->arm().max_ops_per_block = std::min<uint64_t>(appends, 100);
-    raw_arms.push_back(&raw->arm());
-  }
-  ours->arm.max_ops_per_block = appends;
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(once, name, raw_arms));
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(once, name, {&ours->arm}));
-  CAIRN_RETURN_IF_ERROR(WaitForPool(ours->store, 0));
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(once, name, raw_arms));
-  double raw_rate = 0;
-  for (const Arm* raw : raw_arms) raw_rate = std::max(raw_rate, raw->gb_per_s());
-  report->Value(name + "_gb_per_s", ours->arm.gb_per_s(),
-                "one run of " + std::to_string(bytes >> 20) + " MiB");
-  report->Value(name + "_p50_us", ours->arm.p50_us(), "of an append in it");
-  report->Value(name + "_p99_us", Quantile(ours->arm.op_us, 0.99), "the same, slow end");
-  const double ratio = ours->arm.gb_per_s() / raw_rate;
-  report->Value(name + "_throughput_to_raw", ratio, "raw run right before and after");
-  return ours->store.Close();
-}
-
 }  // namespace
 
 Status RunAppendDurable(const Config& config, const std::string& scratch, Report* report) {
   CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config, kTokenBytes));
   CAIRN_ASSIGN_OR_RETURN(auto raw_file, RawFile::Create(scratch + "/raw", config.source_bytes));
-  CAIRN_RETURN_IF_ERROR(MeasureWarm(config, scratch, pool, kTokensPerAppend, *raw_file, report));
-
-  // A run far beyond what a new store has ready, and one that outruns a full pool.
-  CAIRN_RETURN_IF_ERROR(
-      MeasureRun(config, scratch, "cold", false, PoolBytes(config), pool, *raw_file, report));
-  return MeasureRun(config, scratch, "four_pools", true, 4 * PoolBytes(config), pool, *raw_file,
-                    report);
+  return MeasureWarm(config, scratch, pool, kTokensPerAppend, *raw_file, report);
 }
 
 // The same deltas into tables of their own, through the log, and raw. The log's arm ends with its

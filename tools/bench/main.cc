@@ -31,8 +31,8 @@ constexpr uint64_t kNumberMax = uint64_t{1} << 40;
 constexpr std::array kBenchmarks = {
     Benchmark{
         "append-durable", "2 MiB appends (16 tokens x 128 KiB) at kPower",
-        "Full pool of segments, beside the same bytes gathered and written raw; then\n"
-        "one run that starts with a new store's few segments, and one of four times the pool.",
+        "Segments in stock, memory touched before; beside the same bytes gathered and written\n"
+        "raw. What a new store does: load burst.",
         RunAppendDurable},
     Benchmark{"append-large", "appends of 64 MiB (512 tokens x 128 KiB) at kPower",
               "Into tables of their own; beside the same through the log, and raw.",
