@@ -178,8 +178,8 @@ inline constexpr uint64_t kSpaceAloneInFlightBytes = 8 * kSpaceAlonePieceBytes;
 // 100 us. That no longer matters to a source of more than the second.
 inline constexpr uint64_t kReadAheadBytes = 8u << 20;
 inline constexpr uint64_t kReadAheadSourceBytesMax = 256u << 10;
-// Of what is sealed next so much is read while a batch is packed: two batches, so that the device
-// works on what comes while what came is put into its place.
+// While a batch is packed, the space thread reads so much of the next source: two batches, so that
+// the device reads the second while the thread copies the first to its place.
 inline constexpr uint64_t kStagedAtOnceBytes = 8u << 20;
 // Frames that are packed, or proven, side by side. Enough that handing them out costs nothing (a
 // core packs a MiB in 0.3 ms), and two such batches hardly more memory.

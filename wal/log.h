@@ -58,7 +58,8 @@ class SpaceGrant {
   virtual Status Take(uint64_t bytes, Purpose purpose) = 0;
   virtual void TakeAnyway(uint64_t bytes) = 0;  // Of a file that is there already.
   virtual void Return(uint64_t bytes) = 0;
-  // Of what was taken, so much is not on the disk yet; all calls add up.
+  // Adds to the bytes that were taken and have no blocks on the disk yet; negative: they have them
+  // now, or are given up. The grant does not count these blocks as free.
   virtual void Promise(int64_t bytes) = 0;
   virtual uint64_t room(Purpose purpose) const = 0;  // What may still be taken.
   // The reserve is being used: what is free is to be returned, not kept.

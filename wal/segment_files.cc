@@ -88,7 +88,7 @@ Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t 
           const auto file, files.Open(temporary, {.write = true, .create = true, .direct = true}));
       CAIRN_RETURN_IF_ERROR(file->Allocate(0, std::min(allocated, bytes)));
       CAIRN_RETURN_IF_ERROR(file->Truncate(bytes));
-      if (CAIRN_KEPT(kSyncZeros)) CAIRN_RETURN_IF_ERROR(file->Sync());
+      if (CAIRN_KEPT(kSyncNewSegment)) CAIRN_RETURN_IF_ERROR(file->Sync());
     }
     return files.Rename(temporary, path);
   });

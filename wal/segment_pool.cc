@@ -58,119 +58,6 @@ void SegmentPool::AddSpare(const Spare& spare) {
   CountReadyLocked();
 }
 
-// Of a file found at Open that is not part of the log: how many bytes its blocks have. Nothing, and
-// it is removed, where it has not the size of a segment.
-Result<std::optional<uint64_t>> SegmentPool::AllocatedOf(const std::string& path) {
-  CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, world_.files->Info(path));
-  if (info.bytes == options_.segment_bytes) return std::optional(info.allocated_bytes);
-  CAIRN_RETURN_IF_ERROR(world_.files->Remove(path));
-  return std::optional<uint64_t>();
-}
-
-Status SegmentPool::AdoptSpare(uint64_t id) {
-  const std::string path = SparePath(options_.directory, id);
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<uint64_t> allocated, AllocatedOf(path));
-  if (!allocated.has_value()) return Status::Ok();
-  // Ballast stays in a store that was opened above its limit, too: dropping must work there.
-  if (!Take().ok()) {
-    if (ready() >= kBallastSegments) return world_.files->Remove(path);
-    options_.grant->TakeAnyway(options_.segment_bytes);
-  }
-  Promise(Unallocated(*allocated));
-  // Most were used before. A new one that is taken for written costs its groups a little.
-  AddSpare({.id = id, .allocated = *allocated, .written = true});
-  return Status::Ok();
-}
-
-// Those that are no part of the log become spares, but for the next one. From the highest down: a
-// number above the next one must never be there without the next one, or recovery would miss it.
-Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
-                                  uint64_t next_segment) {
-  io::FileSystem& files = *world_.files;
-  const std::string& directory = options_.directory;
-  bool moved = false;
-  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
-    if (*segment >= first_live && *segment < next_segment) continue;
-    if (*segment == next_segment) continue;
-    uint64_t id = 0;
-    {
-      MutexLock lock(&mutex_);
-      id = NewSpareLocked();
-    }
-    CAIRN_RETURN_IF_ERROR(files.Rename(SegmentPath(directory, *segment), SparePath(directory, id)));
-    CAIRN_RETURN_IF_ERROR(AdoptSpare(id));
-    moved = true;
-  }
-  return moved ? files.SyncDirectory(directory) : Status::Ok();
-}
-
-// The next segment, whose file is there.
-Status SegmentPool::AdoptNext(uint64_t next_segment) {
-  io::FileSystem& files = *world_.files;
-  const std::string path = SegmentPath(options_.directory, next_segment);
-  CAIRN_ASSIGN_OR_RETURN(const std::optional<uint64_t> had, AllocatedOf(path));
-  if (!had.has_value()) return Status::Ok();
-  // The rename may be older than the last sync of the directory, or younger.
-  CAIRN_RETURN_IF_ERROR(files.SyncDirectory(options_.directory));
-  CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
-                         files.Open(path, {.write = true, .direct = true}));
-  // Made so, and not touched again: what opens twice changes nothing the second time.
-  uint64_t allocated = FirstBytes();
-  if (*had < allocated) {
-    CAIRN_ASSIGN_OR_RETURN(allocated, AllocateNext(*file, *had));
-  }
-  MutexLock lock(&mutex_);
-  next_ = {std::move(file), next_segment, allocated};
-  if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
-  Promise(Unallocated(allocated));
-  return Status::Ok();
-}
-
-Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
-  {
-    MutexLock lock(&mutex_);
-    next_segment_ = next_segment;
-  }
-  // A sync of its names then needs no descriptor.
-  CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, options_.directory));
-  io::FileSystem& files = *world_.files;
-  CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, options_.directory));
-  for (const std::string& name : found.unfinished) {
-    CAIRN_RETURN_IF_ERROR(files.Remove(options_.directory + "/" + name));
-  }
-  if (!found.spares.empty()) {
-    MutexLock lock(&mutex_);
-    next_spare_id_ = found.spares.back() + 1;
-  }
-  for (const uint64_t id : found.spares) CAIRN_RETURN_IF_ERROR(AdoptSpare(id));
-  CAIRN_RETURN_IF_ERROR(AdoptSegments(found.segments, first_live, next_segment));
-  if (std::binary_search(found.segments.begin(), found.segments.end(), next_segment)) {
-    CAIRN_RETURN_IF_ERROR(AdoptNext(next_segment));
-  }
-  {
-    MutexLock lock(&mutex_);
-    CountReadyLocked();
-  }
-
-  Status status;
-  while (status.ok()) {
-    Task task;
-    {
-      MutexLock lock(&mutex_);
-      task = NextTaskLocked(0);
-    }
-    if (task == Task::kNone || (task == Task::kMake && !fill)) break;
-    status = RunTask(task);
-  }
-  if (!status.ok()) {
-    SetRefusal(status, /*with_stock=*/false);
-    // A store that exists can be read, and its data dropped, without room for a new segment.
-    MutexLock lock(&mutex_);
-    if (broken_ || (fill && ready() == 0)) return status;
-  }
-  return Status::Ok();
-}
-
 bool SegmentPool::Start() {
   thread_ = world_.scheduler->StartThread("cairn-log-pool", [this] { Run(); });
   return thread_ != nullptr;
@@ -206,32 +93,6 @@ SegmentPool::Ready SegmentPool::TakeNext(uint64_t group_bytes) {
   growth_ = Growth();
   growth_is_refused_ = false;
   return taken;
-}
-
-bool SegmentPool::NextHasBlocks(uint64_t wanted, bool* refused) {
-  std::shared_ptr<io::File> file;
-  uint64_t segment = 0, allocated = 0;
-  {
-    MutexLock lock(&mutex_);
-    if (next_.file == nullptr || next_.allocated >= std::min(wanted, options_.segment_bytes)) {
-      return true;
-    }
-    file = next_.file;
-    segment = next_.segment;
-    allocated = next_.allocated;
-  }
-  *refused = !Grow(file, segment, allocated, wanted);
-  return false;
-}
-
-bool SegmentPool::Grow(const std::shared_ptr<io::File>& file, uint64_t segment, uint64_t allocated,
-                       uint64_t wanted) {
-  MutexLock lock(&mutex_);
-  growth_.wanted = std::max(growth_.segment == segment ? growth_.wanted : 0, wanted);
-  growth_.segment = segment;
-  growth_.allocated = allocated;
-  growth_.file = file;
-  return !growth_is_refused_;
 }
 
 Status SegmentPool::refusal() {
@@ -285,21 +146,7 @@ SegmentPool::Task SegmentPool::NextTaskLocked(uint64_t now_ns) const {
   return prewrites ? Task::kPrewrite : Task::kNone;
 }
 
-const SegmentPool::Spare* SegmentPool::SpareToWriteLocked(uint64_t now_ns) const {
-  const size_t wanted = history_.segments_wanted(now_ns);
-  size_t written = 0;
-  const Spare* found = nullptr;
-  for (const Spare& spare : spares_) {
-    if (spare.written) {
-      ++written;
-    } else if (found == nullptr || spare.id == prewriter_.spare()) {
-      found = &spare;
-    }
-  }
-  return written < wanted ? found : nullptr;
-}
-
-// That which the log is to have next: written if there is one.
+// The log gets a spare that is written, if there is one.
 std::vector<SegmentPool::Spare>::iterator SegmentPool::NextSpareLocked() {
   const auto written =
       std::find_if(spares_.begin(), spares_.end(), [](const Spare& one) { return one.written; });
@@ -422,109 +269,6 @@ Status SegmentPool::MakeSpare() {
   AddSpare({.id = id, .allocated = FirstBytes()});
   MutexLock lock(&mutex_);
   ++made_;
-  return Status::Ok();
-}
-
-// The blocks of the file that becomes the next segment, which had so many: all, once the log has
-// filled another. How far they reach.
-Result<uint64_t> SegmentPool::AllocateNext(io::File& file, uint64_t allocated) {
-  bool whole = false;
-  {
-    MutexLock lock(&mutex_);
-    whole = history_.any();
-  }
-  const uint64_t first = std::min(FirstBytes(), options_.segment_bytes);
-  const uint64_t bytes = whole ? options_.segment_bytes : first;
-  Status status;
-  if (bytes > allocated && !HasDiskRoom(bytes - allocated)) {
-    status = Status(StatusCode::kNoSpace, "");
-  } else {
-    status = file.Allocate(0, bytes);
-  }
-  if (status.ok()) return bytes;
-  if (status.code() != StatusCode::kNoSpace || allocated < first) return status;
-  disk_is_full_.store(true, std::memory_order_release);
-  return first;  // These it has.
-}
-
-// What would be in part there after a refusal would be taken from those who give space back.
-bool SegmentPool::HasDiskRoom(uint64_t bytes) {
-  const Result<io::DiskSpace> space = world_.files->Space(options_.directory);
-  return !space.ok() || space->free_bytes >= bytes;
-}
-
-uint64_t* SegmentPool::BytesOfLocked(uint64_t segment) {
-  if (next_.file != nullptr && next_.segment == segment) return &next_.allocated;
-  return grown_segment_ == segment ? &grown_bytes_ : nullptr;
-}
-
-Status SegmentPool::GrowSegment() {
-  Growth growth;
-  uint64_t from = 0;
-  {
-    MutexLock lock(&mutex_);
-    std::swap(growth, growth_);
-    const uint64_t* has = BytesOfLocked(growth.segment);
-    if (growth.file == nullptr || has == nullptr) return Status::Ok();
-    from = *has;
-  }
-  const uint64_t bytes = std::min(
-      options_.segment_bytes, AlignUp(std::max(kGrowth * growth.allocated, growth.wanted), kBlock));
-  if (bytes <= from) return Status::Ok();
-  if (!HasDiskRoom(bytes - from)) {
-    return Status(StatusCode::kNoSpace, "the disk has no blocks for more of the segment");
-  }
-  CAIRN_RETURN_IF_ERROR(growth.file->Allocate(from, bytes));
-  {
-    MutexLock lock(&mutex_);
-    growth_is_refused_ = false;
-    uint64_t* has = BytesOfLocked(growth.segment);
-    if (has == nullptr) return Status::Ok();  // The log has left it meanwhile.
-    *has = bytes;
-  }
-  Keep(bytes - from);
-  callbacks_.on_grown(growth.segment, bytes);
-  return Status::Ok();
-}
-
-void SegmentPool::RefuseGrowth(const Status& status) {
-  bool first = false;
-  {
-    MutexLock lock(&mutex_);
-    first = !growth_is_refused_;
-    growth_is_refused_ = true;
-    growth_ = Growth();
-    grow_again_ns_ = world_.scheduler->MonotonicNs() + kSpaceRetryNs;
-  }
-  if (first) Tell("log: the segment cannot grow: ", status);
-}
-
-Status SegmentPool::Prewrite() {
-  uint64_t spare = 0;
-  {
-    MutexLock lock(&mutex_);
-    const Spare* found = SpareToWriteLocked(world_.scheduler->MonotonicNs());
-    if (found == nullptr) return Status::Ok();
-    spare = found->id;
-  }
-  placed_ = 0;
-  const Result<uint64_t> written =
-      prewriter_.Step(spare, SparePath(options_.directory, spare), options_.segment_bytes);
-  if (!written.ok()) {
-    prewriter_.Drop();
-    Tell("log: a segment is not written ahead: ", written.status());
-  }
-  MutexLock lock(&mutex_);
-  if (written.ok()) bytes_prewritten_ += *written;
-  if (written.ok() && !prewriter_.done()) return Status::Ok();
-  for (Spare& one : spares_) {
-    if (one.id != spare) continue;
-    one.written = true;  // Where it failed, too: it is not tried again.
-    if (written.ok()) {
-      Keep(Unallocated(one.allocated));
-      one.allocated = options_.segment_bytes;
-    }
-  }
   return Status::Ok();
 }
 

@@ -15,7 +15,7 @@
   X(kSyncGroup, "fsync", "a durable append is acknowledged before its group is synced")          \
   X(kSyncLater, "fsync", "a Flush of what was written before does not sync it")                  \
   X(kSyncPredecessor, "fsync", "a log segment is followed by another without being synced")      \
-  X(kSyncZeros, "fsync", "a new segment is used before its length is on the medium")             \
+  X(kSyncNewSegment, "fsync", "a new segment is used before its length is on the medium")        \
   X(kSyncRecovered, "fsync", "a new segment is built on a tail that was read, but not synced")   \
   X(kWriteUnproven, "fsync", "what a failed sync left unwritten is built on as it is read")      \
   X(kSyncSnapshot, "fsync", "a snapshot table gets its name before its content is synced")       \

@@ -41,8 +41,8 @@ class Sealer {
   Status SealUpTo(uint64_t segment);
   // Conversations whose chains have become long, when they are worth a table.
   Status SealDue();
-  // What of these nodes lies at a wanted place; until it is `enough`, which is asked after each
-  // table.
+  // Seals the content of these nodes that lies at a wanted place. After each table it asks
+  // `enough`, and ends when that is true.
   Status SealPlaces(
       std::span<const uint64_t> nodes, const std::function<bool(const Place&)>& wanted,
       const std::function<bool()>& enough = [] { return false; });

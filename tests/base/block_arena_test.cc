@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: what is given back to an arena is lent again, never to two, and of what it keeps no
-// more than it may; all of it goes back to where it came from, whoever ends first.
+// more than it may; all of it goes back to where it came from, whether the arena ends first or the
+// last buffer.
 
 #include "base/core/block_arena.h"
 
