@@ -75,7 +75,7 @@ Status StoreCore::Close() {
   hints_.Close();
   reader_.LetGo();  // Handles may outlive this by far.
   arena_.Clear();
-  lock_.reset();    // The log stays for calls that are under way; it refuses everything now.
+  lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
   return closed_ = status;
 }
 

@@ -56,6 +56,10 @@ class StagedRows final : public PageRows {
   std::vector<std::vector<std::byte*>> bases_;  // By plane and layer.
 };
 
+bool IsKv(const SealSource& source) {
+  return source.lane != kTokenLane && source.lane != kSamplerLane && source.lane != kMetadataLane;
+}
+
 // A source of KV on its way into a table.
 struct Stage {
   const SealSource* source = nullptr;
@@ -84,6 +88,7 @@ class SealTable {
              .allocator = allocator_,
              .parallel_for = parallel_for_,
              .batch_bytes = kFrameBatchBytes,
+             .write_bytes = kSpaceAlonePieceBytes,
              .hashes = true,
              .quiet = [this] { return reader_->Quiet(); },
              .beside = [this] { return ReadAhead(); },
@@ -117,7 +122,7 @@ class SealTable {
       CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> state, reader_->ReadState(source));
       return writer_->AddState(range, state);
     }
-    if (source.lane != kTokenLane) return AddKv(source, range);
+    if (IsKv(source)) return AddKv(source, range);
     const FragmentLayout layout(*source.model, source.lane);
     std::vector<TokenId> ids(source.count);
     CAIRN_RETURN_IF_ERROR(reader_->ReadTokens(source, ids));
@@ -153,9 +158,7 @@ class SealTable {
 
   const SealSource* NextOfKv(const SealSource& source) const {
     for (const SealSource* next = &source + 1; next != sources_.data() + sources_.size(); ++next) {
-      const bool is_kv =
-          next->lane != kTokenLane && next->lane != kSamplerLane && next->lane != kMetadataLane;
-      if (is_kv) return next;
+      if (IsKv(*next)) return next;
     }
     return nullptr;
   }
@@ -179,7 +182,7 @@ class SealTable {
     return Status::Ok();
   }
 
-  // From where it is up to the end of the extent with which so many bytes are read, or of the last.
+  // Reads whole extents, from read_end on, until it has read `bytes` or the source is whole.
   Status ReadMore(uint64_t bytes, Stage* stage) {
     const SealSource& source = *stage->source;
     const uint64_t begin = stage->read_end;

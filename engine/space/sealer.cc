@@ -60,7 +60,8 @@ Status Sealer::SealUpTo(uint64_t segment) {
   return Status::Ok();
 }
 
-// Who waits for a log that has become long waits for its oldest part, so that goes first.
+// Appends that are held at the log's limit wait for its oldest part, so this ends when the log is
+// long: LogRetirer seals that part. What is left of the nodes is taken up by a later round.
 Status Sealer::SealDue() {
   wanted_ = false;
   const auto log_is_long = [this] { return means_.gauge->LogIsLong(); };
