@@ -5,8 +5,10 @@
 // store goes on when it is well again.
 // Method: ext4 and xfs behind loop devices. A child writes; the file system is shut down without
 // flushing its journal, which is what a power loss leaves of a disk without a cache; it is mounted
-// again and the store read. (Disks with a cache: tools/powercut.) And a file system of our own that
-// keeps only what was synced.
+// again and the store read. What was under way when the shutdown began is not counted: xfs answers
+// such an fsync with success now and then and keeps nothing (12 of 250 shutdowns under a plain loop
+// of pwritev2(RWF_DSYNC) into fresh blocks), which a machine without power cannot do. (Disks with a
+// cache: tools/powercut.) And a file system of our own that keeps only what was synced.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -49,8 +51,9 @@ class FileSystemSlow : public ::testing::TestWithParam<Case> {
     ASSERT_OK(mount_->Mount());
   }
   // What it acknowledged is added.
-  void Crash(uint64_t seed, const std::function<void()>& crash, Reports* acknowledged) {
-    const CrashedWriter child = CrashAWriter(path(), writer(), seed, crash, acknowledged);
+  void Crash(uint64_t seed, const std::function<void()>& live, const std::function<void()>& crash,
+             Reports* acknowledged) {
+    const CrashedWriter child = CrashAWriter(path(), writer(), seed, live, crash, acknowledged);
     EXPECT_NE(WriterEnd::kCrashed, child.end);
     EXPECT_EQ("", child.lost);
     reported_ += child.reports;
@@ -69,9 +72,8 @@ TEST_P(FileSystemSlow, APowerLossLosesNothingAcknowledged) {
   for (int round = 0; round < 12 && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     Crash(
-        random(),
+        random(), [&] { usleep(static_cast<useconds_t>(random() % 100'000)); },
         [&] {
-          usleep(static_cast<useconds_t>(random() % 100'000));
           ASSERT_OK(mount_->LosePower());
           usleep(1000);
         },
@@ -128,7 +130,7 @@ TEST_P(FileSystemSlow, ADiskThatGoesReadOnlyKeepsWhatItHolds) {
         }
         usleep(50'000);
       },
-      &acknowledged);
+      nullptr, &acknowledged);
   if (!by_itself) {
     EXPECT_OK(mount_->Remount("ro"));
   }
@@ -163,12 +165,12 @@ std::string CrashWhatIsNotSynced(const WriterOptions& writer, int rounds, uint64
   const std::string path = mount->path() + "/store";
   Reports acknowledged;
   for (int round = 0; round < rounds; ++round) {
-    const auto crash = [&] {
+    const auto live = [&] {
       usleep(static_cast<useconds_t>(random() % 100'000));
       mount->CutPower();
       usleep(1000);
     };
-    const CrashedWriter child = CrashAWriter(path, writer, random(), crash, &acknowledged);
+    const CrashedWriter child = CrashAWriter(path, writer, random(), live, nullptr, &acknowledged);
     mount->PowerOn();
     if (child.end == WriterEnd::kCrashed) return "the child crashed";
     if (!child.lost.empty()) return child.lost;

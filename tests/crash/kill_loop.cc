@@ -86,7 +86,7 @@ KillResult RunKillLoop(const KillOptions& options) {
       }
     };
     const CrashedWriter child =
-        CrashAWriter(path, WriterOf(options), child_seed, live, &acknowledged);
+        CrashAWriter(path, WriterOf(options), child_seed, live, nullptr, &acknowledged);
     if (child.end == WriterEnd::kRefused) result.violation = "the child ended by itself";
     if (child.end == WriterEnd::kCrashed) result.violation = "the child crashed";
     if (!child.lost.empty()) result.violation = child.lost;

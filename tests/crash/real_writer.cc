@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -45,6 +46,30 @@ Status Append(Branch& branch, uint64_t id, uint64_t begin, uint64_t end, Durabil
       .AppendSync({.tokens = tokens, .kv = kv.view()},
                   {.durability = durability, .expected_length = begin})
       .status();
+}
+
+// All that the pipe holds.
+void TakeReports(int pipe, CrashedWriter* result, Reports* acknowledged) {
+  Report report{};
+  while (read(pipe, &report, sizeof report) == sizeof report) {
+    uint64_t& length = (*acknowledged)[report.branch];
+    if (report.length < length && !report.rewinds) {
+      result->lost = BranchName(report.branch) + " had less than the " + std::to_string(length) +
+                     " tokens that were acknowledged";
+    }
+    length = report.length;
+    ++result->reports;
+  }
+}
+
+// A rewind that was announced may have become durable; an append need not have.
+void TakeLateReports(int pipe, Reports* acknowledged) {
+  Report report{};
+  while (read(pipe, &report, sizeof report) == sizeof report) {
+    const auto found = acknowledged->find(report.branch);
+    if (found == acknowledged->end()) continue;
+    if (report.rewinds) found->second = std::min(found->second, report.length);
+  }
 }
 
 }  // namespace
@@ -86,7 +111,8 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
 }
 
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
-                           const std::function<void()>& crash, Reports* acknowledged) {
+                           const std::function<void()>& live, const std::function<void()>& crash,
+                           Reports* acknowledged) {
   CrashedWriter result;
   int reports[2];
   CAIRN_CHECK(pipe2(reports, O_CLOEXEC) == 0);
@@ -100,20 +126,20 @@ CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options
   close(reports[1]);
   pollfd ready{.fd = reports[0], .events = POLLIN, .revents = 0};
   poll(&ready, 1, 20000);
-  crash();
+  live();
+  if (crash) {
+    CAIRN_CHECK(fcntl(reports[0], F_SETFL, O_NONBLOCK) == 0);
+    TakeReports(reports[0], &result, acknowledged);
+    crash();
+  }
   kill(child, SIGKILL);
   int ended = 0;
   waitpid(child, &ended, 0);
   result.end = EndOf(ended);
-  Report report{};
-  while (read(reports[0], &report, sizeof report) == sizeof report) {
-    uint64_t& length = (*acknowledged)[report.branch];
-    if (report.length < length && !report.rewinds) {
-      result.lost = BranchName(report.branch) + " had less than the " + std::to_string(length) +
-                    " tokens that were acknowledged";
-    }
-    length = report.length;
-    ++result.reports;
+  if (crash) {
+    TakeLateReports(reports[0], acknowledged);
+  } else {
+    TakeReports(reports[0], &result, acknowledged);
   }
   close(reports[0]);
   return result;

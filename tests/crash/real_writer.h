@@ -19,7 +19,7 @@ struct WriterOptions {
   Backend backend = Backend::kAuto;
   // What is taken for an acknowledgement, of appends that ask for any level.
   Durability claimed = Durability::kPower;
-  // Files move faster than by default, for whoever follows.
+  // Files move faster than by default, for a follower.
   bool moves_files = false;
 };
 Options StoreOptionsOf(const WriterOptions& options);
@@ -38,9 +38,10 @@ using Reports = std::map<uint64_t, uint64_t>;
 Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, uint64_t seed,
                         const std::function<bool(const Report&)>& report);
 
-// A child process that writes. `crash` is called when it has acknowledged something; then it is
-// killed, if it has not ended by itself. What it acknowledges goes to `acknowledged`, over what
-// those before it did with the same store.
+// A child process that writes. `live` runs when it has acknowledged something, `crash` after that;
+// then the child is killed, if it has not ended by itself. What it acknowledges goes to
+// `acknowledged`, over what those before it did with the same store. Where a `crash` is given,
+// what is reported after it began binds nobody.
 enum class WriterEnd : uint8_t {
   kKilled,   // By SIGKILL: nobody but us sends that.
   kRefused,  // Something failed.
@@ -52,7 +53,8 @@ struct CrashedWriter {
   std::string lost;  // What it found of a branch was less than those before it were promised.
 };
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
-                           const std::function<void()>& crash, Reports* acknowledged);
+                           const std::function<void()>& live, const std::function<void()>& crash,
+                           Reports* acknowledged);
 WriterEnd EndOf(int wait_status);
 
 // What is wrong with what was read, if anything: other contents, or less than was acknowledged.
