@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 
 namespace cairn::wal {
@@ -23,7 +24,7 @@ bool OpenSegmentState::Fits(uint64_t group_end, uint64_t of_footer, uint64_t seg
 }
 
 bool OpenSegmentState::HasBlocks(uint64_t group_end, uint64_t segment_bytes) const {
-  if (allocated == segment_bytes) return true;
+  if (allocated == segment_bytes || !CAIRN_KEPT(kBlocksBeforeGroup)) return true;
   return AlignUp(group_end, kBlock) + kBlock <= allocated;
 }
 

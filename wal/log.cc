@@ -345,7 +345,7 @@ Status LogImpl::Close() {
       CAIRN_RETURN_IF_ERROR(CheckLock());
       CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
     }
-    pool_.Stop();  // It must not make longer what is cut.
+    if (CAIRN_KEPT(kStopPoolBeforeCut)) pool_.Stop();  // It must not make longer what is cut.
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);
     return ended;

@@ -55,6 +55,8 @@
   X(kHistoryIsCompared, "ordering", "a follower goes on with files of another history")          \
   X(kEpochBeforeCut, "ordering", "a salvage cuts before MANIFEST says which epochs were used")   \
   X(kCleanEndBeforeCut, "ordering", "a segment is cut before its clean end is on the medium")    \
+  X(kStopPoolBeforeCut, "ordering", "a segment gets blocks again after a close has cut it")      \
+  X(kBlocksBeforeGroup, "ordering", "a group goes where its segment has no blocks yet")          \
   X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
   X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
