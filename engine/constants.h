@@ -65,6 +65,13 @@ inline constexpr uint64_t kPageNameBytes = 192;
 inline constexpr uint64_t kNamesShare = 32;
 // Scattering reads whole cache lines.
 inline constexpr size_t kPageAlignment = 64;
+// Frames of the page cache lie in slabs of 1 / kSlabShare of max_memory_bytes: each size class has
+// one that is not full, and there are some twenty; from 2 MiB on they are of huge pages, and above
+// 8 MiB nothing is gained. A slab without frames is kept while the free places are at most
+// 1 / kSlabKeptShare: what the frames of a read window or two leave when they are pushed out.
+inline constexpr uint64_t kSlabShare = 256;
+inline constexpr uint64_t kSlabBytesMin = 64u << 10, kSlabBytesMax = 8u << 20;
+inline constexpr uint64_t kSlabKeptShare = 32;
 
 // Hints that may wait: more are of requests that come much later. One brings in so much of the page
 // cache at most that two do not push each other out.

@@ -85,7 +85,7 @@ Reader::Reader(const io::World& world, const Allocator& allocator, const MemoryP
       open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
       tables_(memory.directories),
       read_pool_(world_, allocator, memory.read_buffers, budget),
-      page_cache_(budget, allocator, memory.page_floor) {}
+      page_cache_(budget, allocator, memory) {}
 
 void Reader::LetGo() {
   tables_.Clear();

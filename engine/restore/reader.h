@@ -138,6 +138,7 @@ class Reader {
   TableSet& tables() { return tables_; }
   const TableSet& tables() const { return tables_; }
   io::FileCache& open_files() { return open_files_; }
+  PageCache& page_cache() { return page_cache_; }
   const PageCache& page_cache() const { return page_cache_; }
   ReaderCounters& counters() { return counters_; }
 

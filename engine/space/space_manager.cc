@@ -349,10 +349,13 @@ bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
     const uint64_t rested_ns = means_.world.scheduler->MonotonicNs() + kIdleNs;
     const bool rests = idle_work && rested_ns < expiry_ns;
     const uint64_t until_ns = rests ? rested_ns : expiry_ns;
-    const bool trims = means_.arena->kept_bytes() != 0 && trim_ns < until_ns;
+    PageCache& pages = means_.reader->page_cache();
+    const bool keeps = means_.arena->kept_bytes() != 0 || pages.kept_bytes() != 0;
+    const bool trims = keeps && trim_ns < until_ns;
     if (signals_.AwaitKick(seen, trims ? trim_ns : until_ns)) return false;
     if (trims) {
       means_.arena->Trim();
+      pages.Trim();
       trim_ns += kKeptIdleNs;
       continue;
     }

@@ -65,7 +65,7 @@ constexpr std::array kBenchmarks = {
     Benchmark{"restore-small", "one of many sessions of 32 KiB, nothing in memory",
               "Out of the log and out of snapshot tables, beside one raw read of as many bytes.",
               RunRestoreSmall},
-    Benchmark{"restore-set", "sealed sessions of 64 MiB, restored round and round",
+    Benchmark{"restore-set", "sealed sessions, restored round and round",
               "All in the page cache, 1.3 times as much as it holds, and next to no cache; beside\n"
               "memcpy piece by piece. --session-bytes: Options::max_memory_bytes instead of 1 GiB.",
               RunRestoreSet},
@@ -211,7 +211,7 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   }
   if (name == "submit") app.add_option("--durability", config.durability, "memory or process");
   if (name.starts_with("restore")) {
-    app.add_option("--session-bytes", config.session_bytes, "KV of the session")
+    app.add_option("--session-bytes", config.session_bytes, "KV of a session; 0: what it says")
         ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
   if (name == "restore-cold") {

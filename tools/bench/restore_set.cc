@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/core/align.h"
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/load.h"
@@ -15,7 +16,8 @@ namespace cairn::bench {
 namespace {
 
 constexpr uint64_t kTokenBytes = 128 << 10;
-constexpr uint64_t kSessionTokens = 512;  // 64 MiB.
+constexpr uint64_t kSessionBytes = 64 << 20;
+constexpr uint64_t kMemoryBytes = 1 << 30;
 constexpr uint64_t kAppendTokens = 16;
 constexpr double kTooLarge = 1.3;
 
@@ -27,27 +29,26 @@ class RestoreSet {
   Status Run() {
     CAIRN_ASSIGN_OR_RETURN(const KvPool source, MakeSource(config_, kTokenBytes));
     pool_ = &source;
-    const uint64_t session_bytes = kSessionTokens * kTokenBytes;
-    into_ = std::make_unique<KvPool>(source.model(), source.layout(), kSessionTokens, /*seed=*/2);
-    ids_.resize(kSessionTokens);
-    const auto in_memory = static_cast<uint64_t>(kTooLarge * static_cast<double>(memory_bytes_));
-    CAIRN_RETURN_IF_ERROR(Fill(in_memory / session_bytes + 1));
+    into_ = std::make_unique<KvPool>(source.model(), source.layout(), session_tokens_, /*seed=*/2);
+    ids_.resize(session_tokens_);
+    const auto in_memory = static_cast<uint64_t>(kTooLarge * static_cast<double>(kMemoryBytes));
+    CAIRN_RETURN_IF_ERROR(Fill(in_memory / session_bytes_ + 1));
     Load filled;
     uint64_t cache_bytes = 0;
-    CAIRN_RETURN_IF_ERROR(Measure(memory_bytes_, branches_.size(), &filled, &cache_bytes));
+    CAIRN_RETURN_IF_ERROR(Measure(kMemoryBytes, branches_.size(), &filled, &cache_bytes));
     const auto sessions =
         std::max<uint64_t>(2, static_cast<uint64_t>(kTooLarge * static_cast<double>(cache_bytes) /
-                                                        static_cast<double>(session_bytes) +
+                                                        static_cast<double>(session_bytes_) +
                                                     0.5));
-    const uint64_t fits = std::max<uint64_t>(1, cache_bytes / session_bytes * 3 / 4);
+    const uint64_t fits = std::max<uint64_t>(1, cache_bytes / session_bytes_ * 3 / 4);
 
     Load warm, large, off, copied;
     CAIRN_RETURN_IF_ERROR(Scatters(&copied));
-    CAIRN_RETURN_IF_ERROR(Measure(memory_bytes_, fits, &warm));
-    CAIRN_RETURN_IF_ERROR(Measure(memory_bytes_, sessions, &large));
+    CAIRN_RETURN_IF_ERROR(Measure(kMemoryBytes, fits, &warm));
+    CAIRN_RETURN_IF_ERROR(Measure(kMemoryBytes, sessions, &large));
     CAIRN_RETURN_IF_ERROR(Measure(kOffBytes, sessions, &off));
     report_->Value("cache_mib", static_cast<double>(cache_bytes) / (1 << 20), "of pages");
-    report_->Value("sessions", static_cast<double>(sessions), "of 64 MiB, in the larger set");
+    report_->Value("sessions", static_cast<double>(sessions), "in the larger set");
     copied.Describe("memcpy", report_);
     warm.Describe("warm", report_);
     large.Describe("large", report_);
@@ -71,12 +72,12 @@ class RestoreSet {
   }
 
   Status Fill(uint64_t sessions) {
-    CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path_, OptionsOf(memory_bytes_), report_));
+    CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path_, OptionsOf(kMemoryBytes), report_));
     CAIRN_ASSIGN_OR_RETURN(const ModelId model, store.RegisterModel(pool_->model()));
     Progress progress("filling", sessions);
     for (uint64_t i = 0; i < sessions; ++i, progress.Step()) {
       CAIRN_ASSIGN_OR_RETURN(auto writer, Writer::Create(store, model, pool_, 0, kAppendTokens));
-      for (uint64_t at = 0; at < kSessionTokens; at += kAppendTokens) {
+      for (uint64_t at = 0; at < session_tokens_; at += kAppendTokens) {
         CAIRN_RETURN_IF_ERROR(writer->Prepare());
         CAIRN_RETURN_IF_ERROR(writer->AppendSync(Durability::kProcess));
       }
@@ -90,9 +91,9 @@ class RestoreSet {
   Status Scatters(Load* load) {
     std::vector<Piece> from, to;
     KvCursor source(*pool_, 0), target(*into_, 0);
-    std::vector<std::byte> canonical(kSessionTokens * kTokenBytes);
-    ListPieces(pool_->model(), source.At(0, kSessionTokens), &from);
-    ListPieces(pool_->model(), target.At(0, kSessionTokens), &to);
+    std::vector<std::byte> canonical(session_bytes_);
+    ListPieces(pool_->model(), source.At(0, session_tokens_), &from);
+    ListPieces(pool_->model(), target.At(0, session_tokens_), &to);
     Gather(from, canonical.data());
     Work work;
     work.bytes_per_op = canonical.size();
@@ -113,7 +114,7 @@ class RestoreSet {
       CAIRN_ASSIGN_OR_RETURN(all.emplace_back(), store.GetBranch(branches_[i]));
     }
     KvCursor target(*into_, 0);
-    const KvView& view = target.At(0, kSessionTokens);
+    const KvView& view = target.At(0, session_tokens_);
     const auto restore = [&](uint64_t i) {
       RestoreRequest request;
       request.tokens = ids_;
@@ -122,7 +123,7 @@ class RestoreSet {
     };
     for (uint64_t i = 0; i < 2 * sessions; ++i) CAIRN_RETURN_IF_ERROR(restore(i));
     Work work;
-    work.bytes_per_op = kSessionTokens * kTokenBytes;
+    work.bytes_per_op = session_bytes_;
     work.ops_per_thread = 3 * sessions;
     work.op = [&](uint32_t, uint64_t i) { return restore(i); };
     CAIRN_RETURN_IF_ERROR(load->Run(work));
@@ -133,7 +134,10 @@ class RestoreSet {
   const Config& config_;
   const std::string path_;
   Report* const report_;
-  const uint64_t memory_bytes_ = config_.session_bytes != 0 ? config_.session_bytes : 1ull << 30;
+  const uint64_t session_bytes_ =
+      AlignUp(config_.session_bytes != 0 ? config_.session_bytes : kSessionBytes,
+              kAppendTokens * kTokenBytes);
+  const uint64_t session_tokens_ = session_bytes_ / kTokenBytes;
   const KvPool* pool_ = nullptr;
   std::unique_ptr<KvPool> into_;
   std::vector<TokenId> ids_;
