@@ -41,14 +41,15 @@ AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
   return AlignedBuffer::TryAllocate(allocator_, bytes, kBlock);
 }
 
-std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, uint64_t bytes,
-                                             bool* pinned) {
-  CAIRN_CHECK(offset % kBlock == 0);
-  bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
-  MutexLock lock(&mutex_);
+bool HotTail::HasTouched() {
+  MutexLock lock(&memory_->mutex);
+  return !memory_->free.empty();
+}
+
+void HotTail::MakeRoom(uint64_t bytes, uint64_t limit) {
   // A count of one means that only this deque knows the chunk, and only Find, under this lock,
   // could make a second reference.
-  for (auto oldest = chunks_.begin(); bytes_ + bytes > limit_bytes_ && oldest != chunks_.end();) {
+  for (auto oldest = chunks_.begin(); bytes_ + bytes > limit && oldest != chunks_.end();) {
     if (oldest->use_count() > 1) {
       ++oldest;
       continue;
@@ -56,6 +57,18 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
     bytes_ -= (*oldest)->buffer.size();
     oldest = chunks_.erase(oldest);
   }
+}
+
+std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, uint64_t bytes,
+                                             bool* pinned) {
+  CAIRN_CHECK(offset % kBlock == 0);
+  bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
+  MutexLock lock(&mutex_);
+  const uint64_t at_once = kHotTailAtOnce * memory_->chunk_bytes;
+  if (bytes == memory_->chunk_bytes && bytes_ >= at_once && !HasTouched()) {
+    MakeRoom(bytes, bytes_);  // Where all are pinned there is still what the limit allows.
+  }
+  MakeRoom(bytes, limit_bytes_);
   *pinned = bytes_ + bytes > limit_bytes_;
   if (*pinned) return nullptr;
   AlignedBuffer buffer = TakeBuffer(bytes);
@@ -79,21 +92,26 @@ Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
   return {};
 }
 
-bool HotTail::wants_prefault() {
+bool HotTail::WantsTouched() {
   MutexLock lock(&mutex_);
-  if (bytes_ + memory_->chunk_bytes > limit_bytes_) return false;
-  MutexLock memory_lock(&memory_->mutex);
-  return memory_->free.empty();
+  return bytes_ + memory_->chunk_bytes <= limit_bytes_ && !HasTouched();
 }
 
-void HotTail::Prefault() {
-  if (!wants_prefault()) return;
-  AlignedBuffer buffer =
-      AlignedBuffer::TryAllocate(allocator_, static_cast<size_t>(memory_->chunk_bytes), kBlock);
-  if (buffer.empty()) return;
-  for (size_t at = 0; at < buffer.size(); at += kBlock) buffer.data()[at] = std::byte{0};
+bool HotTail::Prefault() {
+  if (touching_.empty()) {
+    if (!WantsTouched()) return false;
+    touching_ =
+        AlignedBuffer::TryAllocate(allocator_, static_cast<size_t>(memory_->chunk_bytes), kBlock);
+    touched_ = 0;
+  }
+  const size_t end = std::min(touching_.size(), touched_ + kPrefaultBytes);
+  for (; touched_ < end; touched_ += kBlock) touching_.data()[touched_] = std::byte{0};
+  if (end < touching_.size()) return true;
+  AlignedBuffer whole = std::move(touching_);
+  if (whole.empty()) return false;  // There was no memory.
   MutexLock lock(&memory_->mutex);
-  if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(buffer));
+  if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(whole));
+  return false;
 }
 
 void HotTail::Clear() {

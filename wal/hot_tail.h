@@ -4,6 +4,10 @@
 // written from it, and afterwards it stays as a cache of the newest part of the log. When the limit
 // is reached, the oldest chunk that nobody pins gives its memory to the next.
 //
+// Memory is touched for the first time by Prefault, on another thread, one chunk after the other.
+// An append that is faster does not wait for that: beyond the first kHotTailAtOnce chunks it takes
+// the oldest chunk instead, so that the tail grows as its memory is touched.
+//
 // Thread-safe; no call blocks for anything but the class's own short lock.
 #pragma once
 
@@ -32,10 +36,9 @@ class HotTail {
 
   Pinned Find(uint64_t segment, uint32_t offset, uint32_t bytes);
 
-  // Allocates and touches the memory of the next chunk, so that the page faults happen here and
-  // not under an append. Cheap when there is nothing to do.
-  void Prefault();
-  bool wants_prefault();
+  // Touches a part of the memory of the next chunk, so that the page faults happen here and not
+  // under an append. Whether there is more to do; cheap when there is nothing. One thread at a time.
+  bool Prefault();
 
   // Gives all memory back, but for what is pinned: that goes with the last pin. REQUIRES: nothing
   // is added any more.
@@ -55,11 +58,17 @@ class HotTail {
     std::vector<AlignedBuffer> free CAIRN_GUARDED_BY(mutex);  // All of chunk_bytes.
   };
 
+  bool WantsTouched();
   AlignedBuffer TakeBuffer(uint64_t bytes);
+  bool HasTouched();
+  // Drops the oldest chunks that nobody pins until `bytes` more are within `limit`.
+  void MakeRoom(uint64_t bytes, uint64_t limit) CAIRN_REQUIRES(mutex_);
 
   const Allocator allocator_;
   const uint64_t limit_bytes_;
   const std::shared_ptr<Memory> memory_;
+  AlignedBuffer touching_;  // Of Prefault...
+  size_t touched_ = 0;      // ...and how far it got.
 
   Mutex mutex_;
   std::deque<std::shared_ptr<Chunk>> chunks_ CAIRN_GUARDED_BY(mutex_);  // Oldest first.

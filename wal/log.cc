@@ -76,7 +76,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
                  [this](const std::string& line) {
                    if (options_.observer != nullptr) options_.observer->OnEvent(line);
                  },
-             .idle_work = [this] { hot_.Prefault(); }}),
+             .idle_work = [this] { return hot_.Prefault(); }}),
       last_reserved_(recovered_.last_sequence),
       written_(recovered_.last_sequence),
       durable_(recovered_.last_sequence) {
@@ -124,7 +124,8 @@ Status LogImpl::Start() {
   footer_.Allocate(options_.allocator, options_.segment_bytes);
   block_ = AlignedBuffer::TryAllocate(options_.allocator, kBlock, kBlock);
   if (block_.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the log");
-  hot_.Prefault();
+  while (hot_.Prefault()) {
+  }
 
   if (!pool_.Start()) return Status(StatusCode::kIoError, "no thread for segments of the log");
   pool_.Kick();

@@ -177,6 +177,7 @@ void SegmentPool::Tell(const char* what, const Status& status) {
 }
 
 void SegmentPool::Run() {
+  bool idles = false;  // There is more idle work.
   MutexLock lock(&mutex_);
   while (!stop_) {
     const uint64_t now = world_.scheduler->MonotonicNs();
@@ -189,7 +190,7 @@ void SegmentPool::Run() {
     const uint64_t not_before = task == Task::kGrow && growth_is_refused_ ? grow_again_ns_ : 0;
     const bool later = not_before > now;
     const bool wanted = task != Task::kNone && !later && (!refused || kicked_);
-    if (!wanted && !kicked_) {
+    if (!wanted && !kicked_ && !idles) {
       const uint32_t seen = word_.load();
       lock.Unlock();
       world_.scheduler->Wait(word_, seen, later ? not_before : io::kNoDeadline);
@@ -199,11 +200,11 @@ void SegmentPool::Run() {
     kicked_ = false;
     const uint64_t retry_at = refused ? retry_at_ns_ : 0;
     lock.Unlock();
-    if (callbacks_.idle_work) callbacks_.idle_work();
     if (wanted) {
       if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
       RunCounted(task, makes_file, with_stock, refused);
     }
+    idles = callbacks_.idle_work && callbacks_.idle_work();
     lock.Lock();
   }
 }

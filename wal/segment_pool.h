@@ -43,7 +43,9 @@ class SegmentPool {
     std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
     std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
-    std::function<void()> idle_work;  // Run on the pool's thread when it was kicked.
+    // Run on the pool's thread when it was kicked, after what appends may wait for: a small step.
+    // True: there is more.
+    std::function<bool()> idle_work;
   };
 
   struct Ready {
