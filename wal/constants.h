@@ -32,8 +32,8 @@ inline constexpr size_t kMaxGroupsInFlight = 2;
 // Chunks of the hot tail that appends touch themselves where nobody was ahead: as many as groups
 // may pin.
 inline constexpr uint64_t kHotTailAtOnce = kMaxGroups;
-// Of a chunk that is touched ahead, at a time: 1 ms at 500 MB/s, which the host of a virtual machine
-// may need.
+// Of a chunk that is touched ahead, at a time: 1 ms at 500 MB/s, as fast as the host of a virtual
+// machine may be.
 inline constexpr size_t kPrefaultBytes = 512 << 10;
 
 // Payloads from here on get a group of their own and may be written while they are gathered. Also

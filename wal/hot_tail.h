@@ -37,7 +37,8 @@ class HotTail {
   Pinned Find(uint64_t segment, uint32_t offset, uint32_t bytes);
 
   // Touches a part of the memory of the next chunk, so that the page faults happen here and not
-  // under an append. Whether there is more to do; cheap when there is nothing. One thread at a time.
+  // under an append. Whether there is more to do; cheap when there is nothing. One thread at a
+  // time.
   bool Prefault();
 
   // Gives all memory back, but for what is pinned: that goes with the last pin. REQUIRES: nothing

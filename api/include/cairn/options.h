@@ -104,8 +104,10 @@ struct Options {
   // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
   // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
   // segments beyond those that its bytes would fill: of what short-lived processes leave, the
-  // background gives the oldest back, and at the latest Close waits for that.
-  uint64_t log_bytes_max = 1ull << 30;
+  // background gives the oldest back, and at the latest Close waits for that. A larger one takes
+  // bursts at the speed of the disk and lets short conversations end before they are sealed; it
+  // costs disk, and some 30 ms a GiB when a store is opened.
+  uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
   // more, unless the log is given back first. 0: not for that reason.
