@@ -57,10 +57,11 @@ Status IndexFlusher::DumpIfDue() {
     due = IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
     many = tree_.dirty().count() >= kDumpEntriesMax;
   }
-  // While a dump is written what comes goes into memory alone, or the next one would hold the commit
-  // lock for tens of milliseconds. At the cap the dump that gives a segment back comes soon, and
-  // needs what room there is.
-  if (!due || is_dumping() || means_.gauge->DataIsShort()) return many ? ApplyTree(nullptr) : Status::Ok();
+  // While a dump is written, what comes goes into memory alone: else the next one would hold the
+  // commit lock for tens of milliseconds. At the cap the dump that gives a segment back comes soon,
+  // and needs what room there is.
+  if (!due || is_dumping() || means_.gauge->DataIsShort())
+    return many ? ApplyTree(nullptr) : Status::Ok();
   Status status = Dump();
   // The step may give back what lacks.
   return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
