@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tools/cli -> bin/cairn (target cairn-cli: the library holds the name), tools/bench -> bin/cairn-bench,
+# tools/bench/micro -> bin/cairn-micro (where Google Benchmark is installed),
 # tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's),
 # tools/example/hybrid -> bin/cairn-example-hybrid, tools/llama -> the library cairn_llama by its own
 # CMakeLists.txt.
@@ -51,4 +52,13 @@ if(CAIRN_BUILD_BENCH)
   # With the malloc that a user's process has.
   cairn_add_tool(cairn-bench tools/bench SYSTEM_MALLOC LIBRARIES cairn_llama PkgConfig::ARCHIVE)
   include(cmake/CairnPeers.cmake)
+  if(NOT CAIRN_SANITIZE)  # Which would watch foreign code that was not built for it.
+    find_package(benchmark QUIET)
+  endif()
+  if(benchmark_FOUND)
+    cairn_add_tool(cairn-micro tools/bench/micro SYSTEM_MALLOC LIBRARIES benchmark::benchmark)
+    target_sources(cairn-micro PRIVATE tools/bench/kv_source.cc tools/bench/machine.cc)
+  else()
+    message(STATUS "cairn-micro: without Google Benchmark (Debian: libbenchmark-dev)")
+  endif()
 endif()

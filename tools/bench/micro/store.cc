@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A whole store in memory: one append at kMemory, one restore, one fork. No disk is in it, so this
+// is what the engine computes for them.
+#include "cairn/store.h"
+
+#include <optional>
+
+#include "base/core/check.h"
+#include "tools/bench/micro/micro.h"
+
+namespace cairn::bench::micro {
+namespace {
+
+constexpr uint64_t kTokenBytes = 8 << 10;
+constexpr uint64_t kRestoredTokens = 64;
+constexpr uint64_t kAppendedBytesMax = 64 << 20;  // Then another branch; the log fits in memory.
+constexpr uint64_t kForksMax = 10'000;
+
+Options SmallStore() {
+  Options options;
+  options.segment_bytes = 16 << 20;
+  options.log_bytes_max = 256 << 20;
+  options.hot_tail_bytes = 64 << 20;
+  return options;
+}
+
+struct Opened {
+  Store store;
+  ModelId model{};
+};
+
+Result<Opened> OpenStore() {
+  Opened opened;
+  CAIRN_ASSIGN_OR_RETURN(opened.store, Store::Open(":memory:", SmallStore()));
+  const KvPool& pool = SharedPool(kTokenBytes, Layout::kNhd);
+  CAIRN_ASSIGN_OR_RETURN(opened.model, opened.store.RegisterModel(pool.model()));
+  return opened;
+}
+
+// A branch that starts anew before memory fills up.
+class Appender {
+ public:
+  Appender(Opened* opened, uint64_t tokens)
+      : opened_(*opened), cursor_(SharedPool(kTokenBytes, Layout::kNhd), 0), ids_(tokens, 7) {}
+  Status StartAnew() {
+    if (branch_) CAIRN_RETURN_IF_ERROR(branch_->Drop());
+    CAIRN_RETURN_IF_ERROR(opened_.store.Compact());
+    CAIRN_ASSIGN_OR_RETURN(branch_, opened_.store.CreateBranch(opened_.model));
+    position_ = 0;
+    return Status::Ok();
+  }
+  bool is_full() const { return position_ * kTokenBytes >= kAppendedBytesMax; }
+  Status Append() {
+    Delta delta;
+    delta.tokens = ids_;
+    delta.kv = &cursor_.At(position_, ids_.size());
+    AppendOptions options;
+    options.durability = Durability::kMemory;
+    position_ += ids_.size();
+    return branch_->AppendSync(delta, options).status();
+  }
+  Branch& branch() { return *branch_; }
+
+ private:
+  Opened& opened_;
+  KvCursor cursor_;
+  const std::vector<TokenId> ids_;
+  std::optional<Branch> branch_{};
+  uint64_t position_ = 0;
+};
+
+void Append(::benchmark::State& state, uint64_t tokens) {
+  auto opened = OpenStore();
+  if (Failed(&state, opened.status())) return;
+  Appender appender(&*opened, tokens);
+  // Once around, so that the log's memory has been touched.
+  if (Failed(&state, appender.StartAnew())) return;
+  while (!appender.is_full()) {
+    if (Failed(&state, appender.Append())) return;
+  }
+  if (Failed(&state, appender.StartAnew())) return;
+  Meter meter(&state, tokens, tokens * kTokenBytes);
+  for (auto _ : state) {
+    if (appender.is_full()) {
+      meter.Pause();
+      if (Failed(&state, appender.StartAnew())) break;
+      meter.Resume();
+    }
+    if (Failed(&state, appender.Append())) break;
+  }
+}
+
+// Out of the log's memory, or, sealed, out of the page cache.
+void Restore(::benchmark::State& state, bool sealed) {
+  auto opened = OpenStore();
+  if (Failed(&state, opened.status())) return;
+  Appender appender(&*opened, 16);
+  if (Failed(&state, appender.StartAnew())) return;
+  for (uint64_t i = 0; i < kRestoredTokens; i += 16) {
+    if (Failed(&state, appender.Append())) return;
+  }
+  if (sealed && Failed(&state, opened->store.Compact())) return;
+  KvCursor into(SharedPool(kTokenBytes, Layout::kHnd), 0);
+  std::vector<TokenId> ids(kRestoredTokens);
+  RestoreRequest request;
+  request.tokens = ids;
+  request.into = &into.At(0, kRestoredTokens);
+  constexpr int kTimesUntilCached = 3;
+  for (int i = 0; i < kTimesUntilCached; ++i) {
+    if (Failed(&state, appender.branch().Restore(request).status())) return;
+  }
+  const Meter meter(&state, kRestoredTokens, kRestoredTokens * kTokenBytes);
+  for (auto _ : state) {
+    if (Failed(&state, appender.branch().Restore(request).status())) break;
+  }
+}
+
+void Fork(::benchmark::State& state) {
+  auto opened = OpenStore();
+  if (Failed(&state, opened.status())) return;
+  Appender appender(&*opened, 16);
+  if (Failed(&state, appender.StartAnew())) return;
+  if (Failed(&state, appender.Append())) return;
+  BranchOptions options;
+  options.durability = Durability::kMemory;
+  std::vector<Branch> forks;
+  forks.reserve(kForksMax);
+  Meter meter(&state, 1, 0);
+  for (auto _ : state) {
+    if (forks.size() == kForksMax) {
+      meter.Pause();
+      for (Branch& fork : forks) {
+        if (Failed(&state, fork.Drop(Durability::kMemory))) return;
+      }
+      forks.clear();
+      meter.Resume();
+    }
+    auto fork = appender.branch().ForkAt(8, options);
+    if (Failed(&state, fork.status())) break;
+    forks.push_back(std::move(*fork));
+  }
+}
+
+}  // namespace
+
+// By the clock, and with the processor time of the store's own threads.
+void RegisterStore() {
+  const auto add = [](const std::string& name, const auto& run, auto... arguments) {
+    ::benchmark::RegisterBenchmark(("store/" + name).c_str(), run, arguments...)
+        ->MeasureProcessCPUTime()
+        ->UseRealTime();
+  };
+  for (const uint64_t tokens : {1, 16}) {
+    add("append/tokens:" + std::to_string(tokens), Append, tokens);
+  }
+  add("restore/log", Restore, false);
+  add("restore/tables", Restore, true);
+  add("fork", Fork);
+}
+
+}  // namespace cairn::bench::micro
