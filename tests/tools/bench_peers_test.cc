@@ -45,6 +45,8 @@ TEST(BenchPeersTest, EveryEngineDoesEveryWork) {
   std::vector<std::string> ratios = {"burst_to_best_peer",
                                      "burst_to_raw",
                                      "sustained_to_best_peer",
+                                     "long_to_best_peer",
+                                     "settled_to_best_peer",
                                      "small_p50_to_best_peer",
                                      "small_p50_to_raw",
                                      "threads_to_best_peer",
@@ -55,10 +57,11 @@ TEST(BenchPeersTest, EveryEngineDoesEveryWork) {
                                      "small_restore_p50_to_best_peer",
                                      "small_restore_p50_to_raw"};
   std::vector<std::string> engines = {"cairn", "chunk_files"};
-  for (const std::string peer : {"lmdb", "rocksdb"}) {
+  for (const std::string peer : {"leveldb", "lmdb", "rocksdb", "sqlite"}) {
     const json& skipped = report["machine"]["skipped"];
     if (skipped.contains(peer)) {
-      EXPECT_NE(skipped[peer].get<std::string>().find("lib" + peer + "-dev"), std::string::npos);
+      const std::string package = peer == "sqlite" ? "libsqlite3-dev" : "lib" + peer + "-dev";
+      EXPECT_NE(skipped[peer].get<std::string>().find(package), std::string::npos);
       EXPECT_NE(result.errors.find(peer + " is skipped"), std::string::npos) << result.errors;
     } else {
       engines.push_back(peer);
@@ -72,17 +75,30 @@ TEST(BenchPeersTest, EveryEngineDoesEveryWork) {
   }
   EXPECT_TRUE(report["values"]["cpu_s_per_gb_above_raw"].is_number());
   for (const std::string& engine : engines) {
-    for (const std::string work : {"appends", "small", "sessions", "small_sessions"}) {
+    for (const std::string work : {"appends", "long", "small", "sessions", "small_sessions"}) {
       const json& settings = report["machine"]["settings_" + work];
       ASSERT_TRUE(settings.contains(engine)) << work << " " << engine;
       EXPECT_TRUE(settings[engine].contains("durable")) << work << " " << engine;
     }
-    for (const std::string rate :
-         {"burst", "sustained", "threads", "warm_restore", "cold_restore", "small_sessions"}) {
+    for (const std::string rate : {"burst", "sustained", "threads", "long", "settled",
+                                   "warm_restore", "cold_restore", "small_sessions"}) {
       const std::string name = rate + "_gb_per_s_" + engine;
       ASSERT_TRUE(report["values"].contains(name)) << name;
       EXPECT_GT(report["values"][name].get<double>(), 0) << name;
     }
+    for (const std::string work :
+         {"burst", "sustained", "threads", "settled", "small", "warm_restore", "cold_restore",
+          "small_sessions", "small_restore", "branch_append"}) {
+      for (const std::string cost : {"_cpu_s_per_gb_", "_faults_per_gb_"}) {
+        const json value = report["values"].value(work + cost + engine, json());
+        ASSERT_TRUE(value.is_number()) << work << cost << engine;
+        EXPECT_GE(value.get<double>(), 0) << work << cost << engine;
+      }
+    }
+    // Appends alone cannot take longer than appends and all that they put off.
+    EXPECT_GE(report["values"]["long_gb_per_s_" + engine].get<double>(),
+              report["values"]["settled_gb_per_s_" + engine].get<double>())
+        << engine;
   }
 }
 

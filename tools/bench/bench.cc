@@ -27,6 +27,7 @@ Status RunBlock(Arm& arm, double block_us) {
   if (arm.before_block) CAIRN_RETURN_IF_ERROR(arm.before_block());
   const size_t first = arm.op_us.size();
   const double cpu_before = ProcessCpuSeconds();
+  const uint64_t faults_before = ProcessMinorFaults();
   double prepare_cpu = 0;
   Arm::Block block;
   const double begin = NowUs();
@@ -48,6 +49,7 @@ Status RunBlock(Arm& arm, double block_us) {
     ++block.ops;
   }
   arm.cpu_s += ProcessCpuSeconds() - cpu_before - prepare_cpu;
+  arm.faults += ProcessMinorFaults() - faults_before;
   const auto skip = static_cast<ptrdiff_t>(first);
   block.p50_us = Median({arm.op_us.begin() + skip, arm.op_us.end()});
   block.p50_inner_us = Median({arm.inner_us.begin() + skip, arm.inner_us.end()});
@@ -105,6 +107,10 @@ double Arm::gb_per_s() const {
 
 double Arm::cpu_s_per_gb() const {
   return cpu_s / (static_cast<double>(ops() * bytes_per_op) * 1e-9);
+}
+
+double Arm::faults_per_gb() const {
+  return static_cast<double>(faults) / (static_cast<double>(ops() * bytes_per_op) * 1e-9);
 }
 
 Status RunInterleaved(const Config& config, const std::string& title, std::vector<Arm*> arms) {

@@ -95,7 +95,8 @@ struct Arm {
   };
   std::vector<Block> blocks{};
   std::vector<double> op_us{}, inner_us{};
-  double cpu_s = 0;  // Of the whole process while the arm's blocks ran.
+  double cpu_s = 0;     // Of the whole process while the arm's blocks ran.
+  uint64_t faults = 0;  // Minor page faults, likewise.
 
   double p50_us() const { return Median(op_us); }
   double p50_inner_us() const { return Median(inner_us); }
@@ -104,6 +105,7 @@ struct Arm {
   double units_per_s() const;
   double gb_per_s() const;  // 10^9 bytes.
   double cpu_s_per_gb() const;
+  double faults_per_gb() const;
 };
 
 // Runs `config.rounds` blocks of every arm, `config.seconds` in all. kCancelled after Ctrl-C.

@@ -102,10 +102,12 @@ constexpr std::array kBenchmarks = {
         "NAME: burst, threads, endless, tokens-128k, tokens-8k, tokens-128k-sealing, forks or\n"
         "sessions; beside the same bytes raw, run by run. Default options, no real-time priority.",
         RunLoad},
-    Benchmark{"peers", "the same work on Cairn, LMDB, RocksDB with BlobDB, and a file a chunk",
-              "Appends, restores, branches, many small sessions; equal durability, equal cache\n"
-              "budget, every setting in the report. Engines not built in are named and skipped.",
-              RunPeers},
+    Benchmark{
+        "peers", "the same work on Cairn, LevelDB, LMDB, RocksDB, SQLite, and a file a chunk",
+        "Appends, runs longer than every pool and until all is settled, restores, branches, many\n"
+        "small sessions; equal durability, equal cache budget, every setting in the report, CPU\n"
+        "and page faults a GB. Engines not built in are named and skipped.",
+        RunPeers},
 };
 
 void PrintList() {
@@ -134,8 +136,7 @@ void AddArmOptions(CLI::App& app, Config& config) {
   app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
       ->check(CLI::Range(0.001, 86'400.0));
   app.add_option("--rounds", config.rounds, "Blocks of each arm")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--pool", config.pool_segments, "Segments in stock")
-      ->check(CLI::Range(2, 1024));
+  app.add_option("--pool", config.pool_segments, "Segments in stock")->check(CLI::Range(2, 1024));
 }
 
 void AddTraceOptions(CLI::App& app, Config& config) {

@@ -21,6 +21,7 @@ Status RunPeers(const Config& config, const std::string& scratch, Report* report
   report->Machine("skipped", skipped);
   report->Machine("bytes", config.peer_bytes);
   CAIRN_RETURN_IF_ERROR(RunLargeAppends(config, scratch, report).WithContext("large appends"));
+  CAIRN_RETURN_IF_ERROR(RunLongAppends(config, scratch, report).WithContext("long appends"));
   CAIRN_RETURN_IF_ERROR(RunSmallAppends(config, scratch, report).WithContext("small appends"));
   CAIRN_RETURN_IF_ERROR(RunLargeSessions(config, scratch, report).WithContext("sessions"));
   return RunSmallSessions(config, scratch, report).WithContext("small sessions");

@@ -41,8 +41,6 @@ Status MeasureBurst(const Config& work, const KvPool& pool, RawFile& raw_file, C
   const Arm& raw = BestRaw(raws, report);
   for (size_t i = 0; i < contest.size(); ++i) {
     report->Value("burst_p50_us_" + arms[i].name, arms[i].p50_us(), "a durable append of 2 MiB");
-    report->Value("burst_cpu_s_per_gb_" + arms[i].name, arms[i].cpu_s_per_gb(),
-                  "CPU of the process in its blocks");
   }
   report->Value("burst_gb_per_s_raw", raw.gb_per_s(), "gathered and written, nothing else");
   report->Value("cpu_s_per_gb_above_raw", arms[0].cpu_s_per_gb() - raw.cpu_s_per_gb(),

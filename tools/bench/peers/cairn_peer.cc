@@ -20,6 +20,7 @@ class CairnPeer : public Peer {
     options_.spare_segments_max = std::max(options_.spare_segments_min, settings_.spare_segments);
     options_.max_memory_bytes = settings_.cache_bytes;
     options_.hot_tail_bytes = settings_.hot_bytes;
+    options_.log_bytes_max = settings_.log_bytes;
   }
 
   Status Reopen() override {
@@ -69,6 +70,10 @@ class CairnPeer : public Peer {
   }
 
   Status Settle() override { return WaitForPool(store_, 0); }
+  Status FinishBackground() override {
+    CAIRN_RETURN_IF_ERROR(store_.Compact());
+    return WaitForPool(store_, 0);
+  }
   Status Close() override { return store_.Close(); }
 
   nlohmann::json Settings() const override {
@@ -79,6 +84,7 @@ class CairnPeer : public Peer {
             {"spare_segments_max", options_.spare_segments_max},
             {"max_memory_bytes", options_.max_memory_bytes},
             {"hot_tail_bytes", options_.hot_tail_bytes},
+            {"log_bytes_max", options_.log_bytes_max},
             {"durable", "Durability::kPower"},
             {"not_durable", "Durability::kMemory, then Store::Flush"}};
   }

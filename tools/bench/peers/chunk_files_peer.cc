@@ -102,6 +102,7 @@ class ChunkFilesPeer : public Peer {
   }
 
   Status Settle() override { return Status::Ok(); }  // It has no threads.
+  Status FinishBackground() override { return Status::Ok(); }
   Status Close() override {
     directory_ = Descriptor();
     return Status::Ok();

@@ -23,14 +23,18 @@ class ChunkKeys {
     parents_[session] = {parent, chunks};
   }
 
-  Key Of(SessionId session, uint64_t index) const {
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto at = parents_.find(session); at != parents_.end() && index < at->second.chunks;
-           at = parents_.find(session)) {
-        session = at->second.parent;
-      }
+  // The session that appended this chunk.
+  SessionId OwnerOf(SessionId session, uint64_t index) const {
+    const std::lock_guard lock(mutex_);
+    for (auto at = parents_.find(session); at != parents_.end() && index < at->second.chunks;
+         at = parents_.find(session)) {
+      session = at->second.parent;
     }
+    return session;
+  }
+
+  Key Of(SessionId session, uint64_t index) const {
+    session = OwnerOf(session, index);
     Key key;
     for (int i = 0; i < 8; ++i) {
       key[7 - i] = static_cast<unsigned char>(session >> (8 * i));

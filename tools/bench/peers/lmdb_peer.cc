@@ -98,6 +98,7 @@ class LmdbPeer : public Peer {
   }
 
   Status Settle() override { return Status::Ok(); }  // It has no threads.
+  Status FinishBackground() override { return Status::Ok(); }
 
   Status Close() override {
     CAIRN_RETURN_IF_ERROR(Sync());

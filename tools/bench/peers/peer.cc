@@ -14,10 +14,20 @@ std::vector<PeerKind> PeerKinds() {
 #else
   kinds.push_back({"lmdb", nullptr, "not found when this was built (Debian: liblmdb-dev)"});
 #endif
+#if CAIRN_BENCH_LEVELDB
+  kinds.push_back({"leveldb", OpenLevelDbPeer, ""});
+#else
+  kinds.push_back({"leveldb", nullptr, "not found when this was built (Debian: libleveldb-dev)"});
+#endif
 #if CAIRN_BENCH_ROCKSDB
   kinds.push_back({"rocksdb", OpenRocksDbPeer, ""});
 #else
   kinds.push_back({"rocksdb", nullptr, "not found when this was built (Debian: librocksdb-dev)"});
+#endif
+#if CAIRN_BENCH_SQLITE
+  kinds.push_back({"sqlite", OpenSqlitePeer, ""});
+#else
+  kinds.push_back({"sqlite", nullptr, "not found when this was built (Debian: libsqlite3-dev)"});
 #endif
   return kinds;
 }

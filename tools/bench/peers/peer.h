@@ -53,7 +53,8 @@ struct PeerOptions {
   uint64_t hot_bytes = 256ull << 20;  // Of these for what was written last.
   uint64_t segment_bytes = 64ull << 20;
   uint32_t spare_segments = 16;
-  bool random_reads = false;  // Small sessions in random order, instead of whole large ones.
+  uint64_t log_bytes = 1ull << 30;  // Of the log, before it is packed away.
+  bool random_reads = false;        // Small sessions in random order, instead of whole large ones.
 };
 
 // Append may be called by several threads at once, for different sessions; the rest by one.
@@ -71,6 +72,9 @@ class Peer {
   virtual Status Restore(const RestoreTarget& target) = 0;
   // Waits until nothing is written in the background, so that the next arm has the device alone.
   virtual Status Settle() = 0;
+  // Does all that the engine has put off: what was appended lies where it stays, and nothing runs
+  // in the background any more.
+  virtual Status FinishBackground() = 0;
   virtual Status Close() = 0;
   // After Close: sessions are there as they were. Nothing is in the engine's own memory.
   virtual Status Reopen() = 0;
@@ -88,8 +92,10 @@ std::vector<PeerKind> PeerKinds();
 
 Result<std::unique_ptr<Peer>> OpenCairnPeer(const PeerOptions& options);
 Result<std::unique_ptr<Peer>> OpenChunkFilesPeer(const PeerOptions& options);
+Result<std::unique_ptr<Peer>> OpenLevelDbPeer(const PeerOptions& options);
 Result<std::unique_ptr<Peer>> OpenLmdbPeer(const PeerOptions& options);
 Result<std::unique_ptr<Peer>> OpenRocksDbPeer(const PeerOptions& options);
+Result<std::unique_ptr<Peer>> OpenSqlitePeer(const PeerOptions& options);
 
 // ids, then KV piece by piece; and back. The bytes moved.
 size_t GatherValue(const Chunk& chunk, std::byte* into);

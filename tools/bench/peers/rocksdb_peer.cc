@@ -113,6 +113,11 @@ class RocksDbPeer : public Peer {
     return Status(StatusCode::kDeadlineExceeded, "flushes and compactions after a minute");
   }
 
+  Status FinishBackground() override {
+    CAIRN_RETURN_IF_ERROR(Check(db_->Flush(rocksdb::FlushOptions())));
+    return Settle();
+  }
+
   Status Close() override {
     if (db_ == nullptr) return Status::Ok();
     const Status status = Check(db_->Close());

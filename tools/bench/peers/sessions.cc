@@ -58,10 +58,6 @@ class SessionWork {
     }
     CAIRN_RETURN_IF_ERROR(RunInterleaved(work_, "cold restore", arms.all()));
     arms.ReportRates("cold_restore", report);
-    for (size_t i = 0; i < contest_.size(); ++i) {
-      report->Value("cold_restore_cpu_s_per_gb_" + arms[i].name, arms[i].cpu_s_per_gb(),
-                    "CPU of the process in its blocks, opening included");
-    }
     return Status::Ok();
   }
 
