@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows that tools/bench/report writes what the files say, keeps what programs print, and fails on anything else."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPORT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/bench/report")
+LOADER = importlib.machinery.SourceFileLoader("report", REPORT)
+report = importlib.util.module_from_spec(importlib.util.spec_from_loader("report", LOADER))
+LOADER.exec_module(report)
+
+MACHINE = {"cpu": "a processor", "cores": 2, "kernel": "Linux 1", "real_time": False}
+
+
+def run_of(**more):
+    return {"command": "a program", "commit": "abc", "date": "2026-01-01", "machine": MACHINE, **more}
+
+
+def load_run(rate):
+    values = {f"cairn_{key}": 2000.0 for key in ("gb_per_s", "p50_us", "p99_us", "longest_us", "cpu_s_per_gb",
+                                                 "faults_per_gb", "device_per_byte")}
+    return run_of(values=values, ratios={"rate_to_raw": rate, "rate_to_raw_fresh": 1.0})
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        os.makedirs(os.path.join(self.root, "docs/bench"))
+        self.write("docs/bench.md", f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+
+    def write(self, path, text):
+        with open(os.path.join(self.root, path), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(self, path):
+        with open(os.path.join(self.root, path), encoding="utf-8") as file:
+            return file.read()
+
+    def keep(self, file, runs):
+        self.write(f"docs/bench/{file}.json", json.dumps(runs))
+
+    def call(self, *arguments):
+        """Exit status and standard output."""
+        result = subprocess.run([sys.executable, REPORT, "--root", self.root, *arguments], text=True, check=False,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return result.returncode, result.stdout
+
+    def test_writes_tables_between_the_lines_alone(self):
+        self.keep("load", {"burst": load_run(0.5)})
+        self.assertEqual(self.call("--check")[0], 1)
+        self.assertEqual(self.call()[0], 0)
+        self.assertEqual(self.call("--check"), (0, ""))
+        page = self.read("docs/bench.md")
+        self.assertTrue(page.startswith("before\n") and page.endswith(f"{report.END}\nafter\n"))
+        self.assertIn("| load burst | `rate_to_raw` | 0.500 | >= 0.70 | missed |", page)
+        self.assertIn("commit abc; 2026-01-01; 2 x a processor; Linux 1; no real-time priority", page)
+
+    def test_check_names_what_differs_and_writes_nothing(self):
+        self.keep("load", {"burst": load_run(0.5)})
+        self.call()
+        self.keep("load", {"burst": load_run(0.75)})
+        before = self.read("docs/bench.md")
+        status, output = self.call("--check")
+        self.assertEqual(status, 1)
+        self.assertIn("+| load burst | `rate_to_raw` | 0.750 | >= 0.70 | met |", output)
+        self.assertEqual(self.read("docs/bench.md"), before)
+
+    def test_refuses_files_without_a_table_and_runs_without_an_origin(self):
+        self.keep("other", {})
+        self.assertIn("other.json: no table is made of it", self.call()[1])
+        os.remove(os.path.join(self.root, "docs/bench/other.json"))
+        self.keep("load", {"burst": {key: value for key, value in load_run(1.0).items() if key != "commit"}})
+        self.assertIn("burst lacks commit", self.call()[1])
+
+    def test_refuses_a_page_without_its_lines(self):
+        self.write("docs/bench.md", "nothing\n")
+        status, output = self.call()
+        self.assertEqual(status, 1)
+        self.assertIn("must hold the two lines", output)
+
+    def test_peers_and_micro(self):
+        values = {f"burst{ending}_{engine}": 3.25 for engine in ("cairn", "lmdb")
+                  for ending in ("_gb_per_s", "_cpu_s_per_gb", "_faults_per_gb")}
+        values.update({"burst_to_best_peer_min": 0.5, "burst_to_best_peer_max": 1500.0})
+        peers = run_of(values=values, ratios={"burst_to_best_peer": 1.0})
+        micro = run_of(benchmarks=[{"name": "copy", "real_time": 1.5, "cpu_time": 1.25, "time_unit": "us",
+                                    "items_per_second": 2e6, "bytes_per_second": 3e9, "faults_per_gb": 0.0}])
+        text = report.render({"peers": {"peers": peers}, "micro": {"micro": micro}})
+        self.assertIn("| `burst`, GB/s | 3.25 | 3.25 |", text)
+        self.assertIn("| `burst_to_best_peer` | 1.00 | 0.500 to 1,500 |", text)
+        self.assertIn("| `copy` | 1,500 | 1,250 | 2.00 | 3.00 | 0 |", text)
+
+    def test_records_what_a_program_prints(self):
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        subprocess.run(["git", "-C", self.root, "-c", "user.name=n", "-c", "user.email=e", "commit", "-q",
+                        "--allow-empty", "-m", "first"], check=True)
+        printed = {"bench": "load", **{key: load_run(0.123456789)[key] for key in ("machine", "values", "ratios")}}
+        self.write("printed", json.dumps(printed))
+        self.keep("load", {"threads": load_run(1.0)})
+        status, output = self.call("--record", "load/burst", "cat", os.path.join(self.root, "printed"))
+        self.assertEqual(status, 0, output)
+        runs = json.loads(self.read("docs/bench/load.json"))
+        self.assertEqual(sorted(runs), ["burst", "threads"])
+        self.assertEqual(runs["burst"]["ratios"]["rate_to_raw"], 0.123457)
+        self.assertTrue(report.RUN_KEYS <= runs["burst"].keys() and "bench" not in runs["burst"])
+        self.assertEqual(self.call("--check"), (0, ""))
+
+    def test_keeps_no_paths_and_no_names_of_the_machine(self):
+        self.assertEqual(report.command_line(["/a/b/cairn-bench", "peers", "--dir", "/c", "--json", "--dir=/d"]),
+                         "cairn-bench peers --json")
+        kept = report.trimmed({"context": {"host_name": "h", "executable": "/e", "num_cpus": 2},
+                               "benchmarks": [{"name": "n", "real_time": 1.0, "threads": 1}]})
+        self.assertEqual(kept, {"machine": {"num_cpus": 2}, "benchmarks": [{"name": "n", "real_time": 1.0}]})
+
+    def test_refuses_other_places(self):
+        for arguments in (("--record", "elsewhere/x", "true"), ("--record", "load", "true"), ("--check", "true")):
+            self.assertNotEqual(self.call(*arguments)[0], 0, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
