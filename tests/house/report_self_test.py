@@ -105,11 +105,13 @@ class Report(unittest.TestCase):
         printed = {"bench": "load", **{key: load_run(0.123456789)[key] for key in ("machine", "values", "ratios")}}
         self.write("printed", json.dumps(printed))
         self.keep("load", {"threads": load_run(1.0)})
-        status, output = self.call("--record", "load/burst", "cat", os.path.join(self.root, "printed"))
+        printed_at = os.path.join(self.root, "printed")
+        status, output = self.call("--note", "alone", "--record", "load/burst", "cat", printed_at)
         self.assertEqual(status, 0, output)
         runs = json.loads(self.read("docs/bench/load.json"))
         self.assertEqual(sorted(runs), ["burst", "threads"])
         self.assertEqual(runs["burst"]["ratios"]["rate_to_raw"], 0.123457)
+        self.assertEqual(runs["burst"]["note"], "alone")
         self.assertTrue(report.RUN_KEYS <= runs["burst"].keys() and "bench" not in runs["burst"])
         self.assertEqual(self.call("--check"), (0, ""))
 
