@@ -177,7 +177,8 @@ void SegmentPool::Tell(const char* what, const Status& status) {
 }
 
 void SegmentPool::Run() {
-  bool idles = false;  // There is more idle work.
+  bool idles = false;        // There is more idle work...
+  uint64_t idles_at_ns = 0;  // ...from then on.
   MutexLock lock(&mutex_);
   while (!stop_) {
     const uint64_t now = world_.scheduler->MonotonicNs();
@@ -190,13 +191,17 @@ void SegmentPool::Run() {
     const uint64_t not_before = task == Task::kGrow && growth_is_refused_ ? grow_again_ns_ : 0;
     const bool later = not_before > now;
     const bool wanted = task != Task::kNone && !later && (!refused || kicked_);
-    if (!wanted && !kicked_ && !idles) {
+    const bool idle_now = (kicked_ || idles) && idles_at_ns <= now;
+    if (!wanted && !kicked_ && !idle_now) {
       const uint32_t seen = word_.load();
+      const uint64_t until_ns = std::min(later ? not_before : io::kNoDeadline,
+                                         idles ? idles_at_ns : io::kNoDeadline);
       lock.Unlock();
-      world_.scheduler->Wait(word_, seen, later ? not_before : io::kNoDeadline);
+      world_.scheduler->Wait(word_, seen, until_ns);
       lock.Lock();
       continue;
     }
+    idles |= kicked_;
     kicked_ = false;
     const uint64_t retry_at = refused ? retry_at_ns_ : 0;
     lock.Unlock();
@@ -204,7 +209,12 @@ void SegmentPool::Run() {
       if (retry_at > now) world_.scheduler->Sleep(retry_at - now);
       RunCounted(task, makes_file, with_stock, refused);
     }
-    idles = callbacks_.idle_work && callbacks_.idle_work();
+    if (idle_now) {
+      const uint64_t begun_ns = world_.scheduler->MonotonicNs();
+      idles = callbacks_.idle_work && callbacks_.idle_work();
+      const uint64_t ended_ns = world_.scheduler->MonotonicNs();
+      idles_at_ns = ended_ns + kIdlePauses * (ended_ns - begun_ns);
+    }
     lock.Lock();
   }
 }

@@ -44,7 +44,7 @@ class SegmentPool {
     std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
     // Run on the pool's thread when it was kicked, after what appends may wait for: a small step.
-    // True: there is more.
+    // True: there is more; it goes on after a rest (kIdlePauses).
     std::function<bool()> idle_work;
   };
 

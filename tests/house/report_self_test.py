@@ -16,7 +16,7 @@ LOADER = importlib.machinery.SourceFileLoader("report", REPORT)
 report = importlib.util.module_from_spec(importlib.util.spec_from_loader("report", LOADER))
 LOADER.exec_module(report)
 
-MACHINE = {"cpu": "a processor", "cores": 2, "kernel": "Linux 1", "real_time": False}
+MACHINE = {"cpu": "a processor", "cores": 2, "kernel": "Linux 1"}
 
 
 def run_of(**more):
@@ -61,7 +61,7 @@ class Report(unittest.TestCase):
         page = self.read("docs/bench.md")
         self.assertTrue(page.startswith("before\n") and page.endswith(f"{report.END}\nafter\n"))
         self.assertIn("| load burst | `rate_to_raw` | 0.500 | >= 0.70 | missed |", page)
-        self.assertIn("commit abc; 2026-01-01; 2 x a processor; Linux 1; no real-time priority", page)
+        self.assertIn("commit abc; 2026-01-01; 2 x a processor; Linux 1.", page)
 
     def test_check_names_what_differs_and_writes_nothing(self):
         self.keep("load", {"burst": load_run(0.5)})

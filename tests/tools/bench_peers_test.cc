@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 ToolResult RunPeers(const fs::path& dir, std::vector<std::string> more) {
-  std::vector<std::string> arguments = {"peers",          "--no-rt",  "--rounds",        "2",
-                                        "--seconds",      "0.1",      "--segment-bytes", "4194304",
-                                        "--source-bytes", "16777216", "--dir",           dir};
+  std::vector<std::string> arguments = {"peers",    "--rounds",        "2",       "--seconds",
+                                        "0.1",      "--segment-bytes", "4194304", "--source-bytes",
+                                        "16777216", "--dir",           dir};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return RunTool("cairn-bench", arguments);
 }

@@ -31,7 +31,7 @@ TEST_P(BenchSweep, GrowsInProportion) {
   // Of ops a few thousand are all that a batch may hold.
   const std::string largest = GetParam() == "batch" ? "4000" : "1000";
   const ToolResult result =
-      RunTool("cairn-bench", {"sweep", GetParam(), "--max", largest, "--json", "--no-rt"});
+      RunTool("cairn-bench", {"sweep", GetParam(), "--max", largest, "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const json report = json::parse(result.output, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(report.is_object()) << result.output;

@@ -40,8 +40,8 @@ class BenchTraceTest : public ::testing::Test {
 
   ToolResult Run(const fs::path& file, std::vector<std::string> more = {}) const {
     std::vector<std::string> arguments = {
-        "trace",    "--json", "--no-rt",        "--segment-bytes", "4194304", "--source-bytes",
-        "16777216", "--dir",  dir_ / "scratch", "--file",          file};
+        "trace",    "--json", "--segment-bytes", "4194304", "--source-bytes",
+        "16777216", "--dir",  dir_ / "scratch",  "--file",  file};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return RunTool("cairn-bench", arguments);
   }

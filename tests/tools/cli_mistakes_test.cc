@@ -231,7 +231,7 @@ TEST(OtherToolsMistakesTest, UsageErrorsAreExitCodeTwo) {
   expect("cairn-bench", {"rewind", "--steps", "-1"}, "--steps");
   const TempDirectory directory;  // Others run beside it, in cairn-bench.tmp.
   const std::string scratch = directory.path() + "/scratch";
-  expect("cairn-bench", {"append-token", "--no-rt", "--kv-bytes", "77", "--dir", scratch},
+  expect("cairn-bench", {"append-token", "--kv-bytes", "77", "--dir", scratch},
          "not 77");
   expect("cairn-demo", {"--nope"}, "--nope");
   expect("cairn-demo", {"--tokens", "3"}, "--tokens");

@@ -34,7 +34,6 @@ inline double Median(std::vector<double> samples) { return Quantile(std::move(sa
 struct Config {
   std::string dir = "cairn-bench.tmp";
   bool json = false;
-  bool real_time = true;
   double seconds = 6;    // Of measuring, all arms together.
   uint32_t rounds = 24;  // Blocks of each arm.
   uint32_t pool_segments = 16;

@@ -3,7 +3,6 @@
 #include "tools/bench/machine.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -100,14 +99,6 @@ MachineInfo DescribeMachine(const std::string& directory) {
     info.device = DeviceOf(number);
   }
   return info;
-}
-
-bool TakeRealTimePriority(std::string* why) {
-  sched_param parameters{};
-  parameters.sched_priority = 1;
-  if (sched_setscheduler(0, SCHED_RR, &parameters) == 0) return true;
-  *why = std::string("sched_setscheduler(SCHED_RR): ") + std::strerror(errno);
-  return false;
 }
 
 double ProcessCpuSeconds() {

@@ -17,11 +17,6 @@ struct MachineInfo {
 };
 MachineInfo DescribeMachine(const std::string& directory);
 
-// SCHED_RR 1 for this thread and all that it starts later. Without it a thread that sleeps in I/O
-// can wait a whole scheduler tick for its core when a neighbour computes. False, with the reason,
-// when the system refuses.
-bool TakeRealTimePriority(std::string* why);
-
 double ProcessCpuSeconds();  // All threads, user and system, by getrusage.
 double ThreadCpuSeconds();   // The calling thread.
 uint64_t ResidentBytes();    // Memory of the process.

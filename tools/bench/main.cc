@@ -124,7 +124,6 @@ void PrintList() {
 void AddCommonOptions(CLI::App& app, Config& config) {
   app.add_option("--dir", config.dir, "Scratch data goes below this directory and is removed");
   app.add_flag("--json", config.json, "Print one JSON object instead of text");
-  app.add_flag("!--no-rt", config.real_time, "Do not ask for real-time priority");
   app.add_option("--segment-bytes", config.segment_bytes, "Options::segment_bytes")
       ->check(CLI::Range(uint64_t{0}, kNumberMax));
   app.add_option("--source-bytes", config.source_bytes, "KV memory of the benchmark")
@@ -250,16 +249,6 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
 
 int RunBenchmark(const Benchmark& benchmark, const Config& config) {
   Report report;
-  std::string refusal;
-  // Of a store's own threads open-many and drop want to see what they do beside others: at a
-  // real-time priority a syncing file system waited two seconds for a reader.
-  const bool asked = config.real_time && benchmark.run != RunOpenMany && benchmark.run != RunDrop &&
-                     benchmark.run != RunLoad;
-  const bool real_time = asked && TakeRealTimePriority(&refusal);
-  if (!refusal.empty()) {
-    std::fprintf(stderr, "cairn-bench: no real-time priority, neighbours will show: %s\n",
-                 refusal.c_str());
-  }
   CatchInterrupts();
   Status status;
   {
@@ -272,7 +261,6 @@ int RunBenchmark(const Benchmark& benchmark, const Config& config) {
       report.Machine("kernel", machine.kernel);
       report.Machine("file_system", machine.file_system);
       report.Machine("device", machine.device);
-      report.Machine("real_time", real_time);
       report.Machine("cairn", Version());
       status = benchmark.run(config, scratch->path(), &report);
     }
