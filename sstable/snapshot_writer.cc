@@ -135,8 +135,7 @@ Status SnapshotWriter::Pad(uint32_t alignment) {
   return AppendBytes({kZeros, AlignUp(end_, alignment) - end_});
 }
 
-// Blocks ahead of the writes: one that makes a file longer is alone in the file system, and io_uring
-// hands it to a thread. Where they cannot be had the writes say what is wrong, if anything is.
+// Where they cannot be had the writes say what is wrong, if anything is.
 void SnapshotWriter::AllocateFor(uint64_t end) {
   if (end <= allocated_) return;
   const uint64_t ahead = std::clamp(end, kAllocateMin, kAllocateMax);
