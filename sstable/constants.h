@@ -55,10 +55,6 @@ static_assert(kTableWriteBytes % kTableAlignment == 0);
 inline constexpr size_t kReadAheadBytes = 256 << 10;
 static_assert(kReadAheadBytes >= 4 * kIndexBlockBytes);
 
-// Blocks that a snapshot table has ahead of what is written: as much again, within these. What is
-// left is given back at the end.
-inline constexpr uint64_t kAllocateMin = 1 << 20, kAllocateMax = 32 << 20;
-
 // A snapshot table that somebody waits for is written in this unit, one buffer being filled while
 // the others are written. Writes that make a file longer wait for each other in the file system, so
 // they must be larger than those of the log: tables of 64 MiB came to 1.4 GB/s with 512 KiB and

@@ -135,20 +135,11 @@ Status SnapshotWriter::Pad(uint32_t alignment) {
   return AppendBytes({kZeros, AlignUp(end_, alignment) - end_});
 }
 
-// Where they cannot be had the writes say what is wrong, if anything is.
-void SnapshotWriter::AllocateFor(uint64_t end) {
-  if (end <= allocated_) return;
-  const uint64_t ahead = std::clamp(end, kAllocateMin, kAllocateMax);
-  const Status status = file_->AllocateUnwritten(allocated_, end + ahead);
-  allocated_ = status.ok() ? end + ahead : UINT64_MAX;
-}
-
 Status SnapshotWriter::SubmitBuffer() {
   Buffer& buffer = buffers_[filling_];
   CAIRN_CHECK(buffered_ > 0 && buffered_ % kTableAlignment == 0 && !buffer.in_flight);
   CAIRN_RETURN_IF_ERROR(context_.host->TakeSpace(buffered_));
   taken_ += buffered_;
-  AllocateFor(written_ + buffered_);
   buffer.request = io::Request();
   buffer.request.kind = io::Request::Kind::kWrite;
   buffer.request.file = file_.get();
@@ -187,7 +178,6 @@ Status SnapshotWriter::WriteRest() {
   CAIRN_RETURN_IF_ERROR(SubmitBuffer());
   while (queue_->in_flight() > 0) CAIRN_RETURN_IF_ERROR(Reap());
   CAIRN_CHECK(written_ == footer_.info.bytes && taken_ == footer_.info.bytes);
-  if (allocated_ > written_) CAIRN_RETURN_IF_ERROR(file_->Truncate(written_));
   return CAIRN_KEPT(kSyncSnapshot) ? file_->Sync() : Status::Ok();
 }
 

@@ -14,10 +14,6 @@
 // finished one that no log record names: an orphan. Finish returns when the table survives every
 // crash.
 //
-// Blocks are allocated ahead of the writes where the file system can do that without writing, and
-// what is left of them is given back at the end: a write that makes a file longer is alone in the
-// file system, and io_uring hands it to a thread of its own.
-//
 // The device writes one buffer while the next is filled. Memory: kSnapshotWriteBuffers buffers of
 // `write_bytes`, 64 bytes for each fragment and 24 for each frame of the one being written.
 //
@@ -79,7 +75,6 @@ class SnapshotWriter {
   Status AppendBytes(std::span<const std::byte> bytes);
   Status Pad(uint32_t alignment);
   Status EndFragment();
-  void AllocateFor(uint64_t end);
   Status SubmitBuffer();
   Status Reap();
   Status WriteRest();
@@ -97,12 +92,11 @@ class SnapshotWriter {
   bool finished_ = false;
 
   std::array<Buffer, kSnapshotWriteBuffers> buffers_;
-  size_t filling_ = 0;      // Index of the buffer that takes bytes.
-  size_t buffered_ = 0;     // Bytes in it.
-  uint64_t written_ = 0;    // Bytes of the file that were submitted.
-  uint64_t end_ = 0;        // written_ and what is buffered.
-  uint64_t taken_ = 0;      // From the host.
-  uint64_t allocated_ = 0;  // The file has blocks up to here; UINT64_MAX: it gets no more ahead.
+  size_t filling_ = 0;    // Index of the buffer that takes bytes.
+  size_t buffered_ = 0;   // Bytes in it.
+  uint64_t written_ = 0;  // Bytes of the file that were submitted.
+  uint64_t end_ = 0;      // written_ and what is buffered.
+  uint64_t taken_ = 0;    // From the host.
 
   std::vector<FragmentEntry> fragments_;
   std::vector<FrameEntry> frames_;    // Of the last fragment.

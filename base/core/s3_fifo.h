@@ -83,10 +83,10 @@ class S3Fifo {
         return;
       }
       if (!names_only) return;
-      MakeRoom(change, costs_.name_bytes);
+      MakeRoom(shard, change, costs_.name_bytes);
       shard.names.push_front({.name = name});
       shard.entries.emplace(name, shard.names.begin());
-      ForgetNames(change, NamesMax(change));
+      ForgetNames(shard, change, NamesMax(change));
     });
     return admission;
   }
@@ -104,7 +104,7 @@ class S3Fifo {
         change.leaving->splice(change.leaving->begin(), shard.names, found->second);
         shard.entries.erase(found);
       }
-      MakeRoom(change, charge);
+      MakeRoom(shard, change, charge);
       if (BytesOf(shard) + charge > change.capacity) return;  // It has shrunk meanwhile.
       const bool staying = admission == CacheAdmission::kAgain;
       List& list = staying ? shard.staying : shard.passing;
@@ -118,7 +118,7 @@ class S3Fifo {
     for (Shard& shard : shards_) {
       Changing(&shard, capacity, [&](const Change& change) {
         shard.mutex.AssertHeld();
-        MakeRoom(change, 0);
+        MakeRoom(shard, change, 0);
       });
     }
   }
@@ -158,7 +158,6 @@ class S3Fifo {
     std::unordered_map<Name, typename List::iterator, Hash> entries CAIRN_GUARDED_BY(mutex);
   };
   struct Change {
-    Shard* shard;
     uint64_t capacity;  // Of the shard.
     List* leaving;      // Freed without the lock.
   };
@@ -179,29 +178,27 @@ class S3Fifo {
     List leaving;
     const MutexLock lock(&shard->mutex);
     const uint64_t before = BytesOf(*shard);
-    run(Change{shard, capacity / kShards, &leaving});
+    run(Change{capacity / kShards, &leaving});
     bytes_.fetch_add(BytesOf(*shard) - before, std::memory_order_relaxed);  // Or less: it wraps.
   }
 
-  void MakeRoom(const Change& change, uint64_t bytes) CAIRN_REQUIRES(change.shard->mutex) {
-    Shard& shard = *change.shard;
-    ForgetNames(change, NamesMax(change));
+  void MakeRoom(Shard& shard, const Change& change, uint64_t bytes) CAIRN_REQUIRES(shard.mutex) {
+    ForgetNames(shard, change, NamesMax(change));
     while (BytesOf(shard) + bytes > change.capacity) {
       if (shard.passing_bytes > PassingBytes(change.capacity) ||
           (shard.staying.empty() && !shard.passing.empty())) {
-        EvictPassing(change);
+        EvictPassing(shard, change);
       } else if (!shard.staying.empty()) {
-        EvictStaying(change);
+        EvictStaying(shard, change);
       } else if (!shard.names.empty()) {
-        ForgetNames(change, shard.names.size() / 2);
+        ForgetNames(shard, change, shard.names.size() / 2);
       } else {
         return;
       }
     }
   }
 
-  void EvictPassing(const Change& change) CAIRN_REQUIRES(change.shard->mutex) {
-    Shard& shard = *change.shard;
+  void EvictPassing(Shard& shard, const Change& change) CAIRN_REQUIRES(shard.mutex) {
     const auto oldest = std::prev(shard.passing.end());
     shard.passing_bytes -= oldest->charge;
     if (oldest->uses > 0) {
@@ -216,8 +213,7 @@ class S3Fifo {
     shard.names.splice(shard.names.begin(), shard.passing, oldest);
   }
 
-  void EvictStaying(const Change& change) CAIRN_REQUIRES(change.shard->mutex) {
-    Shard& shard = *change.shard;
+  void EvictStaying(Shard& shard, const Change& change) CAIRN_REQUIRES(shard.mutex) {
     const auto oldest = std::prev(shard.staying.end());
     if (oldest->uses > 0) {
       --oldest->uses;
@@ -229,8 +225,8 @@ class S3Fifo {
     change.leaving->splice(change.leaving->begin(), shard.staying, oldest);
   }
 
-  void ForgetNames(const Change& change, uint64_t count_max) CAIRN_REQUIRES(change.shard->mutex) {
-    Shard& shard = *change.shard;
+  void ForgetNames(Shard& shard, const Change& change, uint64_t count_max)
+      CAIRN_REQUIRES(shard.mutex) {
     while (shard.names.size() > count_max) {
       const auto oldest = std::prev(shard.names.end());
       shard.entries.erase(oldest->name);

@@ -124,29 +124,17 @@ Status PosixFile::Truncate(uint64_t bytes) {
 }
 
 Status PosixFile::Allocate(uint64_t begin, uint64_t end) {
-  bool unsupported = false;
-  Status status = AllocateBlocks(begin, end, &unsupported);
-  if (!unsupported) return status;
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
-  status = WriteZeros(begin, end);
-  if (!status.ok()) (void)Truncate(old_bytes);
-  return status;
-}
-
-Status PosixFile::AllocateUnwritten(uint64_t begin, uint64_t end) {
-  bool unsupported = false;
-  return AllocateBlocks(begin, end, &unsupported);
-}
-
-Status PosixFile::AllocateBlocks(uint64_t begin, uint64_t end, bool* unsupported) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
   if (begin >= end) return {};
   const auto from = static_cast<off_t>(begin), length = static_cast<off_t>(end - begin);
-  if (RetryInterrupted([&] { return fallocate(fd(), 0, from, length); }) == 0) return {};
-  *unsupported = errno == EOPNOTSUPP || errno == ENOSYS;
-  Status status = OsError(errno, "fallocate", path_, begin, end - begin);
+  Status status;
+  if (RetryInterrupted([&] { return fallocate(fd(), 0, from, length); }) != 0) {
+    status = errno == EOPNOTSUPP || errno == ENOSYS
+                 ? WriteZeros(begin, end)
+                 : OsError(errno, "fallocate", path_, begin, end - begin);
+  }
   // A full disk must not stay full of the part that could be had.
-  if (!*unsupported) (void)Truncate(old_bytes);
+  if (!status.ok()) (void)Truncate(old_bytes);
   return status;
 }
 

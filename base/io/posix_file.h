@@ -43,7 +43,6 @@ class PosixFile final : public File {
   Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
   Status Allocate(uint64_t begin, uint64_t end) override;
-  Status AllocateUnwritten(uint64_t begin, uint64_t end) override;
   Status Read(uint64_t offset, std::span<std::byte> into) override;
   Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
   Status Sync() override;
@@ -61,7 +60,6 @@ class PosixFile final : public File {
 
  private:
   int64_t Issue(const Request& request);
-  Status AllocateBlocks(uint64_t begin, uint64_t end, bool* unsupported);
   Status WriteZeros(uint64_t begin, uint64_t end);
 
   const std::string path_;

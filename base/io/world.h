@@ -94,11 +94,8 @@ class File {
   virtual Status Truncate(uint64_t bytes) = 0;
   // Makes blocks for [begin, end) the file's own and grows it to `end`; a longer file keeps its
   // length, and bytes keep their values. kNoSpace when they cannot be had; the length is then as
-  // before. Durable with the next sync. Nobody writes to that part, or behind the file's end,
-  // meanwhile.
+  // before. Durable with the next sync. Nobody writes to that part meanwhile.
   virtual Status Allocate(uint64_t begin, uint64_t end) = 0;
-  // The same, and an error where the file system can do it by writing zeros alone.
-  virtual Status AllocateUnwritten(uint64_t begin, uint64_t end) { return Allocate(begin, end); }
 
   // Blocking whole transfers on the calling thread; the same errors as Request::status.
   virtual Status Read(uint64_t offset, std::span<std::byte> into) = 0;
