@@ -115,6 +115,7 @@ bool HotTail::Prefault() {
 }
 
 void HotTail::Clear() {
+  touching_ = AlignedBuffer();
   std::vector<AlignedBuffer> free;
   {
     MutexLock lock(&memory_->mutex);

@@ -42,7 +42,7 @@ class HotTail {
   bool Prefault();
 
   // Gives all memory back, but for what is pinned: that goes with the last pin. REQUIRES: nothing
-  // is added any more.
+  // is added or touched any more.
   void Clear();
 
   uint64_t bytes();

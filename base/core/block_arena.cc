@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/core/block_arena.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <new>
 
-#include "base/core/align.h"
 #include "base/core/check.h"
 #include "base/core/mutex.h"
+#include "base/core/size_classes.h"
 
 namespace cairn {
 
 namespace {
 
 constexpr size_t kBlockAlignment = 4096;
-constexpr size_t kStepsOfDoubling = 8;
 constexpr size_t kDoublings = 32;  // From kArenaBlockMin on.
 
 // A block that is kept knows the next one by itself: keeping it needs no memory.
@@ -30,20 +27,7 @@ bool IsKept(size_t bytes, size_t alignment) {
   return bytes >= kArenaBlockMin && alignment <= kBlockAlignment;
 }
 
-size_t StepOf(size_t bytes) { return std::bit_floor(bytes) / kStepsOfDoubling; }
-
-size_t IndexOf(size_t rounded) {
-  const size_t floor = std::bit_floor(rounded);
-  return static_cast<size_t>(std::countr_zero(floor) - std::countr_zero(kArenaBlockMin)) *
-             kStepsOfDoubling +
-         (rounded - floor) / StepOf(rounded);
-}
-
 }  // namespace
-
-size_t BlockArena::RoundUp(size_t bytes) {
-  return AlignUp(bytes, std::max<size_t>(StepOf(bytes), 1));
-}
 
 // Lives until the arena is gone and every block of it came back.
 class BlockArena::State {
@@ -52,13 +36,13 @@ class BlockArena::State {
 
   static void* Allocate(void* context, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
-    return IsKept(bytes, alignment) ? self->Lend(RoundUp(bytes))
+    return IsKept(bytes, alignment) ? self->Lend(RoundUpSize(bytes))
                                     : self->from_.allocate(self->from_.context, bytes, alignment);
   }
   static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
     if (IsKept(bytes, alignment)) {
-      self->TakeBack(memory, RoundUp(bytes));
+      self->TakeBack(memory, RoundUpSize(bytes));
     } else {
       self->from_.deallocate(self->from_.context, memory, bytes, alignment);
     }
@@ -98,12 +82,10 @@ class BlockArena::State {
   }
 
  private:
-  static constexpr size_t kLists = kDoublings * kStepsOfDoubling;
+  static constexpr size_t kLists = kDoublings * kSizeSteps;
 
-  static size_t SizeOf(size_t index) {
-    const size_t floor = kArenaBlockMin << (index / kStepsOfDoubling);
-    return floor + (index % kStepsOfDoubling) * (floor / kStepsOfDoubling);
-  }
+  static size_t SizeOf(size_t index) { return SizeOfIndex(index, kArenaBlockMin); }
+  static size_t IndexOf(size_t rounded) { return SizeIndex(rounded, kArenaBlockMin); }
 
   void* Lend(size_t rounded) {
     CAIRN_CHECK(SizeOf(IndexOf(rounded)) == rounded);

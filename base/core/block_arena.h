@@ -4,10 +4,10 @@
 // and lent again, so that its pages are touched for the first time once. (The first touch of a page
 // costs a fault and the clearing of it, more than most uses of the page.)
 //
-// Sizes are rounded up by an eighth at most, and a block is lent again for its own size only. At
-// most `keep_bytes` are kept; Trim, called now and then, gives back what nobody took since the last
-// call. Smaller buffers than kArenaBlockMin, and those aligned to more than a block of the disk, go
-// straight to the other allocator.
+// Sizes are rounded up by an eighth at most (base/core/size_classes.h), and a block is lent again
+// for its own size only. At most `keep_bytes` are kept; Trim, called now and then, gives back what
+// nobody took since the last call. Smaller buffers than kArenaBlockMin, and those aligned to more
+// than a block of the disk, go straight to the other allocator.
 //
 // Thread-safe; a short lock, not held around the other allocator. Buffers may outlive the arena.
 #pragma once
@@ -33,9 +33,6 @@ class BlockArena {
   // Gives back all that is kept, and keeps nothing from here on.
   void Clear();
   uint64_t kept_bytes() const;
-
-  // What a buffer of so many bytes takes.
-  static size_t RoundUp(size_t bytes);
 
  private:
   class State;

@@ -4,15 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <memory>
 #include <new>
 #include <utility>
 
-#include "base/core/align.h"
-#include "base/core/block_arena.h"
 #include "base/core/check.h"
 #include "base/core/mutex.h"
+#include "base/core/size_classes.h"
 
 namespace cairn {
 
@@ -20,15 +18,7 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kPage = 4096;
-constexpr size_t kStepsOfDoubling = 8;
 constexpr size_t kDoublings = 16;  // From kSlabFrameMin on: half a slab is less than that.
-
-size_t IndexOf(size_t rounded) {
-  const size_t floor = std::bit_floor(rounded);
-  return static_cast<size_t>(std::countr_zero(floor) - std::countr_zero(kSlabFrameMin)) *
-             kStepsOfDoubling +
-         (rounded - floor) / (floor / kStepsOfDoubling);
-}
 
 }  // namespace
 
@@ -43,13 +33,13 @@ class SlabArena::State {
   static void* Allocate(void* context, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
     return self->IsFrame(bytes, alignment)
-               ? self->Lend(BlockArena::RoundUp(bytes))
+               ? self->Lend(RoundUpSize(bytes))
                : self->from_.allocate(self->from_.context, bytes, alignment);
   }
   static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
     if (self->IsFrame(bytes, alignment)) {
-      self->TakeBack(memory, BlockArena::RoundUp(bytes));
+      self->TakeBack(memory, RoundUpSize(bytes));
     } else {
       self->from_.deallocate(self->from_.context, memory, bytes, alignment);
     }
@@ -111,6 +101,7 @@ class SlabArena::State {
     size_t bytes() const { return places * stride(); }
   };
 
+  static size_t IndexOf(size_t rounded) { return SizeIndex(rounded, kSlabFrameMin); }
   size_t AlignmentOf(const Slab& slab) const {
     return slab.bytes() >= kHugePage ? kHugePage : kPage;
   }
@@ -214,7 +205,7 @@ class SlabArena::State {
   uint64_t kept_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t turn_ CAIRN_GUARDED_BY(mutex_) = 1;  // Counts calls of Trim.
   // By size class: slabs with a free place, the one that got it last first.
-  std::array<Slab*, kDoublings * kStepsOfDoubling> open_ CAIRN_GUARDED_BY(mutex_){};
+  std::array<Slab*, kDoublings * kSizeSteps> open_ CAIRN_GUARDED_BY(mutex_){};
 };
 
 SlabArena::SlabArena(const Allocator& from, size_t slab_bytes, uint64_t keep_bytes)
@@ -230,7 +221,7 @@ Allocator SlabArena::allocator() const {
 }
 
 size_t SlabArena::CostOf(size_t bytes) const {
-  return state_->IsFrame(bytes, 1) ? BlockArena::RoundUp(bytes) + kSlabCell : bytes;
+  return state_->IsFrame(bytes, 1) ? RoundUpSize(bytes) + kSlabCell : bytes;
 }
 void SlabArena::Trim() { state_->GiveBack(/*all=*/false); }
 void SlabArena::Clear() { state_->GiveBack(/*all=*/true); }

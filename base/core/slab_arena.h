@@ -8,7 +8,7 @@
 //   cell:   64 bytes: which slab it is, and the next free one; so neighbouring frames begin at
 //           different offsets in their pages, and copies between them do not alias
 //
-// Size classes are those of BlockArena: rounded up by an eighth at most. What is smaller than
+// Size classes are those of base/core/size_classes.h. What is smaller than
 // kSlabFrameMin, larger than half a slab, or aligned to more than a cell goes straight to the other
 // allocator.
 //

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/size_classes.h"
 #include "tests/base/counting_allocator.h"
 
 namespace cairn {
@@ -32,7 +33,7 @@ TEST(BlockArena, LendsAgainWhatCameBack) {
     const AlignedBuffer one = Take(arena, 1'000'000);
     first = one.data();
   }
-  EXPECT_EQ(arena.kept_bytes(), BlockArena::RoundUp(1'000'000));
+  EXPECT_EQ(arena.kept_bytes(), RoundUpSize(1'000'000));
   const AlignedBuffer again = Take(arena, 990'000);  // Of the same size when it is rounded.
   const AlignedBuffer other = Take(arena, 1'000'000);
   EXPECT_EQ(again.data(), first);
@@ -40,9 +41,9 @@ TEST(BlockArena, LendsAgainWhatCameBack) {
   EXPECT_EQ(from.taken(), 2u);
   EXPECT_EQ(arena.kept_bytes(), 0u);
   for (size_t bytes = kArenaBlockMin; bytes < size_t{1} << 40; bytes += bytes / 3) {
-    EXPECT_GE(BlockArena::RoundUp(bytes), bytes);
-    EXPECT_LE(BlockArena::RoundUp(bytes), bytes + bytes / 8 + 1);
-    EXPECT_EQ(BlockArena::RoundUp(BlockArena::RoundUp(bytes)), BlockArena::RoundUp(bytes));
+    EXPECT_GE(RoundUpSize(bytes), bytes);
+    EXPECT_LE(RoundUpSize(bytes), bytes + bytes / 8 + 1);
+    EXPECT_EQ(RoundUpSize(RoundUpSize(bytes)), RoundUpSize(bytes));
   }
 }
 

@@ -106,7 +106,7 @@ struct Options {
   // segments beyond those that its bytes would fill: of what short-lived processes leave, the
   // background gives the oldest back, and at the latest Close waits for that. A larger one takes
   // bursts at the speed of the disk and lets short conversations end before they are sealed; it
-  // costs disk, and some 30 ms a GiB when a store is opened.
+  // costs disk, and time when a store is opened.
   uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or

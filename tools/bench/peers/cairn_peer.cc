@@ -101,9 +101,7 @@ class CairnPeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenCairnPeer(const PeerOptions& options) {
-  auto peer = std::make_unique<CairnPeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<CairnPeer>(options);
 }
 
 }  // namespace cairn::bench

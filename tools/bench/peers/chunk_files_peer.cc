@@ -142,9 +142,7 @@ class ChunkFilesPeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenChunkFilesPeer(const PeerOptions& options) {
-  auto peer = std::make_unique<ChunkFilesPeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<ChunkFilesPeer>(options);
 }
 
 }  // namespace cairn::bench

@@ -223,9 +223,7 @@ class LevelDbPeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenLevelDbPeer(const PeerOptions& options) {
-  auto peer = std::make_unique<LevelDbPeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<LevelDbPeer>(options);
 }
 
 }  // namespace cairn::bench

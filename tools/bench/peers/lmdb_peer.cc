@@ -154,9 +154,7 @@ class LmdbPeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenLmdbPeer(const PeerOptions& options) {
-  auto peer = std::make_unique<LmdbPeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<LmdbPeer>(options);
 }
 
 }  // namespace cairn::bench

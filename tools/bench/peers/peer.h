@@ -90,6 +90,12 @@ struct PeerKind {
 // Cairn first, then all peers, those absent from this build too.
 std::vector<PeerKind> PeerKinds();
 
+template <typename Engine>
+Result<std::unique_ptr<Peer>> OpenPeer(const PeerOptions& options) {
+  auto peer = std::make_unique<Engine>(options);
+  CAIRN_RETURN_IF_ERROR(peer->Reopen());
+  return std::unique_ptr<Peer>(std::move(peer));
+}
 Result<std::unique_ptr<Peer>> OpenCairnPeer(const PeerOptions& options);
 Result<std::unique_ptr<Peer>> OpenChunkFilesPeer(const PeerOptions& options);
 Result<std::unique_ptr<Peer>> OpenLevelDbPeer(const PeerOptions& options);

@@ -155,9 +155,7 @@ class RocksDbPeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenRocksDbPeer(const PeerOptions& options) {
-  auto peer = std::make_unique<RocksDbPeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<RocksDbPeer>(options);
 }
 
 }  // namespace cairn::bench

@@ -167,9 +167,7 @@ class SqlitePeer : public Peer {
 }  // namespace
 
 Result<std::unique_ptr<Peer>> OpenSqlitePeer(const PeerOptions& options) {
-  auto peer = std::make_unique<SqlitePeer>(options);
-  CAIRN_RETURN_IF_ERROR(peer->Reopen());
-  return std::unique_ptr<Peer>(std::move(peer));
+  return OpenPeer<SqlitePeer>(options);
 }
 
 }  // namespace cairn::bench
