@@ -264,8 +264,10 @@ inline constexpr int kReadAgainMax = 2;
 // tables of some 100 MiB, since a smaller one costs as many syncs. (One segment of 64 MiB at a time
 // sealed a third slower; with all that was due at once appends were held for 0.8 s.)
 inline constexpr uint64_t kRetireShare = 8;
-// Buffers that came back and wait for the next use, as a share of max_memory_bytes: what sealing
-// takes for a table of large deltas, at 1 GiB.
+// What sealing stages, as a share of max_memory_bytes: two sources of large deltas, at 1 GiB.
+inline constexpr uint64_t kStageShare = 16;
+// Buffers that came back and wait for the next use, likewise: at 1 GiB what sealing takes beside
+// its stages, which are 8 MiB to pack, 12 to prove, and up to 33 to read large deltas.
 inline constexpr uint64_t kKeptShare = 16;
 // What nobody took of them for so long is given back.
 inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;

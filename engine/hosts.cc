@@ -18,7 +18,9 @@ class StoreCore::WriteSide final : public engine::WriteHost {
 
   uint64_t NowNs() const override { return core_->lifecycle_.NowNs(); }
   bool LogIsHeld(uint64_t bytes) const override { return core_->space_.throttle().Holds(bytes); }
-  void OnLogged(const wal::Log::Slot& slot) override { core_->space_.OnLogged(slot); }
+  void OnLogged(const wal::Log::Slot& slot, engine::CommitOrigin origin) override {
+    core_->space_.OnLogged(slot, origin);
+  }
   void OnRefused(const Status& status) override { core_->space_.OnRefused(status); }
   Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) override {
     return core_->space_.throttle().Wait(bytes, deadline_ns);

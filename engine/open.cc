@@ -27,6 +27,12 @@ Result<io::World> ChooseWorld(const std::string& path, const Options& options, s
   return io::MakeRealWorld(backend, why, options.file_mode);
 }
 
+// Before any part looks at them.
+Options With(Options options, const Allocator& allocator) {
+  options.allocator = allocator;
+  return options;
+}
+
 }  // namespace
 
 StoreCore::StoreCore(io::World world, std::string path, Options options)
@@ -35,7 +41,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
              std::move(world.scheduler)},
       path_(std::move(path)),
       arena_(options.allocator, engine::DivideMemory(options).kept),
-      options_(std::move(options)),
+      options_(With(std::move(options), arena_.allocator())),
       memory_(engine::DivideMemory(options_)),
       budget_(options_.max_memory_bytes),
       manifest_(
@@ -52,7 +58,6 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
                  .space = &space_,
                  .counters = &call_counters_}),
       follower_(MakeFollowMeans()) {
-  options_.allocator = arena_.allocator();
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   budget_.Take(memory_.fixed());

@@ -16,10 +16,15 @@ namespace {
 constexpr size_t kBlockAlignment = 4096;
 constexpr size_t kDoublings = 32;  // From kArenaBlockMin on.
 
-// A block that is kept knows the next one by itself: keeping it needs no memory.
+// A block that is kept is linked by itself, so that keeping it needs no memory: into all of its
+// size, of which any will do, and into all that are kept, by when they came back.
 struct Kept {
   Kept* next = nullptr;
+  Kept* before = nullptr;
+  Kept* newer = nullptr;
+  Kept* older = nullptr;
   uint64_t turn = 0;  // When it was given back.
+  size_t bytes = 0;
 };
 static_assert(sizeof(Kept) <= kArenaBlockMin);
 
@@ -48,33 +53,20 @@ class BlockArena::State {
     }
   }
 
+  const Allocator& from() const { return from_; }
+
   void Unref() {
     if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   void GiveBack(bool all) {
-    std::array<Kept*, kLists> leaving{};
+    Kept* leaving = nullptr;
     {
       const MutexLock lock(&mutex_);
       if (all) keep_bytes_ = 0;
-      for (size_t i = 0; i < kLists; ++i) {
-        // Newest first, so all behind the first old one are old.
-        Kept** at = &lists_[i];
-        while (*at != nullptr && !all && (*at)->turn == turn_) at = &(*at)->next;
-        leaving[i] = *at;
-        *at = nullptr;
-        for (const Kept* one = leaving[i]; one != nullptr; one = one->next) {
-          kept_bytes_ -= SizeOf(i);
-        }
-      }
+      while (oldest_ != nullptr && (all || oldest_->turn != turn_)) TakeOldest(&leaving);
       ++turn_;
     }
-    for (size_t i = 0; i < kLists; ++i) {
-      while (leaving[i] != nullptr) {
-        Kept* const one = leaving[i];
-        leaving[i] = one->next;
-        from_.deallocate(from_.context, one, SizeOf(i), kBlockAlignment);
-      }
-    }
+    Release(leaving);
   }
   uint64_t kept_bytes() {
     const MutexLock lock(&mutex_);
@@ -84,19 +76,16 @@ class BlockArena::State {
  private:
   static constexpr size_t kLists = kDoublings * kSizeSteps;
 
-  static size_t SizeOf(size_t index) { return SizeOfIndex(index, kArenaBlockMin); }
   static size_t IndexOf(size_t rounded) { return SizeIndex(rounded, kArenaBlockMin); }
 
   void* Lend(size_t rounded) {
-    CAIRN_CHECK(SizeOf(IndexOf(rounded)) == rounded);
+    CAIRN_CHECK(SizeOfIndex(IndexOf(rounded), kArenaBlockMin) == rounded);
     users_.fetch_add(1, std::memory_order_relaxed);
     {
       const MutexLock lock(&mutex_);
-      Kept*& list = lists_[IndexOf(rounded)];
-      if (list != nullptr) {
-        Kept* const block = list;
-        list = block->next;
-        kept_bytes_ -= rounded;
+      Kept* const block = lists_[IndexOf(rounded)];
+      if (block != nullptr) {
+        Unlink(block);
         return block;
       }
     }
@@ -106,18 +95,48 @@ class BlockArena::State {
   }
 
   void TakeBack(void* memory, size_t rounded) {
-    bool kept = false;
+    Kept* leaving = nullptr;
     {
       const MutexLock lock(&mutex_);
-      kept = kept_bytes_ + rounded <= keep_bytes_;
-      if (kept) {
-        Kept*& list = lists_[IndexOf(rounded)];
-        list = new (memory) Kept{list, turn_};
-        kept_bytes_ += rounded;
-      }
+      Link(new (memory) Kept{.turn = turn_, .bytes = rounded});
+      while (kept_bytes_ > keep_bytes_) TakeOldest(&leaving);
     }
-    if (!kept) from_.deallocate(from_.context, memory, rounded, kBlockAlignment);
+    Release(leaving);
     Unref();
+  }
+
+  void Link(Kept* block) CAIRN_REQUIRES(mutex_) {
+    Kept*& list = lists_[IndexOf(block->bytes)];
+    block->next = list;
+    if (list != nullptr) list->before = block;
+    list = block;
+    block->older = newest_;
+    (newest_ != nullptr ? newest_->newer : oldest_) = block;
+    newest_ = block;
+    kept_bytes_ += block->bytes;
+  }
+
+  void Unlink(Kept* block) CAIRN_REQUIRES(mutex_) {
+    (block->before != nullptr ? block->before->next : lists_[IndexOf(block->bytes)]) = block->next;
+    if (block->next != nullptr) block->next->before = block->before;
+    (block->newer != nullptr ? block->newer->older : newest_) = block->older;
+    (block->older != nullptr ? block->older->newer : oldest_) = block->newer;
+    kept_bytes_ -= block->bytes;
+  }
+
+  void TakeOldest(Kept** leaving) CAIRN_REQUIRES(mutex_) {
+    Kept* const block = oldest_;
+    Unlink(block);
+    block->next = *leaving;
+    *leaving = block;
+  }
+
+  void Release(Kept* leaving) {
+    while (leaving != nullptr) {
+      Kept* const block = leaving;
+      leaving = block->next;
+      from_.deallocate(from_.context, block, block->bytes, kBlockAlignment);
+    }
   }
 
   const Allocator from_;
@@ -125,8 +144,10 @@ class BlockArena::State {
   Mutex mutex_;
   uint64_t keep_bytes_ CAIRN_GUARDED_BY(mutex_);
   uint64_t kept_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
-  uint64_t turn_ CAIRN_GUARDED_BY(mutex_) = 1;  // Counts calls of Trim.
-  std::array<Kept*, kLists> lists_ CAIRN_GUARDED_BY(mutex_){};
+  uint64_t turn_ CAIRN_GUARDED_BY(mutex_) = 1;                  // Counts calls of Trim.
+  std::array<Kept*, kLists> lists_ CAIRN_GUARDED_BY(mutex_){};  // By size, newest first.
+  Kept* newest_ CAIRN_GUARDED_BY(mutex_) = nullptr;
+  Kept* oldest_ CAIRN_GUARDED_BY(mutex_) = nullptr;
 };
 
 BlockArena::BlockArena(const Allocator& from, uint64_t keep_bytes)
@@ -140,6 +161,8 @@ BlockArena::~BlockArena() {
 Allocator BlockArena::allocator() const {
   return {.allocate = State::Allocate, .deallocate = State::Deallocate, .context = state_};
 }
+
+Allocator BlockArena::from() const { return state_->from(); }
 
 void BlockArena::Trim() { state_->GiveBack(/*all=*/false); }
 void BlockArena::Clear() { state_->GiveBack(/*all=*/true); }

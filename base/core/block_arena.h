@@ -5,7 +5,8 @@
 // costs a fault and the clearing of it, more than most uses of the page.)
 //
 // Sizes are rounded up by an eighth at most (base/core/size_classes.h), and a block is lent again
-// for its own size only. At most `keep_bytes` are kept; Trim, called now and then, gives back what
+// for its own size only. At most `keep_bytes` are kept, those that came back last, so that what is
+// done now does not go without for what was done before. Trim, called now and then, gives back what
 // nobody took since the last call. Smaller buffers than kArenaBlockMin, and those aligned to more
 // than a block of the disk, go straight to the other allocator.
 //
@@ -29,6 +30,7 @@ class BlockArena {
   BlockArena& operator=(const BlockArena&) = delete;
 
   Allocator allocator() const;
+  Allocator from() const;  // The other one.
   void Trim();
   // Gives back all that is kept, and keeps nothing from here on.
   void Clear();

@@ -59,7 +59,7 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
   // Nothing is allocated, and nothing fails, from here on.
   wal::Log::Slot& slot = resolver->slot_;
   slot = std::move(*reserved);
-  host_->OnLogged(slot);
+  host_->OnLogged(slot, resolver->record_.origin);
   const uint64_t token_bytes = resolver->record_.token_strip_bytes;
   const auto header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
   transaction_.Commit(slot.location, token_bytes == 0

@@ -48,7 +48,7 @@ class CommitHost {
   // Data of so many bytes must wait: the log is as long as it may be.
   virtual bool LogIsHeld(uint64_t bytes) const = 0;
   // A record got its place. Under the commit lock.
-  virtual void OnLogged(const wal::Log::Slot& slot) = 0;
+  virtual void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) = 0;
   // The log refused a record.
   virtual void OnRefused(const Status& status) = 0;
   // The waits of RetryPolicy. Ok: it is worth another try.

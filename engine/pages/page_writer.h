@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/codec/kv_frame.h"
@@ -108,7 +109,7 @@ class PageWriter {
 
   // What was written so far: by fragment, and by frame (if wanted), in the order of the table.
   const std::vector<uint64_t>& stored_bytes() const { return stored_bytes_; }
-  const std::vector<uint64_t>& hashes() const { return hashes_; }
+  std::vector<uint64_t> TakeHashes() { return std::move(hashes_); }
 
   // Memory that a batch needs for one layer of `rows` positions.
   static uint64_t GatheredLayerBytes(const FragmentLayout& layout, uint32_t rows);

@@ -8,22 +8,14 @@
 namespace cairn::engine {
 
 ReadBuffer::~ReadBuffer() {
-  if (!memory_.empty()) pool_->ReturnBuffer(std::move(memory_));
+  if (memory_.empty()) return;
+  const uint64_t bytes = memory_.size();
+  memory_ = AlignedBuffer();
+  pool_->ReturnBuffer(bytes);
 }
-
-ReadPool::~ReadPool() { budget_->Return(bytes_.load()); }
 
 ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
   const uint64_t wanted = std::max(bytes, kReadWindowBytes);
-  {
-    const MutexLock lock(&mutex_);
-    for (auto it = buffers_.rbegin(); it != buffers_.rend(); ++it) {
-      if (it->size() < wanted) continue;
-      ReadBuffer buffer(this, std::move(*it));
-      buffers_.erase(std::prev(it.base()));
-      return buffer;
-    }
-  }
   if (bytes_.fetch_add(wanted) + wanted > bytes_max_ && !needed) {
     bytes_.fetch_sub(wanted);
     return {};
@@ -37,15 +29,7 @@ ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
   return {this, std::move(memory)};
 }
 
-void ReadPool::ReturnBuffer(AlignedBuffer memory) {
-  const uint64_t bytes = memory.size();
-  if (bytes <= 2 * kReadWindowBytes && bytes_.load() <= bytes_max_) {
-    const MutexLock lock(&mutex_);
-    if (buffers_.size() < kReadWindows) {
-      buffers_.push_back(std::move(memory));
-      return;
-    }
-  }
+void ReadPool::ReturnBuffer(uint64_t bytes) {
   bytes_.fetch_sub(bytes);
   budget_->Return(bytes);
 }
@@ -69,17 +53,9 @@ void ReadPool::ReturnQueue(std::unique_ptr<io::Queue> queue) {
 }
 
 void ReadPool::Clear() {
-  std::vector<AlignedBuffer> buffers;
   std::vector<std::unique_ptr<io::Queue>> queues;
-  {
-    const MutexLock lock(&mutex_);
-    buffers.swap(buffers_);
-    queues.swap(queues_);
-  }
-  for (const AlignedBuffer& buffer : buffers) {
-    bytes_.fetch_sub(buffer.size());
-    budget_->Return(buffer.size());
-  }
+  const MutexLock lock(&mutex_);
+  queues.swap(queues_);  // Before it in scope, so they end when the lock is given back.
 }
 
 }  // namespace cairn::engine

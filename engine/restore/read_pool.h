@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore reads with, kept for the next one: buffers and queues. A ring costs some 50 us to
-// make and to give back, half of what a small restore takes.
+// What a restore reads with. Buffers are the allocator's, which keeps some for the next one, and
+// bounded; queues are kept here: a ring costs some 50 us to make and to give back, half of what a
+// small restore takes.
 //
 // Thread-safe; no lock is held while something is made.
 #pragma once
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
 #include "base/core/memory_budget.h"
 #include "base/core/mutex.h"
 #include "base/io/world.h"
@@ -48,8 +50,8 @@ class ReadBuffer {
 
 class ReadPool {
  public:
-  // `bytes_max` bounds buffers that are lent and kept, but for those that are needed; and those
-  // that are needed by those that stand in line for them.
+  // `bytes_max` bounds buffers that are lent, but for those that are needed; and those that are
+  // needed by those that stand in line for them.
   ReadPool(const io::World& world, const Allocator& allocator, uint64_t bytes_max,
            MemoryBudget* budget)
       : files_(world.files),
@@ -57,7 +59,7 @@ class ReadPool {
         bytes_max_(bytes_max),
         budget_(budget),
         line_(*world.scheduler, bytes_max, nullptr) {}
-  ~ReadPool();
+  ~ReadPool() { CAIRN_CHECK(bytes_.load() == 0); }
 
   // Comes before the buffer that is needed, and ends after it.
   MemoryLine& line() { return line_; }
@@ -68,21 +70,20 @@ class ReadPool {
   std::unique_ptr<io::Queue> TakeQueue();
   // REQUIRES: nothing is in flight.
   void ReturnQueue(std::unique_ptr<io::Queue> queue);
-  // Gives back what is not lent.
+  // Gives back queues that are not lent.
   void Clear();
 
  private:
   friend class ReadBuffer;
-  void ReturnBuffer(AlignedBuffer memory);
+  void ReturnBuffer(uint64_t bytes);
 
   const std::shared_ptr<io::FileSystem> files_;
   const Allocator allocator_;
   const uint64_t bytes_max_;
   MemoryBudget* const budget_;
   MemoryLine line_;
-  std::atomic<uint64_t> bytes_{0};  // Lent and kept.
+  std::atomic<uint64_t> bytes_{0};  // Lent.
   Mutex mutex_;
-  std::vector<AlignedBuffer> buffers_ CAIRN_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<io::Queue>> queues_ CAIRN_GUARDED_BY(mutex_);
 };
 

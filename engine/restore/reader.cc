@@ -77,15 +77,16 @@ class ReadAheadHost final : public PipelineHost {
 
 }  // namespace
 
-Reader::Reader(const io::World& world, const Allocator& allocator, const MemoryParts& memory,
+// The page cache keeps what it has taken itself.
+Reader::Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory,
                MemoryBudget* budget, std::function<void()> pin_ended)
     : world_(world),
-      allocator_(allocator),
+      allocator_(arena->allocator()),
       pins_(std::move(pin_ended)),
       open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
       tables_(memory.directories),
-      read_pool_(world_, allocator, memory.read_buffers, budget),
-      page_cache_(budget, allocator, memory) {}
+      read_pool_(world_, allocator_, memory.read_buffers, budget),
+      page_cache_(budget, arena->from(), memory) {}
 
 void Reader::LetGo() {
   tables_.Clear();

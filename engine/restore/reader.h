@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/block_arena.h"
 #include "base/core/histogram.h"
 #include "base/core/memory_budget.h"
 #include "base/io/executor.h"
@@ -90,8 +91,8 @@ class Reader {
   };
 
   // `pin_ended`: see Pins.
-  Reader(const io::World& world, const Allocator& allocator, const MemoryParts& memory,
-         MemoryBudget* budget, std::function<void()> pin_ended);
+  Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory, MemoryBudget* budget,
+         std::function<void()> pin_ended);
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   void Start(const Means& means) { means_ = means; }

@@ -29,7 +29,7 @@ Status Pacer::Begin() {
     const uint32_t seen = changed_.load();
     // First this, then the pause is looked for; Pause does it the other way around, so that one of
     // the two sees the other.
-    working_.store(1);
+    working_.fetch_add(1);
     if (!paused()) return Status::Ok();
     End();
     if (!stopped_.load()) scheduler_.Wait(changed_, seen, io::kNoDeadline);
@@ -38,37 +38,49 @@ Status Pacer::Begin() {
 }
 
 void Pacer::End() {
-  working_.store(0);
+  CAIRN_CHECK(working_.fetch_sub(1) != 0);
   scheduler_.WakeAll(working_);
 }
 
 Status Pacer::Take(uint64_t read_bytes, uint64_t written_bytes) {
   read_bytes_.fetch_add(read_bytes, std::memory_order_relaxed);
   written_bytes_.fetch_add(written_bytes, std::memory_order_relaxed);
-  (void)PayOff();  // What was paid for before this is no credit for it.
-  debt_bytes_ += static_cast<double>(read_bytes + written_bytes);
+  {
+    const double haste = HasteNow();
+    const MutexLock lock(&mutex_);
+    (void)PayOff(haste);  // What was paid for before this is no credit for it.
+    debt_bytes_ += static_cast<double>(read_bytes + written_bytes);
+  }
   while (true) {
     const uint32_t seen = changed_.load();
     if (stopped_.load()) return closing_;
     if (paused()) {
-      End();
-      CAIRN_RETURN_IF_ERROR(Begin());
-      continue;
+      StandStill();
+      if (Begin().ok()) continue;
+      StandNoMore();  // The caller will end.
+      return closing_;
     }
-    const double wait_ns = PayOff();
-    if (wait_ns <= 0) return Status::Ok();
-    scheduler_.Wait(
-        changed_, seen,
-        paid_ns_ + static_cast<uint64_t>(std::min(wait_ns, static_cast<double>(kPaceLookAgainNs))));
+    const double haste = HasteNow();
+    uint64_t until_ns = 0;
+    {
+      const MutexLock lock(&mutex_);
+      const double wait_ns = PayOff(haste);
+      if (wait_ns <= 0) return Status::Ok();
+      until_ns = paid_ns_ +
+                 static_cast<uint64_t>(std::min(wait_ns, static_cast<double>(kPaceLookAgainNs)));
+    }
+    scheduler_.Wait(changed_, seen, until_ns);
   }
 }
 
+double Pacer::HasteNow() const {
+  return bytes_per_second_ == 0 ? std::numeric_limits<double>::infinity() : haste_();
+}
+
 // What is still to be waited for.
-double Pacer::PayOff() {
+double Pacer::PayOff(double haste) {
   const uint64_t now_ns = scheduler_.MonotonicNs();
   const double elapsed_ns = static_cast<double>(now_ns - std::exchange(paid_ns_, now_ns));
-  if (bytes_per_second_ == 0) return debt_bytes_ = 0;
-  const double haste = haste_();
   if (haste == std::numeric_limits<double>::infinity()) return debt_bytes_ = 0;
   const double bytes_per_ns = static_cast<double>(bytes_per_second_) * haste / kNsPerSecond;
   debt_bytes_ = std::max(debt_bytes_ - elapsed_ns * bytes_per_ns,
@@ -84,7 +96,9 @@ void Pacer::Reconsider() {
 void Pacer::Pause() {
   pauses_.fetch_add(1);
   Reconsider();
-  while (working_.load() != 0) scheduler_.Wait(working_, 1, io::kNoDeadline);
+  for (uint32_t working = working_.load(); working != 0; working = working_.load()) {
+    scheduler_.Wait(working_, working, io::kNoDeadline);
+  }
 }
 
 bool Pacer::Resume() {

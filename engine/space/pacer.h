@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds the one thread that seals, rewrites and merges to a rate, and stands it still while it is
-// paused. A leaky bucket: what was moved is a debt that the rate pays off, and the thread goes on
-// when there is none; so its steps, not their sum, are what others meet on the device.
+// Holds the thread that seals, rewrites and merges, and those that prove tables for it, to a rate,
+// and stands them still while they are paused. A leaky bucket: what was moved is a debt that the
+// rate pays off, and each goes on when there is none; so their steps, not the sum of these, are
+// what others meet on the device.
 //
 //   rate = bytes_per_second * Haste          0 bytes a second: no limit
 //
@@ -13,14 +14,15 @@
 //   used, of the limit   <= 3/4   7/8   15/16   >= 1
 //   haste                1        2     4       no limit
 //
-// Begin, Take and End are for the paced thread, the rest for all threads. No lock is held anywhere
-// here, nor may the caller hold one: Take and Pause wait.
+// Begin, Take and End are for paced threads, the rest for all threads. No lock may be held around
+// calls: Take and Pause wait. Lock order: `mutex_` is a leaf.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 
+#include "base/core/mutex.h"
 #include "base/io/world.h"
 
 namespace cairn::engine {
@@ -32,28 +34,32 @@ constexpr uint64_t HasteBegins(uint64_t limit) { return limit - limit / 4; }
 
 class Pacer {
  public:
-  // `haste` is asked at every step, by the paced thread.
+  // `haste` is asked at every step, by a paced thread.
   Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> haste);
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
-  // Around everything that the paced thread does. Begin waits while paused. kCancelled once
-  // stopped: there is nothing to end then.
+  // Around everything that a paced thread does. Begin waits while paused. kCancelled once stopped:
+  // there is nothing to end then.
   Status Begin();
   void End();
+  // Between Begin and End: around a wait for another paced thread, in which this one stands still
+  // itself. GoOn is called next.
+  void StandStill() { End(); }
+  void StandNoMore() { working_.fetch_add(1); }
   // Between Begin and End: so much was moved, or is about to be. Returns when it is paid for and
   // nothing is paused; kCancelled once stopped.
   Status Take(uint64_t read_bytes, uint64_t written_bytes);
   // Looks whether work may go on, and moves nothing.
   Status GoOn() { return Take(0, 0); }
 
-  // Between Begin and End, and not paused.
+  // Some thread is between Begin and End, and does not stand still.
   bool working() const { return working_.load() != 0; }
 
   // Haste may have changed.
   void Reconsider();
 
-  // Returns when the paced thread stands still; from then on it does nothing before as many Resume.
+  // Returns when all paced threads stand still; they do nothing from then on before as many Resume.
   void Pause();
   // False when there was no Pause left to undo.
   bool Resume();
@@ -67,23 +73,24 @@ class Pacer {
   uint64_t written_bytes() const { return written_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  double PayOff();
+  double HasteNow() const;
+  double PayOff(double haste) CAIRN_REQUIRES(mutex_);
 
   io::Scheduler& scheduler_;
   const uint64_t bytes_per_second_;
   const std::function<double()> haste_;
   std::atomic<uint64_t> read_bytes_{0}, written_bytes_{0};
 
-  // The paced thread's.
-  double debt_bytes_ = 0;
-  uint64_t paid_ns_ = 0;  // The time up to which debt_bytes_ is paid off.
+  Mutex mutex_;
+  double debt_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
+  uint64_t paid_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // The time up to which that is paid off.
 
   std::atomic<uint32_t> pauses_{0};
   std::atomic<bool> stopped_{false};
   // Made here, since who is told of it ends a thread and must not need memory for that.
   const Status closing_{StatusCode::kCancelled, "the store is closing"};
   std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of haste.
-  std::atomic<uint32_t> working_{0};  // 1: between Begin and End, and not standing still.
+  std::atomic<uint32_t> working_{0};  // Threads between Begin and End that do not stand still.
 };
 
 }  // namespace cairn::engine

@@ -12,7 +12,6 @@
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
 #include "engine/constants.h"
-#include "engine/space/seal_table.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/seal_source.h"
 
@@ -41,18 +40,15 @@ struct Window {
 
 class Prover {
  public:
-  Prover(std::shared_ptr<sstable::SnapshotTable> table, std::shared_ptr<io::File> file,
-         std::span<const sstable::FragmentEntry> fragments, std::span<const SealSource> sources,
-         std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
-         io::ParallelFor* parallel_for)
-      : table_(std::move(table)),
+  Prover(const ProofMeans& means, std::shared_ptr<sstable::SnapshotTable> table,
+         std::shared_ptr<io::File> file, std::span<const sstable::FragmentEntry> fragments,
+         std::span<const SealSource> sources, std::span<const uint64_t> hashes)
+      : means_(means),
+        table_(std::move(table)),
         file_(std::move(file)),
         fragments_(fragments),
         sources_(sources),
-        hashes_(hashes),
-        allocator_(allocator),
-        reader_(reader),
-        parallel_for_(parallel_for) {}
+        hashes_(hashes) {}
 
   Status Run() {
     Window windows[2];
@@ -61,8 +57,8 @@ class Prover {
     do {
       CAIRN_RETURN_IF_ERROR(Cut(reading));
       CAIRN_RETURN_IF_ERROR(
-          parallel_for_->Run([&] { return Read(reading); }, read->frames.size(),
-                             [&](size_t i) { return Check(read->frames[i], *read); }));
+          means_.parallel_for->Run([&] { return Read(reading); }, read->frames.size(),
+                                   [&](size_t i) { return Check(read->frames[i], *read); }));
       CAIRN_RETURN_IF_ERROR(Arrange(reading));
       std::swap(reading, read);
     } while (!read->frames.empty());
@@ -134,13 +130,13 @@ class Prover {
   Status Read(Window* window) {
     const uint64_t bytes = window->end - window->begin;
     if (window->memory.size() < bytes) {
-      window->memory = AlignedBuffer::TryAllocate(allocator_, std::max(bytes, kReadWindowBytes),
-                                                  io::kBlockBytes);
+      window->memory = AlignedBuffer::TryAllocate(
+          means_.allocator, std::max(bytes, kReadWindowBytes), io::kBlockBytes);
       if (window->memory.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
     }
     for (uint64_t done = 0, piece = 0; done < bytes; done += piece) {
-      piece = std::min(reader_->Quiet() ? kSpacePieceBytes : kSpaceAlonePieceBytes, bytes - done);
-      CAIRN_RETURN_IF_ERROR(reader_->Take(piece, 0));
+      piece = std::min(means_.quiet() ? kSpacePieceBytes : kSpaceAlonePieceBytes, bytes - done);
+      CAIRN_RETURN_IF_ERROR(means_.take(piece));
       CAIRN_RETURN_IF_ERROR(
           file_->Read(window->begin + done, window->memory.span().subspan(done, piece)));
     }
@@ -170,7 +166,7 @@ class Prover {
     if (window->raw.size() < raw_bytes) {
       window->raw = AlignedBuffer();
       window->raw = AlignedBuffer::TryAllocate(
-          allocator_, std::max<uint64_t>(raw_bytes, kFrameBatchBytes), io::kBlockBytes);
+          means_.allocator, std::max<uint64_t>(raw_bytes, kFrameBatchBytes), io::kBlockBytes);
       if (window->raw.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
     }
     return Status::Ok();
@@ -208,14 +204,12 @@ class Prover {
                                                ": a frame does not decode to what was packed");
   }
 
+  const ProofMeans& means_;
   const std::shared_ptr<sstable::SnapshotTable> table_;
   const std::shared_ptr<io::File> file_;
   const std::span<const sstable::FragmentEntry> fragments_;
   const std::span<const SealSource> sources_;
   const std::span<const uint64_t> hashes_;
-  const Allocator allocator_;
-  SealReader* const reader_;
-  io::ParallelFor* const parallel_for_;
 
   std::map<std::pair<const ModelSpec*, uint32_t>, FragmentLayout> layouts_;
   size_t next_fragment_ = 0;                // Of fragments_, to be read.
@@ -226,14 +220,13 @@ class Prover {
 
 }  // namespace
 
-Status ProveTable(TableSet* tables, uint64_t number, std::span<const SealSource> sources,
-                  std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
-                  io::ParallelFor* parallel_for) {
-  CAIRN_ASSIGN_OR_RETURN(const auto table, tables->Open(number));
+Status ProveTable(const ProofMeans& means, uint64_t number, std::span<const SealSource> sources,
+                  std::span<const uint64_t> hashes) {
+  CAIRN_ASSIGN_OR_RETURN(const auto table, means.tables->Open(number));
   CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
   CAIRN_CHECK(fragments.size() == sources.size());
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
-  return Prover(table, file, fragments, sources, hashes, allocator, reader, parallel_for).Run();
+  return Prover(means, table, file, fragments, sources, hashes).Run();
 }
 
 }  // namespace cairn::engine

@@ -4,22 +4,29 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/io/parallel_for.h"
 #include "engine/restore/tables.h"
 #include "engine/tree/seal_source.h"
-#include "engine/tree/tree.h"
 
 namespace cairn::engine {
 
-class SealReader;
+struct ProofMeans {
+  TableSet* tables = nullptr;
+  Allocator allocator = Allocator::Default();
+  io::ParallelFor* parallel_for = nullptr;
+  // So much is about to be read back. Waits where that is too fast; not Ok ends the work.
+  std::function<Status(uint64_t read_bytes)> take{};
+  // Somebody else uses the device: little is asked of it at a time.
+  std::function<bool()> quiet{};
+};
 
 // `hashes` are those of all frames before they were packed, in the order of the table, whose
 // fragments are `sources`. Windows are read on this thread while the frames of the one before are
 // checked and decoded beside it. kCorruption naming table and offset where anything differs.
-Status ProveTable(TableSet* tables, uint64_t number, std::span<const SealSource> sources,
-                  std::span<const uint64_t> hashes, const Allocator& allocator, SealReader* reader,
-                  io::ParallelFor* parallel_for);
+Status ProveTable(const ProofMeans& means, uint64_t number, std::span<const SealSource> sources,
+                  std::span<const uint64_t> hashes);
 
 }  // namespace cairn::engine

@@ -72,7 +72,7 @@ Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   if (index < looked_ahead_) return Status::Ok();
   uint64_t bytes_of_it = 0;
   ForEachRecord(source, [&](const wal::Location&, uint32_t wanted) { bytes_of_it += wanted; });
-  if (bytes_of_it > engine::kReadAheadSourceBytesMax) return Take(0, 0);
+  if (bytes_of_it > engine::kReadAheadSourceBytesMax) return Take(0);
   read_ahead_.Clear();
   uint64_t bytes = 0;
   for (looked_ahead_ = index; looked_ahead_ < expected_.size() && bytes < engine::kReadAheadBytes;
@@ -89,7 +89,7 @@ Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   }
   // What could not be read ahead is read alone when it is wanted, and its damage told.
   reader_->Fill(&read_ahead_);
-  return Take(0, 0);
+  return Take(0);
 }
 
 }  // namespace cairn

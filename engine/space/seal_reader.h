@@ -18,8 +18,7 @@ namespace cairn {
 class StoreSealReader final : public engine::SealReader {
  public:
   // `take`: as Take.
-  StoreSealReader(engine::Reader* reader,
-                  std::function<Status(uint64_t read_bytes, uint64_t written_bytes)> take)
+  StoreSealReader(engine::Reader* reader, std::function<Status(uint64_t written_bytes)> take)
       : reader_(reader), take_(std::move(take)) {}
 
   // These are read next, in this order, so their small records may be read together.
@@ -31,9 +30,7 @@ class StoreSealReader final : public engine::SealReader {
   Status ReadTokens(const engine::SealSource& source, std::span<TokenId> into) override;
   Status ReadKv(const engine::SealSource& source, const GroupView& into) override;
   Result<std::vector<std::byte>> ReadState(const engine::SealSource& source) override;
-  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
-    return take_(read_bytes, written_bytes);
-  }
+  Status Take(uint64_t written_bytes) override { return take_(written_bytes); }
   bool Quiet() const override { return reader_->IsQuiet(); }
 
  private:
@@ -42,7 +39,7 @@ class StoreSealReader final : public engine::SealReader {
   Status LookAhead(const engine::SealSource& source);
 
   engine::Reader* const reader_;
-  const std::function<Status(uint64_t, uint64_t)> take_;
+  const std::function<Status(uint64_t)> take_;
   std::span<const engine::SealSource> expected_;
   size_t looked_ahead_ = 0;  // Records of the sources before it were put into the buffer.
   engine::ReadAheadBuffer read_ahead_;

@@ -2,6 +2,7 @@
 #include "engine/space/seal_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/codec/kv_copy.h"
 #include "base/core/aligned_buffer.h"
@@ -10,7 +11,6 @@
 #include "base/io/file_util.h"
 #include "engine/constants.h"
 #include "engine/pages/page_writer.h"
-#include "engine/space/prove_table.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/seal_source.h"
 
@@ -62,8 +62,9 @@ bool IsKv(const SealSource& source) {
 
 // A source of KV on its way into a table.
 struct Stage {
+  explicit Stage(AlignedBuffer* room) : memory(room) {}
   const SealSource* source = nullptr;
-  AlignedBuffer memory;
+  AlignedBuffer* memory;
   std::unique_ptr<FragmentLayout> layout;  // Which the rows refer to.
   std::shared_ptr<const StagedRows> rows;
   uint64_t read_end = 0;  // Positions up to it are there.
@@ -73,14 +74,16 @@ struct Stage {
 class SealTable {
  public:
   SealTable(TableSet* tables, const Allocator& allocator, SealReader* reader,
-            io::ParallelFor* parallel_for, uint64_t stage_bytes)
+            io::ParallelFor* parallel_for, uint64_t stage_bytes, StageMemory* stages)
       : tables_(tables),
         allocator_(allocator),
         reader_(reader),
         parallel_for_(parallel_for),
-        stage_bytes_(stage_bytes) {}
+        stage_bytes_(stage_bytes),
+        staged_(&stages->staged),
+        ahead_(&stages->ahead) {}
 
-  Result<sstable::SnapshotInfo> Run(std::span<SealSource> sources) {
+  Result<WrittenTable> Run(std::span<SealSource> sources) {
     CAIRN_ASSIGN_OR_RETURN(
         writer_,
         PageWriter::Create(
@@ -92,27 +95,14 @@ class SealTable {
              .hashes = true,
              .quiet = [this] { return reader_->Quiet(); },
              .beside = [this] { return ReadAhead(); },
-             .go_on = [this](uint64_t stored_bytes) { return reader_->Take(0, stored_bytes); }}));
+             .go_on = [this](uint64_t stored_bytes) { return reader_->Take(stored_bytes); }}));
     sources_ = sources;
     for (const SealSource& source : sources) CAIRN_RETURN_IF_ERROR(Add(source));
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer_->Finish());
     for (size_t i = 0; i < sources.size(); ++i) {
       sources[i].stored_bytes = writer_->stored_bytes()[i];
     }
-    const uint64_t number = writer_->number();
-    const Status proved = Guarded([&] {
-      return ProveTable(tables_, number, sources, writer_->hashes(), allocator_, reader_,
-                        parallel_for_);
-    });
-    if (!proved.ok()) {
-      tables_->Forget(number);
-      const Status removed =
-          io::RemoveIfExists(*tables_->context().files,
-                             sstable::SnapshotTablePath(tables_->context().directory, number));
-      if (removed.ok()) tables_->context().host->ReturnSpace(info.bytes);
-      return proved;
-    }
-    return info;
+    return WrittenTable(tables_, info, writer_->TakeHashes());
   }
 
  private:
@@ -148,7 +138,7 @@ class SealTable {
     if (ahead_.source == nullptr) {
       const uint64_t bytes =
           FragmentLayout(*next_->model, next_->lane).position_bytes() * next_->count;
-      if (staged_.memory.size() + bytes > stage_bytes_ || !Begin(*next_, &ahead_).ok()) {
+      if (staged_.memory->size() + bytes > stage_bytes_ || !Begin(*next_, &ahead_).ok()) {
         next_ = nullptr;
         return Status::Ok();
       }
@@ -166,16 +156,16 @@ class SealTable {
   Status Begin(const SealSource& source, Stage* stage) {
     auto layout = std::make_unique<FragmentLayout>(*source.model, source.lane);
     const uint64_t bytes = layout->position_bytes() * source.count;
-    if (stage->memory.size() < bytes) {
-      stage->memory = AlignedBuffer();
-      stage->memory = AlignedBuffer::TryAllocate(allocator_, bytes, io::kBlockBytes);
-      if (stage->memory.empty()) {
+    if (stage->memory->size() < bytes) {
+      *stage->memory = AlignedBuffer();
+      *stage->memory = AlignedBuffer::TryAllocate(allocator_, bytes, io::kBlockBytes);
+      if (stage->memory->empty()) {
         return Status(StatusCode::kOutOfMemory,
                       "sealing needs " + std::to_string(bytes) + " bytes at once");
       }
     }
     stage->rows =
-        std::make_shared<const StagedRows>(layout->group(), source.count, stage->memory.data());
+        std::make_shared<const StagedRows>(layout->group(), source.count, stage->memory->data());
     stage->layout = std::move(layout);
     stage->read_end = source.begin;
     stage->source = &source;
@@ -216,11 +206,35 @@ class SealTable {
 
 }  // namespace
 
-Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
-                                             std::span<SealSource> sources, SealReader* reader,
-                                             io::ParallelFor* parallel_for, uint64_t stage_bytes) {
+WrittenTable& WrittenTable::operator=(WrittenTable&& other) noexcept {
+  if (this == &other) return *this;
+  Remove();
+  tables_ = std::exchange(other.tables_, nullptr);
+  info_ = std::move(other.info_);
+  hashes_ = std::move(other.hashes_);
+  return *this;
+}
+
+// A file that does not go is removed by the next opening; until then its space is taken.
+void WrittenTable::Remove() {
+  TableSet* const tables = std::exchange(tables_, nullptr);
+  if (tables == nullptr) return;
+  (void)Guarded([&] {
+    const sstable::TableContext& context = tables->context();
+    tables->Forget(info_.number);
+    CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(
+        *context.files, sstable::SnapshotTablePath(context.directory, info_.number)));
+    context.host->ReturnSpace(info_.bytes);
+    return Status::Ok();
+  });
+}
+
+Result<WrittenTable> WriteSealTable(TableSet* tables, const Allocator& allocator,
+                                    std::span<SealSource> sources, SealReader* reader,
+                                    io::ParallelFor* parallel_for, uint64_t stage_bytes,
+                                    StageMemory* stages) {
   CAIRN_CHECK(!sources.empty());
-  return SealTable(tables, allocator, reader, parallel_for, stage_bytes).Run(sources);
+  return SealTable(tables, allocator, reader, parallel_for, stage_bytes, stages).Run(sources);
 }
 
 }  // namespace cairn::engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes one snapshot table out of what deltas hold, and proves it by reading it back. Positions
-// are read and packed a stretch at a time, so memory is bounded however long a conversation is.
+// Writes one snapshot table out of what deltas hold. Positions are read and packed a stretch at a
+// time, so memory is bounded however long a conversation is.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/core/aligned_buffer.h"
 #include "base/io/parallel_for.h"
 #include "engine/restore/tables.h"
 #include "engine/tree/seal_source.h"
@@ -26,20 +27,50 @@ class SealReader {
   // The positions that `into` has, which begin and end with extents of the source.
   virtual Status ReadKv(const SealSource& source, const GroupView& into) = 0;
   virtual Result<std::vector<std::byte>> ReadState(const SealSource& source) = 0;
-  // So much of the table was written, or read back, or is about to be. Waits where that is too
-  // fast; not Ok ends the work.
-  virtual Status Take(uint64_t read_bytes, uint64_t written_bytes) = 0;
+  // So much of the table is about to be written. Waits where that is too fast; not Ok ends the
+  // work.
+  virtual Status Take(uint64_t written_bytes) = 0;
   // Somebody else uses the device: little is asked of it at a time.
   virtual bool Quiet() const = 0;
 };
 
+// A table that is durable, and nobody knows yet whether it can be read. It goes, with its file and
+// its space, unless it is kept.
+class WrittenTable {
+ public:
+  WrittenTable() = default;
+  // Of frames before they were packed, in the order of the table: what a proof goes by.
+  WrittenTable(TableSet* tables, sstable::SnapshotInfo info, std::vector<uint64_t> hashes)
+      : tables_(tables), info_(std::move(info)), hashes_(std::move(hashes)) {}
+  WrittenTable(WrittenTable&& other) noexcept { *this = std::move(other); }
+  WrittenTable& operator=(WrittenTable&& other) noexcept;
+  ~WrittenTable() { Remove(); }
+
+  const sstable::SnapshotInfo& info() const { return info_; }
+  std::span<const uint64_t> hashes() const { return hashes_; }
+  void Keep() { tables_ = nullptr; }
+
+ private:
+  void Remove();
+
+  TableSet* tables_ = nullptr;  // Null: there is none, or it is kept.
+  sstable::SnapshotInfo info_;
+  std::vector<uint64_t> hashes_;
+};
+
+// Where KV is staged, from one table to the next: memory that is touched for the first time once.
+struct StageMemory {
+  AlignedBuffer staged, ahead;
+};
+
 // The whole of `sources`, ascending by (node, lane, begin), becomes one fragment each; their
-// stored_bytes are set. `parallel_for` packs and proves; the bytes do not depend on it. The table
-// is durable, and every frame was read back and compared with what was packed, when this returns.
-// Any error leaves no table. While a source is packed the next is read, where `stage_bytes` are
-// enough for both; without that, one is staged whatever it takes.
-Result<sstable::SnapshotInfo> WriteSealTable(TableSet* tables, const Allocator& allocator,
-                                             std::span<SealSource> sources, SealReader* reader,
-                                             io::ParallelFor* parallel_for, uint64_t stage_bytes);
+// stored_bytes are set. `parallel_for` packs; the bytes do not depend on it. The table is durable
+// when this returns. Any error leaves no table. While a source is packed the next is read, where
+// `stage_bytes` are enough for both; without that, one is staged whatever it takes. `stages` grow
+// as they have to.
+Result<WrittenTable> WriteSealTable(TableSet* tables, const Allocator& allocator,
+                                    std::span<SealSource> sources, SealReader* reader,
+                                    io::ParallelFor* parallel_for, uint64_t stage_bytes,
+                                    StageMemory* stages);
 
 }  // namespace cairn::engine

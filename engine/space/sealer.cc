@@ -2,15 +2,8 @@
 #include "engine/space/sealer.h"
 
 #include <algorithm>
-#include <set>
-#include <vector>
 
-#include "base/core/check.h"
-#include "base/core/out_of_memory.h"
 #include "engine/constants.h"
-#include "engine/space/seal_table.h"
-#include "engine/space/used_nodes.h"
-#include "engine/tree/decisions.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree_records.h"
 
@@ -83,102 +76,57 @@ Status Sealer::SealDue() {
   return sealed;
 }
 
-// Where nothing but one child is left of a node, as that child's. Ascending, as the fragments of a
-// table are: a child's number is greater than its parent's.
 Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
                           const std::function<bool(const Place&)>& wanted,
                           const std::function<bool()>& enough) {
-  UsedNodes used(
-      means_.committer);  // From where they are looked at to where they are told of their table.
-  std::vector<SealSource> sources;
+  TableSeries tables(means_, flusher_, dead_tables_);
+  const Status sealed = SealAll({nodes.begin(), nodes.end()}, wanted, enough, &tables);
+  const Status last = tables.Finish();
+  return sealed.ok() ? last : sealed;
+}
+
+// Where nothing but one child is left of a node, as that child's. Ascending, as the fragments of a
+// table are: a child's number is greater than its parent's.
+Status Sealer::SealAll(std::set<uint64_t> left, const std::function<bool(const Place&)>& wanted,
+                       const std::function<bool()>& enough, TableSeries* tables) {
   const uint64_t table_bytes_max = means_.gauge->TableRawBytesMax();
-  uint64_t bytes = 0;
-  std::set<uint64_t> left(nodes.begin(), nodes.end());
+  const auto is_table = [&](uint64_t bytes, size_t sources) {
+    return bytes >= table_bytes_max || sources >= kTableSourcesMax;
+  };
   while (!left.empty()) {
-    const uint64_t node = left.extract(left.begin()).value();
-    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
-    CAIRN_ASSIGN_OR_RETURN(const uint64_t child, joiner_->JoinAround(node));
-    if (child != 0) {
-      left.insert(child);
-      continue;
+    const auto batch = std::make_shared<SealBatch>(means_.committer);
+    std::vector<SealSource>& sources = batch->sources;
+    uint64_t bytes = 0;
+    for (size_t first = 0; !left.empty() && !is_table(bytes, sources.size());) {
+      const uint64_t node = left.extract(left.begin()).value();
+      CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t child, joiner_->JoinAround(node));
+      if (child != 0) left.insert(child);
+      if (child == 0) CAIRN_RETURN_IF_ERROR(Choose(node, wanted, batch.get()));
+      for (; first < sources.size(); ++first) bytes += RawBytes(sources[first]);
     }
-    const size_t first = sources.size();
-    {
-      Lock lock(mutex_);
-      CAIRN_RETURN_IF_ERROR(
-          means_.access->LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
-      if (tree_.FindNode(node) != nullptr) {
-        used.Add(node);
-        CollectSealSources(tree_, node, wanted, std::min(kSealSourceBytes, table_bytes_max),
-                           &sources);
+    // A long conversation alone may be worth several tables.
+    for (size_t begin = 0, end = 0; begin < sources.size(); begin = end) {
+      for (bytes = 0; end < sources.size() && !is_table(bytes, end - begin); ++end) {
+        bytes += RawBytes(sources[end]);
       }
+      CAIRN_RETURN_IF_ERROR(tables->Add(batch, std::span(sources).subspan(begin, end - begin)));
+      if (enough()) return Status::Ok();
     }
-    for (size_t s = first; s < sources.size(); ++s) bytes += RawBytes(sources[s]);
-    if (!left.empty() && bytes < table_bytes_max && sources.size() < kTableSourcesMax) {
-      continue;
-    }
-    CAIRN_RETURN_IF_ERROR(SealAll(sources, enough));
-    if (enough()) return Status::Ok();
-    used.End();
-    sources.clear();
-    bytes = 0;
   }
   return Status::Ok();
 }
 
-// A long conversation alone may be worth several tables.
-Status Sealer::SealAll(std::span<SealSource> sources, const std::function<bool()>& enough) {
-  StoreSealReader reader(means_.reader,
-                         [this](uint64_t read_bytes, uint64_t written_bytes) -> Status {
-                           CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, written_bytes));
-                           CAIRN_RETURN_IF_ERROR(means_.log->poisoned());
-                           return flusher_->DumpIfDue();
-                         });
-  const uint64_t table_bytes_max = means_.gauge->TableRawBytesMax();
-  for (size_t begin = 0; begin < sources.size();) {
-    size_t end = begin;
-    for (uint64_t bytes = 0;
-         end < sources.size() && bytes < table_bytes_max && end - begin < kTableSourcesMax; ++end) {
-      bytes += RawBytes(sources[end]);
-    }
-    CAIRN_RETURN_IF_ERROR(SealInto(sources.subspan(begin, end - begin), &reader));
-    if (enough()) break;
-    begin = end;
-  }
+Status Sealer::Choose(uint64_t node, const std::function<bool(const Place&)>& wanted,
+                      SealBatch* batch) {
+  Lock lock(mutex_);
+  CAIRN_RETURN_IF_ERROR(
+      means_.access->LoadToChange({.branches = {}, .nodes = {node}, .names = {}}, &lock));
+  if (tree_.FindNode(node) == nullptr) return Status::Ok();
+  batch->used.Add(node);
+  CollectSealSources(tree_, node, wanted,
+                     std::min(kSealSourceBytes, means_.gauge->TableRawBytesMax()), &batch->sources);
   return Status::Ok();
-}
-
-// One table, and the log records that make the tree use it.
-Status Sealer::SealInto(std::span<SealSource> sources, StoreSealReader* reader) {
-  reader->Expect(sources);
-  means_.reader->Hurry(means_.gauge->LogIsLong());
-  CAIRN_ASSIGN_OR_RETURN(
-      const sstable::SnapshotInfo info,
-      WriteSealTable(&means_.reader->tables(), means_.options->allocator, sources, reader,
-                     means_.parallel_for, means_.options->max_memory_bytes / kKeptShare));
-  bool used = false;
-  for (size_t begin = 0; begin < sources.size(); begin += kSealedRangesAtOnce) {
-    const auto some = sources.subspan(begin, std::min(kSealedRangesAtOnce, sources.size() - begin));
-    const auto sealed = Guarded([&] {
-      return means_.host->Change(
-          {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
-          [&](const Tree& tree) -> Result<Op> {
-            Op op = ResolveSeal(tree, info.number, info.bytes, some);
-            if (op.sealed.empty()) return Status(StatusCode::kNotFound, "dropped meanwhile");
-            return op;
-          },
-          wal::Log::Purpose::kReclaim);
-    });
-    if (!sealed.ok() && sealed.status().code() != StatusCode::kNotFound) {
-      if (!used)
-        CAIRN_RETURN_IF_ERROR(dead_tables_->Delete(info.number, info.bytes));  // Nothing names it.
-      return sealed.status();
-    }
-    used |= sealed.ok();
-  }
-  means_.counters->seals.fetch_add(1, std::memory_order_relaxed);
-  means_.counters->sealed_bytes.fetch_add(info.raw_bytes, std::memory_order_relaxed);
-  return used ? Status::Ok() : dead_tables_->Delete(info.number, info.bytes);
 }
 
 bool Sealer::BecomesDue() {

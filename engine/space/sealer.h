@@ -2,9 +2,8 @@
 //
 // Moves content into snapshot tables: out of the log, and out of tables of which little is needed.
 //
-//   read      what lives at the wanted places                    read ahead, verified
-//   write     into a table, read back and compared               paced, durable
-//   remap     an op of kind seal, and the tree names the table   commit lock
+//   choose    what lives at the wanted places                    commit lock, a node at a time
+//   tables    written, proved, and the tree names them           space/table_series.h
 //
 // Between its steps dumps that are due are made. The space thread's, but for what is marked. No
 // lock may be held around its calls. Errors: kNoSpace, kCorruption of what is read; what was sealed
@@ -14,13 +13,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <span>
+#include <vector>
 
 #include "engine/space/dead_tables.h"
 #include "engine/space/index_flusher.h"
 #include "engine/space/joiner.h"
-#include "engine/space/seal_reader.h"
 #include "engine/space/space_means.h"
+#include "engine/space/table_series.h"
 #include "engine/tree/seal_source.h"
 
 namespace cairn::engine {
@@ -41,8 +42,8 @@ class Sealer {
   Status SealUpTo(uint64_t segment);
   // Conversations whose chains have become long, when they are worth a table.
   Status SealDue();
-  // Seals the content of these nodes that lies at a wanted place. After each table it asks
-  // `enough`, and ends when that is true.
+  // Seals the content of these nodes that lies at a wanted place. After each table is written it
+  // asks `enough`, and ends when that is true.
   Status SealPlaces(
       std::span<const uint64_t> nodes, const std::function<bool(const Place&)>& wanted,
       const std::function<bool()>& enough = [] { return false; });
@@ -51,8 +52,9 @@ class Sealer {
   bool BecomesDue();
 
  private:
-  Status SealAll(std::span<SealSource> sources, const std::function<bool()>& enough);
-  Status SealInto(std::span<SealSource> sources, StoreSealReader* reader);
+  Status Choose(uint64_t node, const std::function<bool(const Place&)>& wanted, SealBatch* batch);
+  Status SealAll(std::set<uint64_t> left, const std::function<bool(const Place&)>& wanted,
+                 const std::function<bool()>& enough, TableSeries* tables);
 
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.

@@ -64,7 +64,7 @@ class SpaceManager final : public DataRoomWatcher {
   // There is more room than there was: who stands still for want of it goes on.
   void OnFreed() override;
   // A record got its place. Under the commit lock.
-  void OnLogged(const wal::Log::Slot& slot);
+  void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin);
   // Of the log, that anything was placed in.
   uint64_t newest_segment() const { return newest_segment_.load(); }
   // The last round failed, but for want of room.

@@ -64,6 +64,26 @@ TEST(BlockArena, KeepsNoMoreThanItMay) {
   EXPECT_EQ(from.out_bytes(), 0u) << "it keeps nothing any more";
 }
 
+TEST(BlockArena, WhatCameBackLastStays) {
+  Counting from;
+  BlockArena arena(from.allocator(), 4 << 20);
+  {
+    std::vector<AlignedBuffer> before;
+    for (int i = 0; i < 4; ++i) before.push_back(Take(arena, 1 << 20));
+  }
+  { const AlignedBuffer larger = Take(arena, 2 << 20); }
+  EXPECT_EQ(arena.kept_bytes(), 4u << 20) << "two of the old ones went";
+  const size_t taken = from.taken();
+  for (int i = 0; i < 10; ++i) {
+    const AlignedBuffer larger = Take(arena, 2 << 20);
+    const AlignedBuffer one = Take(arena, 1 << 20), another = Take(arena, 1 << 20);
+  }
+  EXPECT_EQ(from.taken(), taken);
+  { const AlignedBuffer all = Take(arena, 8 << 20); }
+  EXPECT_EQ(arena.kept_bytes(), 0u) << "more than it may keep goes, with what was before it";
+  EXPECT_EQ(from.out_bytes(), 0u);
+}
+
 TEST(BlockArena, TrimGivesBackWhatNobodyTook) {
   Counting from;
   BlockArena arena(from.allocator(), 8 << 20);

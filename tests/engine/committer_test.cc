@@ -60,7 +60,9 @@ class Host final : public CommitHost {
  public:
   uint64_t NowNs() const override { return 1000; }
   bool LogIsHeld(uint64_t /*bytes*/) const override { return held_ > 0; }
-  void OnLogged(const wal::Log::Slot& slot) override { logged_ = slot.sequence; }
+  void OnLogged(const wal::Log::Slot& slot, engine::CommitOrigin /*origin*/) override {
+    logged_ = slot.sequence;
+  }
   void OnRefused(const Status& /*status*/) override { ++refused_; }
   Status WaitForLog(uint64_t /*bytes*/, uint64_t /*deadline_ns*/) override {
     if (held_ > 0) --held_;

@@ -119,6 +119,54 @@ TEST_F(PacerTest, PausedItStandsStill) {
   worker.reset();
 }
 
+TEST_F(PacerTest, TwoThreadsShareTheRate) {
+  const auto pacer = Make(kRate);
+  const uint64_t begin = scheduler_.MonotonicNs();
+  const auto work = [&] {
+    EXPECT_OK(pacer->Begin());
+    for (int i = 0; i < 80; ++i) EXPECT_OK(pacer->Take(kStep, 0));
+    pacer->End();
+  };
+  auto one = scheduler_.StartThread("one", work);
+  auto other = scheduler_.StartThread("other", work);
+  one.reset();
+  other.reset();
+  EXPECT_NEAR(10, static_cast<double>(scheduler_.MonotonicNs() - begin) / kSecond, 0.1);
+}
+
+TEST_F(PacerTest, WhoWaitsForAnotherThatIsPausedStandsStill) {
+  const auto pacer = Make(0);
+  int steps = 0;
+  auto other = scheduler_.StartThread("other", [&] {
+    EXPECT_OK(pacer->Begin());
+    for (; steps < 2000; ++steps) {
+      EXPECT_OK(pacer->Take(kStep, 0));
+      scheduler_.Sleep(kSecond / 1000);
+    }
+    pacer->End();
+  });
+  bool over = false;
+  auto worker = scheduler_.StartThread("worker", [&] {
+    EXPECT_OK(pacer->Begin());
+    pacer->StandStill();
+    other.reset();
+    pacer->StandNoMore();
+    EXPECT_OK(pacer->GoOn());
+    over = true;
+    pacer->End();
+  });
+  scheduler_.Sleep(kSecond);
+  pacer->Pause();
+  const int stood_at = steps;
+  scheduler_.Sleep(10 * kSecond);
+  EXPECT_EQ(stood_at, steps);
+  EXPECT_FALSE(over);
+  EXPECT_TRUE(pacer->Resume());
+  worker.reset();
+  EXPECT_TRUE(over);
+  EXPECT_EQ(2000, steps);
+}
+
 TEST_F(PacerTest, StopEndsEveryWait) {
   {
     const auto pacer = Make(kRate);

@@ -14,6 +14,7 @@
 #include "base/io/file_util.h"
 #include "base/io/sim_disk.h"
 #include "engine/constants.h"
+#include "engine/space/prove_table.h"
 #include "engine/tree/seal_source.h"
 #include "tests/support/status.h"
 #include "tests/support/table_host.h"
@@ -62,11 +63,16 @@ class MadeUp final : public SealReader {
   Result<std::vector<std::byte>> ReadState(const engine::SealSource&) override {
     return std::vector<std::byte>(1000, std::byte{5});
   }
-  Status Take(uint64_t read_bytes, uint64_t written_bytes) override {
-    read += read_bytes;
-    reads += read_bytes != 0;
+  Status Take(uint64_t written_bytes) override {
     written += written_bytes;
-    largest = std::max({largest, read_bytes, written_bytes});
+    largest = std::max(largest, written_bytes);
+    return on_take ? on_take(*this) : Status::Ok();
+  }
+  // Of the proof.
+  Status TakeBack(uint64_t read_bytes) {
+    read += read_bytes;
+    ++reads;
+    largest = std::max(largest, read_bytes);
     return on_take ? on_take(*this) : Status::Ok();
   }
 
@@ -113,11 +119,21 @@ struct Sealed {
     context.counters = &counters;
     tables.SetContext(context);
   }
+  // And proves it.
   Status Write(ParallelFor* parallel_for, uint64_t stage_bytes = 64 << 20) {
     auto sources = Sources();
-    return engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader, parallel_for,
-                                  stage_bytes)
-        .status();
+    engine::StageMemory stages;
+    CAIRN_ASSIGN_OR_RETURN(engine::WrittenTable table,
+                           engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader,
+                                                  parallel_for, stage_bytes, &stages));
+    const engine::ProofMeans means{
+        .tables = &tables,
+        .parallel_for = parallel_for,
+        .take = [this](uint64_t read_bytes) { return reader.TakeBack(read_bytes); },
+        .quiet = [this] { return reader.quiet; }};
+    CAIRN_RETURN_IF_ERROR(engine::ProveTable(means, table.info().number, sources, table.hashes()));
+    table.Keep();
+    return Status::Ok();
   }
   std::vector<std::byte> Bytes() {
     auto file = files->Open(sstable::SnapshotTablePath("t", 7), {});
