@@ -266,8 +266,12 @@ inline constexpr int kReadAgainMax = 2;
 inline constexpr uint64_t kRetireShare = 8;
 // What sealing stages, as a share of max_memory_bytes: two sources of large deltas, at 1 GiB.
 inline constexpr uint64_t kStageShare = 16;
-// Buffers that came back and wait for the next use, likewise: at 1 GiB what sealing takes beside
-// its stages, which are 8 MiB to pack, 12 to prove, and up to 33 to read large deltas.
+// A table is proved while the next is written only where memory is so much: what both take beside
+// the stages, 8 MiB to pack, 12 to prove and up to 33 to read large deltas, is small beside it
+// then.
+inline constexpr uint64_t kOverlapMemoryMin = 256u << 20;
+// Buffers that came back and wait for the next use, as a share of max_memory_bytes: at 1 GiB what
+// sealing takes beside its stages.
 inline constexpr uint64_t kKeptShare = 16;
 // What nobody took of them for so long is given back.
 inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;

@@ -15,6 +15,7 @@ namespace cairn::engine {
 
 struct MemoryParts {
   uint64_t hot_tail = 0, staging = 0;
+  uint64_t stages = 0;      // Of the space thread: KV that is sealed next.
   uint64_t kept = 0;        // Of buffers that nobody has just now (base/core/block_arena.h).
   uint64_t slab_bytes = 0;  // One slab of the page cache (base/core/slab_arena.h)...
   uint64_t slab_kept = 0;   // ...and its places that no frame has just now.
@@ -28,19 +29,22 @@ struct MemoryParts {
   uint64_t page_floor = 0;  // What the page cache has at least.
 
   // Taken from the beginning to the end.
-  uint64_t fixed() const { return hot_tail + kept + slab_kept + tree + index_blocks + directories; }
+  uint64_t fixed() const {
+    return hot_tail + stages + kept + slab_kept + tree + index_blocks + directories;
+  }
 };
 
 inline MemoryParts DivideMemory(const Options& options) {
   MemoryParts parts;
   parts.hot_tail = options.hot_tail_bytes;
   parts.staging = options.max_memory_bytes / kStagingShare;
+  parts.stages = options.max_memory_bytes / kStageShare;
   parts.kept = options.max_memory_bytes / kKeptShare;
   parts.slab_bytes = std::bit_floor(
       std::clamp(options.max_memory_bytes / kSlabShare, kSlabBytesMin, kSlabBytesMax));
   parts.slab_kept = options.max_memory_bytes / kSlabKeptShare;
-  const uint64_t rest =
-      options.max_memory_bytes - parts.hot_tail - parts.staging - parts.kept - parts.slab_kept;
+  const uint64_t rest = options.max_memory_bytes - parts.hot_tail - parts.staging - parts.stages -
+                        parts.kept - parts.slab_kept;
   parts.tree = std::min(options.tree_memory_bytes, rest / kTreeShare);
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);

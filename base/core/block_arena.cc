@@ -98,7 +98,12 @@ class BlockArena::State {
     Kept* leaving = nullptr;
     {
       const MutexLock lock(&mutex_);
-      Link(new (memory) Kept{.turn = turn_, .bytes = rounded});
+      Kept* const block = new (memory) Kept{.turn = turn_, .bytes = rounded};
+      if (rounded <= keep_bytes_) {
+        Link(block);
+      } else {
+        leaving = block;
+      }
       while (kept_bytes_ > keep_bytes_) TakeOldest(&leaving);
     }
     Release(leaving);

@@ -138,7 +138,8 @@ class SealTable {
     if (ahead_.source == nullptr) {
       const uint64_t bytes =
           FragmentLayout(*next_->model, next_->lane).position_bytes() * next_->count;
-      if (staged_.memory->size() + bytes > stage_bytes_ || !Begin(*next_, &ahead_).ok()) {
+      const uint64_t both = staged_.memory->size() + std::max(bytes, ahead_.memory->size());
+      if (both > stage_bytes_ || !Begin(*next_, &ahead_).ok()) {
         next_ = nullptr;
         return Status::Ok();
       }
@@ -156,7 +157,9 @@ class SealTable {
   Status Begin(const SealSource& source, Stage* stage) {
     auto layout = std::make_unique<FragmentLayout>(*source.model, source.lane);
     const uint64_t bytes = layout->position_bytes() * source.count;
-    if (stage->memory->size() < bytes) {
+    // One that was large is not left in the way of reading ahead.
+    const bool oversized = stage->memory->size() > stage_bytes_ / 2 && bytes <= stage_bytes_ / 2;
+    if (stage->memory->size() < bytes || oversized) {
       *stage->memory = AlignedBuffer();
       *stage->memory = AlignedBuffer::TryAllocate(allocator_, bytes, io::kBlockBytes);
       if (stage->memory->empty()) {

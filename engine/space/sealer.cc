@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/core/out_of_memory.h"
 #include "engine/constants.h"
 #include "engine/tree/fragment_layout.h"
 #include "engine/tree/tree_records.h"
@@ -80,8 +81,10 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
                           const std::function<bool(const Place&)>& wanted,
                           const std::function<bool()>& enough) {
   TableSeries tables(means_, flusher_, dead_tables_);
-  const Status sealed = SealAll({nodes.begin(), nodes.end()}, wanted, enough, &tables);
-  const Status last = tables.Finish();
+  const Status sealed = Guarded([&] {
+    return SealAll({nodes.begin(), nodes.end()}, wanted, enough, &tables);
+  });
+  const Status last = Guarded([&] { return tables.Finish(); });
   return sealed.ok() ? last : sealed;
 }
 

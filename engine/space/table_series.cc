@@ -2,6 +2,7 @@
 #include "engine/space/table_series.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "base/core/out_of_memory.h"
@@ -11,8 +12,37 @@
 
 namespace cairn::engine {
 
+class TableSeries::Proof {
+ public:
+  explicit Proof(io::Scheduler& scheduler) : scheduler_(scheduler) {}
+
+  // False: it has begun.
+  bool Take() {
+    uint32_t waits = kWaits;
+    return state_.compare_exchange_strong(waits, kTaken);
+  }
+  void End(Status status) {
+    status_ = std::move(status);
+    state_.store(kEnded);
+    scheduler_.WakeAll(state_);
+  }
+  // Another has taken it. False: it has not ended in so long.
+  bool Await(uint64_t deadline_ns) {
+    scheduler_.Wait(state_, kTaken, deadline_ns);
+    return state_.load() == kEnded;
+  }
+  Status TakeStatus() { return std::move(status_); }
+
+ private:
+  enum : uint32_t { kWaits, kTaken, kEnded };
+  io::Scheduler& scheduler_;
+  std::atomic<uint32_t> state_{kWaits};
+  Status status_;
+};
+
 TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTables* dead_tables)
     : means_(means),
+      flusher_(flusher),
       dead_tables_(dead_tables),
       reader_(means.reader, [&means, flusher](uint64_t written_bytes) -> Status {
         CAIRN_RETURN_IF_ERROR(means.pacer->Take(0, written_bytes));
@@ -22,7 +52,7 @@ TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTab
 
 // The reserve is for one table after the other.
 bool TableSeries::MayOverlap() const {
-  return !reader_.Quiet() &&
+  return !reader_.Quiet() && means_.options->max_memory_bytes >= kOverlapMemoryMin &&
          means_.ledger->room(wal::Purpose::kData) >= 2 * means_.gauge->TableRawBytesMax();
 }
 
@@ -30,37 +60,70 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   means_.reader->Hurry(means_.gauge->LogIsLong());
   if (!MayOverlap()) CAIRN_RETURN_IF_ERROR(Finish());
   Table next{.batch = std::move(batch), .sources = sources, .written = {}};
-  Table before = std::exchange(last_, {});
-  if (before.batch == nullptr) {
-    CAIRN_RETURN_IF_ERROR(Write(&next));
-    last_ = std::move(next);
-    return Status::Ok();
+  Status written, told;
+  if (last_.batch == nullptr) {
+    written = Write(&next);
+  } else {
+    Status proved;
+    written = WriteBeside(&next, &proved);
+    // There was memory for one of the two, perhaps.
+    if (proved.code() == StatusCode::kOutOfMemory) proved = ProveHere();
+    told = proved.ok() ? Tell() : std::move(proved);
+    last_ = {};
   }
-  Status written;
-  const auto write = [&] {
-    written = Guarded([&] { return Write(&next); });
-    means_.pacer->StandStill();  // From here on it waits for the proof, which may be paused.
+  if (written.ok()) last_ = std::move(next);
+  return told.ok() ? written : told;
+}
+
+// The pacer knows of the two threads, or of one that does both in turn, while they work; not of
+// this one while it waits.
+Status TableSeries::WriteBeside(Table* next, Status* proved) {
+  Pacer& pacer = *means_.pacer;
+  io::Scheduler& scheduler = *means_.world.scheduler;
+  Proof proof(scheduler);
+  const auto foreground = [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(pacer.Begin());
+    Status written = Guarded([&] { return Write(next); });
+    if (proof.Take()) {
+      proof.End(Guarded([&] { return ProveHere(); }));
+      pacer.End();
+      return written;
+    }
+    for (bool ended = false; !ended;) {
+      pacer.StandStill();
+      ended = proof.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
+      pacer.StandNoMore();
+      if (written.ok()) written = pacer.GoOn();
+      if (written.ok()) written = Guarded([&] { return flusher_->DumpIfDue(); });
+    }
+    pacer.End();
+    return written;
+  };
+  const auto job = [&](size_t) -> Status {
+    if (!proof.Take()) return Status::Ok();
+    Status status = pacer.Begin();
+    if (status.ok()) {
+      status = Guarded(
+          [&] { return Prove([&](uint64_t read_bytes) { return pacer.Take(read_bytes, 0); }); });
+      pacer.End();
+    }
+    proof.End(std::move(status));
     return Status::Ok();
   };
-  const Status proved = means_.parallel_for->Run(write, 1, [&](size_t) -> Status {
-    CAIRN_RETURN_IF_ERROR(means_.pacer->Begin());
-    const Status status = Guarded([&] { return Prove(before); });
-    means_.pacer->End();
-    return status;
-  });
-  means_.pacer->StandNoMore();
-  if (written.ok()) last_ = std::move(next);
-  CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
-  CAIRN_RETURN_IF_ERROR(proved);
-  CAIRN_RETURN_IF_ERROR(Tell(&before));
+  pacer.StandStill();
+  const Status written = Guarded([&] { return means_.parallel_for->Run(foreground, 1, job); });
+  pacer.StandNoMore();
+  // Not taken: this thread was stopped, or had no memory, before it began.
+  *proved = proof.Take() ? Status(StatusCode::kOutOfMemory, "proving a table") : proof.TakeStatus();
   return written;
 }
 
 Status TableSeries::Finish() {
-  Table table = std::exchange(last_, {});
-  if (table.batch == nullptr) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(Prove(table));
-  return Tell(&table);
+  if (last_.batch == nullptr) return Status::Ok();
+  const Status proved = ProveHere();
+  const Status told = proved.ok() ? Tell() : proved;
+  last_ = {};
+  return told;
 }
 
 Status TableSeries::Write(Table* table) {
@@ -72,25 +135,33 @@ Status TableSeries::Write(Table* table) {
   return Status::Ok();
 }
 
-Status TableSeries::Prove(const Table& table) const {
+Status TableSeries::ProveHere() {
+  return Prove([this](uint64_t read_bytes) -> Status {
+    CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
+    return flusher_->DumpIfDue();
+  });
+}
+
+// Of the last.
+Status TableSeries::Prove(const std::function<Status(uint64_t)>& take) const {
   const ProofMeans means{.tables = &means_.reader->tables(),
                          .allocator = means_.options->allocator,
                          .parallel_for = means_.parallel_for,
-                         .take = [this](uint64_t read_bytes) -> Status {
-                           CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
+                         .take = [&](uint64_t read_bytes) -> Status {
+                           CAIRN_RETURN_IF_ERROR(take(read_bytes));
                            return means_.log->poisoned();
                          },
                          .quiet = [this] { return reader_.Quiet(); }};
-  return ProveTable(means, table.written.info().number, table.sources, table.written.hashes());
+  return ProveTable(means, last_.written.info().number, last_.sources, last_.written.hashes());
 }
 
-Status TableSeries::Tell(Table* table) {
-  const sstable::SnapshotInfo& info = table->written.info();
-  table->written.Keep();
+Status TableSeries::Tell() {
+  const sstable::SnapshotInfo info = last_.written.info();
+  last_.written.Keep();
   bool used = false;
-  for (size_t begin = 0; begin < table->sources.size(); begin += kSealedRangesAtOnce) {
+  for (size_t begin = 0; begin < last_.sources.size(); begin += kSealedRangesAtOnce) {
     const auto some =
-        table->sources.subspan(begin, std::min(kSealedRangesAtOnce, table->sources.size() - begin));
+        last_.sources.subspan(begin, std::min(kSealedRangesAtOnce, last_.sources.size() - begin));
     const auto sealed = Guarded([&] {
       return means_.host->Change(
           {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.

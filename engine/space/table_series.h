@@ -7,13 +7,15 @@
 //   tell    an op of kind seal, and the tree names the table     commit lock
 //
 // While a table is written the one before is proved by another thread, where nobody else uses the
-// device and there is room for both beside the reserve: the device reads and writes at once, and a
-// core unpacks while another packs. Else one after the other.
+// device, or all wait for the background; and where there is room for both beside the reserve, and
+// memory: the device reads and writes at once, and a core unpacks while another packs. Else one
+// after the other. Dumps that are due are made all the while.
 //
 // The space thread's, for one stretch of sealing; no lock may be held around its calls. A crash
 // costs tables that the tree was not told of; the next opening removes their files.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -42,6 +44,7 @@ class TableSeries {
   TableSeries& operator=(const TableSeries&) = delete;
 
   // Writes a table of these sources of the batch. An error may be that of the table before it.
+  // std::bad_alloc leaves Finish something to do, or nothing.
   Status Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> sources);
   // Proves the last and tells of it. Also after an error: what Add has written is not lost.
   Status Finish();
@@ -52,16 +55,21 @@ class TableSeries {
     std::span<SealSource> sources;
     WrittenTable written;
   };
+  // A proof that this thread or another makes, whichever begins first.
+  class Proof;
   bool MayOverlap() const;
   Status Write(Table* table);
-  Status Prove(const Table& table) const;
-  Status Tell(Table* table);
+  Status WriteBeside(Table* next, Status* proved);
+  Status ProveHere();
+  Status Prove(const std::function<Status(uint64_t)>& take) const;
+  Status Tell();
 
   const SpaceMeans& means_;
+  IndexFlusher* const flusher_;
   DeadTables* const dead_tables_;
   StoreSealReader reader_;
   StageMemory stages_;
-  Table last_;  // Is written, and not proved. No batch: there is none.
+  Table last_;  // Is written, and the tree was not told. No batch: there is none.
 };
 
 }  // namespace cairn::engine

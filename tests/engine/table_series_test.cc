@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/io/sim_world.h"
 #include "tests/engine/engine_test.h"
@@ -20,6 +21,9 @@ constexpr uint64_t kTokens = 2048;  // 16 MiB, of which a table takes 5 here.
 class TableSeriesTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    chat_ = {};
+    ASSERT_OK(store_.Close());
+    sim_ = io::MakeSimWorld(1);
     options_.world = std::make_shared<io::World>(sim_.world());
     options_.create_if_missing = true;
     options_.segment_bytes = 1 << 20;
@@ -38,6 +42,7 @@ class TableSeriesTest : public ::testing::Test {
 
   // Whether it fails.
   bool Saw(const io::SimOperation& op) {
+    dumps_ += op.op == io::SimOp::kCreate && op.path.find(".index") != std::string::npos;
     if (op.path.find(".snapshot") == std::string::npos) return false;
     const uint64_t number = std::stoull(op.path.substr(op.path.rfind('/') + 1), nullptr, 16);
     if (op.op == io::SimOp::kCreate) {
@@ -45,6 +50,9 @@ class TableSeriesTest : public ::testing::Test {
       last_begun_ = number;
     } else if (op.op == io::SimOp::kRead) {
       overlaps_ += number < last_begun_;
+      // Since the read before it, of the same table.
+      if (std::exchange(last_read_, number) == number) dumps_in_proofs_ += dumps_;
+      dumps_ = 0;
     }
     ++operations_;
     return fails_ && fails_(op);
@@ -60,12 +68,13 @@ class TableSeriesTest : public ::testing::Test {
     EXPECT_TRUE(HasKv(chat_, model_, 0, kTokens));
   }
 
-  const io::SimWorld sim_ = io::MakeSimWorld(1);
+  io::SimWorld sim_;
   const ModelSpec model_ = WideModel();
   Options options_;
   Store store_;
   Branch chat_;
   std::function<bool(const io::SimOperation&)> fails_;
+  uint64_t dumps_ = 0, dumps_in_proofs_ = 0, last_read_ = 0;
   uint64_t operations_ = 0, overlaps_ = 0, tables_ = 0, last_begun_ = 0;
 };
 
@@ -95,6 +104,33 @@ TEST_F(TableSeriesTest, ButOneAfterTheOtherBesideOthers) {
   EXPECT_GE(store_.Metrics().seals, 3U);
   EXPECT_LE(overlaps_, 1U) << "the user's own";
   ExpectAllIsThere();
+}
+
+// What an opening replays does not follow from how long a proof takes, alone or beside a writer.
+TEST_F(TableSeriesTest, DumpsGoOnWhileOneIsProved) {
+  for (const bool beside_others : {true, false}) {
+    ASSERT_OK(store_.Close());
+    options_.background_bytes_per_second = 1 << 20;
+    options_.replay_records_max = 8;
+    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options_));
+    ASSERT_OK_ASSIGN(const ModelId model, store_.RegisterModel(model_));
+    bool done = false;
+    const uint64_t every_ns = (beside_others ? 10 : 50) * kMillisecond;
+    auto user = sim_.scheduler->StartThread("user", [&] {
+      for (; !done; sim_.scheduler->Sleep(every_ns)) {
+        auto branch = store_.CreateBranch(model);
+        EXPECT_OK(branch);
+        EXPECT_OK(AppendSome(*branch, model_, 0, 1));
+      }
+    });
+    dumps_in_proofs_ = 0;
+    const uint64_t tables = tables_;
+    while (tables_ < tables + 3) sim_.scheduler->Sleep(kMillisecond);
+    done = true;
+    user.reset();
+    EXPECT_GT(dumps_in_proofs_, 0U) << (beside_others ? "beside others" : "alone");
+    if (beside_others) SetUp();
+  }
 }
 
 TEST_F(TableSeriesTest, OneThatCannotBeReadIsDroppedAndTheNextIsNot) {
