@@ -96,6 +96,19 @@ inline constexpr uint64_t kIngestLayersMin = 1;
 // cancelled.
 inline constexpr uint64_t kLineLookAgainNs = 10'000'000;
 
+// Restores into a GPU. A window that is unpacked alone takes longer than the bus needs to bring the
+// next, so several are (a decoding warp waits most of its time); as many as there are buffers.
+inline constexpr size_t kGpuSlots = kReadWindows;
+// Device memory of a slot, and what it may be told of: a window, of small frames. Both grow.
+inline constexpr uint64_t kGpuSlotBytes = kReadWindowBytes + (64u << 10);
+inline constexpr uint64_t kGpuSlotFrames = 256;
+// What kernels know of the views of a restore: a table of 8192 blocks, and of what is larger so
+// much is kept for the next one.
+inline constexpr uint64_t kGpuRoomBytes = 64u << 10;
+inline constexpr uint64_t kGpuRoomKeptBytes = 1u << 20;
+// A question that fails so often in a row tells that the device is lost.
+inline constexpr int kGpuAsksMax = 3;
+
 // Where a table's number comes from: ranges, each made durable with a checkpoint before its first
 // is used.
 inline constexpr uint64_t kTableNumbersAtOnce = 1024;

@@ -25,8 +25,9 @@ struct MemoryParts {
   // For one window of each restore that runs: others wait in line (memory_line.h). And as much for
   // further ones, which make a restore faster.
   uint64_t read_buffers = 0;
-  uint64_t ingests = 0;     // Layers that are packed, and what tables are written with. In line.
-  uint64_t page_floor = 0;  // What the page cache has at least.
+  uint64_t pinned_kept = 0;  // Of read buffers for GPUs, for each, when there is one.
+  uint64_t ingests = 0;      // Layers that are packed, and what tables are written with. In line.
+  uint64_t page_floor = 0;   // What the page cache has at least.
 
   // Taken from the beginning to the end.
   uint64_t fixed() const {
@@ -49,6 +50,8 @@ inline MemoryParts DivideMemory(const Options& options) {
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);
   parts.read_buffers = rest / kReadBuffersShare;
+  parts.pinned_kept =
+      std::min(kReadWindows * (kReadWindowBytes + kReadWindowBytes / 8), parts.read_buffers / 2);
   parts.ingests = rest / kIngestShare;
   parts.page_floor = rest / kPageFloorShare;
   return parts;

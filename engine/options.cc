@@ -3,6 +3,7 @@
 // What is said against options before anything is opened.
 #include "cairn/options.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -23,6 +24,12 @@ Status Options::Validate() const {
   if (spare_segments_min < 1 || spare_segments_max < spare_segments_min ||
       spare_segments_max > kMaxSpareSegments) {
     return bad("spare_segments_min and _max must satisfy 1 <= min <= max <= 1024");
+  }
+  for (const Gpu& gpu : gpus) {
+    const auto same = std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& other) {
+      return other.ordinal() == gpu.ordinal();
+    });
+    if (same > 1) return bad("gpus has ordinal " + std::to_string(gpu.ordinal()) + " twice");
   }
   if (background_bytes_per_second != 0 && background_bytes_per_second < kMinBackgroundRate) {
     return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +

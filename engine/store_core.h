@@ -156,7 +156,8 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
 
   // --- Reading
   std::unique_ptr<engine::ReaderHost> reader_host_;
-  engine::Reader reader_{world_, &arena_, memory_, &budget_, [this] { space_.Kick(); }};
+  engine::Reader reader_{world_,        &arena_,  memory_,
+                         options_.gpus, &budget_, [this] { space_.Kick(); }};
   engine::BranchReads reads_{write_means_, &joined_, &reader_};
   engine::DerivedTables derived_{write_means_, &joined_, &changes_, &reader_};
   engine::Lookup lookup_{write_means_, &joined_};

@@ -82,6 +82,23 @@ Result<FrameToScatter> DescribeFrame(const FrameShape& shape, std::span<const st
   return frame;
 }
 
+FrameToScatter DescribeRaw(uint32_t rows, uint32_t channels, const std::byte* on_device,
+                           std::byte* base, const PagedView& view, uint32_t view_index,
+                           const WantedRows& wanted) {
+  CAIRN_CHECK(wanted.end <= rows);
+  FrameToScatter frame;
+  frame.payload = reinterpret_cast<const uint8_t*>(on_device);
+  frame.base = reinterpret_cast<uint8_t*>(base);
+  frame.wanted = wanted;
+  frame.payload_bytes = rows * channels * view.element_bytes;
+  frame.rows = rows;
+  frame.channels = channels;
+  frame.view = view_index;
+  frame.codec = FrameCodec::kRaw;
+  frame.unit = UnitOf(view, base);
+  return frame;
+}
+
 StripToGather DescribeStrip(const Plane& plane, const std::byte* base, std::byte* into,
                             const PagedView& view, uint32_t view_index, const WantedRows& wanted) {
   StripToGather strip;

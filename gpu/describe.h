@@ -35,6 +35,11 @@ Result<FrameToScatter> DescribeFrame(const FrameShape& shape, std::span<const st
                                      const PagedView& view, uint32_t view_index,
                                      const WantedRows& wanted);
 
+// Rows that are not packed, `rows` of `channels` elements.
+FrameToScatter DescribeRaw(uint32_t rows, uint32_t channels, const std::byte* on_device,
+                           std::byte* base, const PagedView& view, uint32_t view_index,
+                           const WantedRows& wanted);
+
 // Rows of one head of a layer, from the view to `into`, where row 0 lies.
 StripToGather DescribeStrip(const Plane& plane, const std::byte* base, std::byte* into,
                             const PagedView& view, uint32_t view_index, const WantedRows& wanted);

@@ -55,12 +55,14 @@ struct Operation {
 
 struct StreamState {
   std::deque<Operation> waiting;
-  uint64_t ended = 0;  // Operations before the first that waits.
+  uint64_t ended = 0;    // Operations before the first that waits.
+  uint64_t adopted = 0;  // So many returns leave it to its owner.
   bool returned = false;
 };
 
 struct EventState {
   RecordRef last;
+  uint64_t adopted = 0;  // As of a stream.
   bool returned = false;
 };
 
@@ -82,13 +84,22 @@ class Host final : public HostDevice {
     info_ = {"host", 4, options.memory_bytes, true, true};
   }
 
-  ~Host() override {
+  ~Host() override { RunAll(); }
+
+  const DeviceInfo& info() const override { return info_; }
+  uint64_t calls() const override {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  void FailAt(uint64_t call) override {
+    const std::lock_guard lock(mutex_);
+    options_.fail_at = call;
+  }
+  void RunAll() override {
+    const std::lock_guard lock(mutex_);
     while (StepOf(AllStreams())) {
     }
   }
-
-  const DeviceInfo& info() const override { return info_; }
-  uint64_t calls() const override { return calls_; }
 
   Result<std::byte*> Allocate(Memory memory, uint64_t bytes) override {
     const std::lock_guard lock(mutex_);
@@ -142,7 +153,8 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     CAIRN_RETURN_IF_ERROR(Call(kFailEvent, "AdoptStream"));
     const Stream stream{handle};
-    CAIRN_RETURN_IF_ERROR(Find(stream).status());
+    CAIRN_ASSIGN_OR_RETURN(StreamState * state, Find(stream));
+    ++state->adopted;
     return stream;
   }
 
@@ -157,7 +169,8 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     CAIRN_RETURN_IF_ERROR(Call(kFailEvent, "AdoptEvent"));
     const Event event{handle};
-    CAIRN_RETURN_IF_ERROR(Find(event).status());
+    CAIRN_ASSIGN_OR_RETURN(EventState * state, Find(event));
+    ++state->adopted;
     return event;
   }
 
@@ -165,14 +178,14 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     const Result<StreamState*> state = Find(stream);
     CAIRN_CHECK(state.ok());
-    (*state)->returned = true;
+    GiveUp(*state);
   }
 
   void Return(Event event) override {
     const std::lock_guard lock(mutex_);
     const Result<EventState*> state = Find(event);
     CAIRN_CHECK(state.ok());
-    (*state)->returned = true;
+    GiveUp(*state);
   }
 
   Status Copy(Stream stream, std::span<const CopyPiece> pieces) override {
@@ -286,6 +299,15 @@ class Host final : public HostDevice {
  private:
   // How far a stream has to go: operations up to this number.
   using Goals = std::map<size_t, uint64_t>;
+
+  template <typename State>
+  static void GiveUp(State* state) {
+    if (state->adopted == 0) {
+      state->returned = true;
+    } else {
+      --state->adopted;
+    }
+  }
 
   // What every call begins with: whether it fails.
   Status Call(uint32_t kind, const char* name, StatusCode code = StatusCode::kIoError) {
@@ -455,7 +477,7 @@ class Host final : public HostDevice {
   }
 
   const std::shared_ptr<io::Scheduler> scheduler_;
-  const HostDeviceOptions options_;
+  HostDeviceOptions options_;
   const uint64_t number_;
   DeviceInfo info_;
   mutable std::mutex mutex_;

@@ -45,6 +45,10 @@ class HostDevice : public Device {
  public:
   // How many calls of `fail_kinds` there were: with fail_at beyond it none failed.
   virtual uint64_t calls() const = 0;
+  // As HostDeviceOptions::fail_at, from now on.
+  virtual void FailAt(uint64_t call) = 0;
+  // All that was enqueued and can run does, though nobody waits for it.
+  virtual void RunAll() = 0;
   // For AdoptStream and AdoptEvent, which stand for what belongs to the caller's own program.
   static uintptr_t HandleOf(Stream stream) { return static_cast<uintptr_t>(stream.id); }
   static uintptr_t HandleOf(Event event) { return static_cast<uintptr_t>(event.id); }

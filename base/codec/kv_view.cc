@@ -23,12 +23,13 @@ class Checker {
 
   Status Check(const KvView& view) {
     if (view.memory > MemoryKind::kCuda) return Bad("memory is unknown");
-    if (view.memory != MemoryKind::kHost) {
-      return Bad(std::string("memory is ") + MemoryKindName(view.memory) +
-                 "; this library has no such device");
-    }
-    if (view.device != 0) {
+    on_host_ = view.memory == MemoryKind::kHost;
+    if (on_host_ && view.device != 0) {
       return Bad("device is " + std::to_string(view.device) + "; host memory has only 0");
+    }
+    if (!on_host_ && use_ == KvUse::kAppend) {
+      return Bad(std::string("memory is ") + MemoryKindName(view.memory) +
+                 "; appends take host memory");
     }
     uint32_t seen = 0;
     for (const GroupView& group : view.groups) {
@@ -92,7 +93,9 @@ class Checker {
 
   Status CheckTable(const GroupView& view) {
     const BlockTable& table = view.table;
-    if (table.on_device) return Bad(where_ + ": table.on_device: the view is of host memory");
+    if (table.on_device && on_host_) {
+      return Bad(where_ + ": table.on_device: the view is of host memory");
+    }
     if (table.kind == TableKind::kNone) {
       if (view.count == 0 || BlockOf(view, view.count - 1) < BlocksMax(view)) return Status::Ok();
       return Bad(where_ + ": " + std::to_string(view.count) + " positions do not fit " +
@@ -116,6 +119,13 @@ class Checker {
       return Bad(where_ + ": table has " + std::to_string(table.count) +
                  " entries; positions up to " + std::to_string(view.position + view.count) +
                  " need " + std::to_string(last / per_entry + 1));
+    }
+    if (table.on_device) {
+      if (view.blocks == 0) return Bad(where_ + ": table.on_device: blocks is 0, which bounds it");
+      if (table.kind == TableKind::kSlots && view.tokens_per_block == 0) {
+        return Bad(where_ + ": table.on_device: a table of slots needs tokens_per_block");
+      }
+      return Status::Ok();
     }
     for (uint64_t i = (view.position - table.table_position) / per_entry; i <= last / per_entry;
          ++i) {
@@ -197,7 +207,11 @@ class Checker {
     const uint64_t first = (view.position - table.table_position) / per_entry;
     const uint64_t last = (view.position + view.count - 1 - table.table_position) / per_entry;
     uint64_t low = UINT64_MAX, high = 0;
-    for (uint64_t i = first; i <= last; ++i) {
+    if (table.on_device) {
+      low = 0;
+      high = view.blocks * (table.kind == TableKind::kBlocks ? 1 : per_block) - 1;
+    }
+    for (uint64_t i = first; i <= last && !table.on_device; ++i) {
       const auto entry =
           static_cast<uint64_t>(table.is_64_bit ? static_cast<const int64_t*>(table.entries)[i]
                                                 : static_cast<const int32_t*>(table.entries)[i]);
@@ -247,7 +261,7 @@ class Checker {
   // Two positions in one place would take each other's KV.
   Status CheckDuplicates(const GroupView& view) const {
     const BlockTable& table = view.table;
-    if (table.kind == TableKind::kNone || view.count <= 1) return Status::Ok();
+    if (table.kind == TableKind::kNone || table.on_device || view.count <= 1) return Status::Ok();
     const uint64_t per_entry = table.kind == TableKind::kBlocks ? view.tokens_per_block : 1;
     const uint64_t first = (view.position - table.table_position) / per_entry;
     const uint64_t last = (view.position + view.count - 1 - table.table_position) / per_entry;
@@ -265,6 +279,7 @@ class Checker {
 
   const ModelSpec& model_;
   const KvUse use_;
+  bool on_host_ = true;
   std::string where_;
 };
 

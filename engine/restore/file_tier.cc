@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/core/out_of_memory.h"
+
 namespace cairn::engine {
 
 namespace {
@@ -128,6 +130,19 @@ Status FileTier::Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* firs
   }
   item.outcome.JobDone();
   return Status::Ok();
+}
+
+// Jobs of an item mostly follow each other, and what is told twice is known.
+void FileTier::WindowDone(std::span<const ReadJob> jobs, size_t buffer) {
+  size_t last = SIZE_MAX;
+  for (const ReadJob& job : jobs) {
+    if (job.item == last) continue;
+    last = job.item;
+    ItemRun& item = items_[job.item];
+    if (item.sink == nullptr) continue;
+    const Status status = Guarded([&] { return item.sink->WindowDone(buffer); });
+    if (!status.ok()) item.outcome.End(status);
+  }
 }
 
 Status FileTier::WorkOnFragment(size_t item, size_t piece, const ReadBytes& bytes,

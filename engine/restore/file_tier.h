@@ -39,6 +39,7 @@ class FileTier final : public PageTier, public PipelineHost {
   // --- PipelineHost
   Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) override;
   Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) override;
+  void WindowDone(std::span<const ReadJob> jobs, size_t buffer) override;
   Status BeforeRead(uint64_t bytes) override {
     return means_.before_read ? means_.before_read(bytes) : Status::Ok();
   }

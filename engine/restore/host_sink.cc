@@ -2,7 +2,6 @@
 #include "engine/restore/host_sink.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
@@ -11,10 +10,6 @@
 namespace cairn::engine {
 
 namespace {
-
-Status Damaged(const wal::RecordView& record, const std::string& what) {
-  return Status(StatusCode::kCorruption, PlaceText(record.location) + ": " + what);
-}
 
 // Where each frame of a small fragment begins when all are unpacked, and the end.
 std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
@@ -33,9 +28,8 @@ std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
 HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
                    LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
                    bool ahead)
-    : plan_(plan),
-      request_(request),
-      store_(store),
+    : store_(store),
+      tokens_(plan, request.tokens, store),
       layers_(layers),
       open_(open),
       counts_(plan, request.into, open),
@@ -53,46 +47,17 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const
   large_ = frame_bytes > cache->passing_bytes();
 }
 
-Delivered HostSink::delivered() const {
-  return {.bytes = bytes_.load(std::memory_order_relaxed),
-          .frame_bytes = frame_bytes_.load(std::memory_order_relaxed),
-          .lossy_bytes = lossy_bytes_.load(std::memory_order_relaxed),
-          .approximate_bytes = approximate_bytes_.load(std::memory_order_relaxed)};
-}
-
 Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
   const std::span<const std::byte> bytes = read.bytes();
   CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
                          wal::ParseRecord(bytes, job.location, store_));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeRecord(record));
   for (const RecordPiece& piece : job.pieces) {
-    if (piece.op_index >= ops.size()) return Damaged(record, "an op is missing");
-    const LaneRange* range = nullptr;
-    for (const LaneRange& lane : ops[piece.op_index].lanes) {
-      if (lane.lane == piece.lane && lane.begin == piece.extent_begin) range = &lane;
-    }
-    if (range == nullptr || piece.end > range->begin + range->count) {
-      return Damaged(record, "positions are missing");
-    }
+    CAIRN_ASSIGN_OR_RETURN(const LaneRange* range, RangeOfPiece(piece, ops, record));
     CAIRN_RETURN_IF_ERROR(piece.lane == kTokenLane
-                              ? RecordTokens(piece, *range, record, bytes, verify)
+                              ? tokens_.OfRecord(piece, *range, record, bytes, verify)
                               : RecordKv(piece, *range, record, bytes, verify));
   }
-  return Status::Ok();
-}
-
-Status HostSink::RecordTokens(const RecordPiece& piece, const LaneRange& range,
-                              const wal::RecordView& record, std::span<const std::byte> bytes,
-                              bool verify) {
-  if (range.strip >= record.strip_count() ||
-      record.strip(range.strip).bytes != range.count * sizeof(TokenId)) {
-    return Damaged(record, "the strip of token ids does not fit");
-  }
-  if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, range.strip, store_));
-  const std::byte* ids = bytes.data() + record.strip_offset(range.strip);
-  std::memcpy(request_.tokens.data() + (piece.begin - plan_.begin),
-              ids + (piece.begin - range.begin) * sizeof(TokenId),
-              (piece.end - piece.begin) * sizeof(TokenId));
   return Status::Ok();
 }
 
@@ -104,12 +69,11 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
   const GroupView& view = *target->view;
   const KvLayout layout(*target->group, range.count);
   if (range.strip + layout.strip_bytes().size() > record.strip_count()) {
-    return Damaged(record, "strips of KV are missing");
+    return DamagedRecord(record, "strips of KV are missing");
   }
   const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
   const auto layers = static_cast<uint32_t>(target->pieces.size());
   size_t verified = SIZE_MAX;
-  uint64_t copied = 0;
   for (const KvLayout::Slice& slice : layout.slices()) {
     if (slice.layer < view.layer_begin) continue;
     const uint32_t layer = slice.layer - view.layer_begin;
@@ -117,7 +81,7 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
     const size_t strip = range.strip + slice.strip;
     if (strip != verified) {
       if (record.strip(strip).bytes != layout.strip_bytes()[slice.strip]) {
-        return Damaged(record, "a strip of KV has another size");
+        return DamagedRecord(record, "a strip of KV has another size");
       }
       if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, strip, store_));
       verified = strip;
@@ -126,13 +90,11 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
     ScatterSlice(plane, view.planes[slice.plane], layer, map,
                  bytes.data() + record.strip_offset(strip) + slice.offset, range.count,
                  piece.begin - range.begin);
-    copied += SliceBytes(plane, map.count());
+    delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
     if (slice.plane + 1 == target->group->planes.size()) {
       LayerCounts::PieceDone(target, layer, this);
     }
   }
-  bytes_.fetch_add(copied, std::memory_order_relaxed);
-  if (!piece.exact) approximate_bytes_.fetch_add(copied, std::memory_order_relaxed);
   return Status::Ok();
 }
 
@@ -227,17 +189,9 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
 }
 
 uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) {
-  return open_[job.piece].piece.lane == kTokenLane ? ScatterTokens(job, raw) : ScatterKv(job, raw);
-}
-
-uint64_t HostSink::ScatterTokens(const FrameJob& job, std::span<const std::byte> raw) {
-  if (request_.tokens.empty()) return 0;
   const OpenPiece& open = open_[job.piece];
-  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
-  const uint64_t begin = std::max(open.piece.begin, page_begin);
-  const uint64_t end = std::min(open.piece.end, page_begin + raw.size() / sizeof(TokenId));
-  std::memcpy(request_.tokens.data() + (begin - plan_.begin),
-              raw.data() + (begin - page_begin) * sizeof(TokenId), (end - begin) * sizeof(TokenId));
+  if (open.piece.lane != kTokenLane) return ScatterKv(job, raw);
+  tokens_.OfPage(open, job, raw);
   return 0;
 }
 
@@ -246,10 +200,7 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
   if (target == nullptr) return 0;
   const HeadSlice at = open.layout.At(job.slice);
-  const uint32_t rows = open.fragment.rows(job.page);
-  const uint64_t page_begin = open.fragment.begin + uint64_t{job.page} * open.fragment.page_rows;
-  const uint64_t begin = std::max(open.piece.begin, page_begin);
-  const uint64_t end = std::min(open.piece.end, page_begin + rows);
+  const PageRowsWanted page = WantedOfPage(open, job.page);
   const GroupView& view = *target->view;
   const uint32_t layer = at.layer - view.layer_begin;
   // The frame is a plane of one layer with one head.
@@ -258,15 +209,10 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   PlaneView one = view.planes[at.plane];
   std::byte* const base = one.layer_bases[layer] + static_cast<int64_t>(at.head) * one.head_stride;
   one.layer_bases = {&base, 1};
-  const PositionMap map(view, open.piece.Target(begin), end - begin);
-  ScatterSlice(plane, one, 0, map, raw.data(), rows, begin - page_begin);
+  const PositionMap map(view, open.piece.Target(page.begin), page.end - page.begin);
+  ScatterSlice(plane, one, 0, map, raw.data(), page.rows, page.begin - page.page_begin);
   const uint64_t bytes = SliceBytes(plane, map.count());
-  bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  frame_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  if (plane.sealed_as != SealedAs::kLossless) {
-    lossy_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  }
-  if (!open.piece.exact) approximate_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  delivered_.Add(plane, bytes, /*of_frame=*/true, open.piece.exact);
   LayerCounts::PieceDone(target, layer, this);
   return bytes;
 }

@@ -4,13 +4,12 @@
 // them, and frames, unpacked, also into the page cache. It keeps no buffer.
 #pragma once
 
-#include <atomic>
-
 #include "engine/commit/kv_layout.h"
 #include "engine/restore/layer_counts.h"
 #include "engine/restore/layer_words.h"
 #include "engine/restore/page_cache.h"
 #include "engine/restore/sink.h"
+#include "engine/restore/sink_parts.h"
 
 namespace cairn::engine {
 
@@ -32,33 +31,30 @@ class HostSink final : public RestoreSink {
     if (layers_ != nullptr) layers_->Complete(layer);
   }
   bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   Status Finish() override { return Status::Ok(); }
-  Delivered delivered() const override;
+  Delivered delivered() const override { return delivered_.Total(); }
 
  private:
-  Status RecordTokens(const RecordPiece& piece, const LaneRange& range,
-                      const wal::RecordView& record, std::span<const std::byte> bytes, bool verify);
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
                   std::span<const std::byte> bytes, bool verify);
   Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
                 std::span<std::byte> raw) const;
   // A frame that is unpacked. The KV bytes that it was wanted for.
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
-  uint64_t ScatterTokens(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
   static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
-  const RestorePlan& plan_;
-  const RestoreRequest& request_;
   const StoreId store_;
+  const TokenRows tokens_;
   LayerWords* const layers_;
   const std::span<const OpenPiece> open_;
   LayerCounts counts_;
   PageCache* const cache_;
   const bool ahead_;
   bool large_ = false;  // More frames than the cache takes in at first sight.
-  std::atomic<uint64_t> bytes_{0}, frame_bytes_{0}, lossy_bytes_{0}, approximate_bytes_{0};
+  DeliveredCount delivered_;
 };
 
 }  // namespace cairn::engine

@@ -12,10 +12,14 @@ LayerWords::LayerWords(io::Scheduler& scheduler, LayerProgress* progress)
   for (std::atomic<uint32_t>& word : words_) word.store(kLayerPending, std::memory_order_relaxed);
 }
 
-bool LayerWords::SomeComplete() const {
+bool LayerWords::SomeTold() const {
   return std::any_of(words_.begin(), words_.end(), [](const std::atomic<uint32_t>& word) {
-    return word.load(std::memory_order_relaxed) == kLayerComplete;
+    return word.load(std::memory_order_relaxed) != kLayerPending;
   });
+}
+
+void LayerWords::Enqueued(size_t index) {
+  if (wanted_) Set(words_[index], kLayerEnqueued);
 }
 
 void LayerWords::Complete(size_t index) {

@@ -24,8 +24,9 @@ class LayerWords {
 
   std::span<std::atomic<uint32_t>> words() const { return words_; }
   bool wanted() const { return wanted_; }
-  bool SomeComplete() const;
+  bool SomeTold() const;
   // Thread-safe.
+  void Enqueued(size_t index);
   void Complete(size_t index);
   // Every word gets its last state: complete, or, where it is not and `ok` is false, failed. After
   // it no word is touched any more, so it comes before the caller hears of the end. Not the first

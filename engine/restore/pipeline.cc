@@ -322,6 +322,7 @@ bool ReadPipeline::WorkOnOne(WorkRoom* room) {
     const Status status = Guarded([&] { return host_->Work(job, bytes, &first_position); });
     if (!status.ok()) host_->OutcomeOf(job).Fail(status, first_position);
   }
+  host_->WindowDone(std::span(jobs_).subspan(window.first_job, window.job_count), loaded.buffer);
   Free(loaded.buffer);
   version_.fetch_add(1, std::memory_order_release);
   world_.scheduler->WakeAll(version_);

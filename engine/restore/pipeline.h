@@ -40,6 +40,9 @@ class PipelineHost {
   // From several threads at once. `bytes` are those of the job, as they came from the device. On
   // failure `first_position`, which is that of the job, may be set to one behind it.
   virtual Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) = 0;
+  // The same thread has worked on all of the jobs, which lay in this buffer, that it was to. What
+  // fails then fails whole items, which the host knows.
+  virtual void WindowDone(std::span<const ReadJob> jobs, size_t buffer) = 0;
   // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
   // window.
   virtual Status BeforeRead(uint64_t bytes) = 0;

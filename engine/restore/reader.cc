@@ -11,6 +11,7 @@
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/commit/kv_layout.h"
+#include "engine/restore/gpu_sink.h"
 #include "engine/restore/host_sink.h"
 #include "engine/restore/page_tier.h"
 #include "engine/restore/state_sink.h"
@@ -61,6 +62,7 @@ class ReadAheadHost final : public PipelineHost {
     std::memcpy(room.data(), bytes.bytes().data(), room.size());
     return Status::Ok();
   }
+  void WindowDone(std::span<const ReadJob> /*jobs*/, size_t /*buffer*/) override {}
   Status BeforeRead(uint64_t bytes) override { return means_.before_read(bytes); }
   ReadLimits Limits() const override { return means_.limits; }
   ItemOutcome& OutcomeOf(const ReadJob& /*job*/) override { return outcome_; }
@@ -79,20 +81,26 @@ class ReadAheadHost final : public PipelineHost {
 
 // The page cache keeps what it has taken itself.
 Reader::Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory,
-               MemoryBudget* budget, std::function<void()> pin_ended)
+               std::span<const Gpu> gpus, MemoryBudget* budget, std::function<void()> pin_ended)
     : world_(world),
       allocator_(arena->allocator()),
       pins_(std::move(pin_ended)),
       open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
       tables_(memory.directories),
       read_pool_(world_, allocator_, memory.read_buffers, budget),
-      page_cache_(budget, arena->from(), memory) {}
+      page_cache_(budget, arena->from(), memory) {
+  for (const Gpu& gpu : gpus) {
+    gpus_.push_back(
+        std::make_unique<GpuTarget>(gpu, world_, memory.read_buffers, memory.pinned_kept, budget));
+  }
+}
 
 void Reader::LetGo() {
   tables_.Clear();
   open_files_.CloseIdle();
   page_cache_.Clear();
   read_pool_.Clear();
+  for (const auto& gpu : gpus_) gpu->Clear();
 }
 
 // ---------------------------------------------------------------- restores
@@ -138,10 +146,9 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     ItemRun& run = runs[i];
     // What is used by now must not change: the branch may be another by then.
     Status planned;
-    if (again && item.layers != nullptr && item.layers->SomeComplete()) {
+    if (again && item.layers != nullptr && item.layers->SomeTold()) {
       planned = Status(StatusCode::kStale,
-                       "the writer has moved what was to be read, after some layers were told to "
-                       "be complete");
+                       "the writer has moved what was to be read, after some layers were told of");
     } else {
       planned = PlanItem(&item, &run, &pins[i]);
     }
@@ -151,7 +158,10 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     }
     attempt->planned[pending[i]] = 1;
     hashes.push_back(HashOfPlaces(run.plan));
-    Status open = OpenItem(item.request, item.layers, ReadFor::kCaller, &run);
+    Status open = FindGpu(item.request, runs, &run);
+    if (open.ok()) {
+      open = OpenItem(item.request, item.layers, ReadFor::kCaller, attempt->deadline_ns, &run);
+    }
     if (!open.ok()) run.outcome.End(std::move(open));
   }
   if (!hashes.empty()) *places = Hash(std::as_bytes(std::span(hashes))) | 1;
@@ -247,9 +257,40 @@ Status Reader::FindFragments(const RestoreRequest& request, ItemRun* run) {
   return Status::Ok();
 }
 
+// The items of a call share their buffers, which are pinned for one device.
+Status Reader::FindGpu(const RestoreRequest& request, std::span<const ItemRun> others,
+                       ItemRun* run) {
+  if (request.into == nullptr || request.into->memory == MemoryKind::kHost) {
+    if (request.gpu == nullptr) return Status::Ok();
+    return Status(StatusCode::kInvalidArgument, "restore: gpu: the view is of host memory");
+  }
+  for (const auto& gpu : gpus_) {
+    if (gpu->ordinal() == request.into->device) run->gpu = gpu.get();
+  }
+  if (run->gpu == nullptr) {
+    return Status(StatusCode::kInvalidArgument,
+                  std::string("kv view: memory is ") + MemoryKindName(request.into->memory) +
+                      ", device is " + std::to_string(request.into->device) +
+                      "; the store has no such GPU (Options::gpus)");
+  }
+  for (const ItemRun& other : others) {
+    if (other.gpu == nullptr || other.gpu == run->gpu) continue;
+    return Status(StatusCode::kInvalidArgument, "restore: one call goes to one GPU");
+  }
+  return Status::Ok();
+}
+
 Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why,
-                        ItemRun* run) {
+                        uint64_t deadline_ns, ItemRun* run) {
   CAIRN_RETURN_IF_ERROR(FindFragments(request, run));
+  if (run->gpu != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(
+        run->sink, GpuSink::Make({.ring = run->gpu->ring(),
+                                  .pinned = run->gpu->pinned(),
+                                  .scheduler = world_.scheduler.get()},
+                                 run->plan, request, store_id(), layers, run->open, deadline_ns));
+    return Status::Ok();
+  }
   run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,
                                          why == ReadFor::kSpace ? nullptr : &page_cache_,
                                          why == ReadFor::kPrefetch);
@@ -285,7 +326,10 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
   if (why != ReadFor::kSpace) NoteUse();
-  const ReadMeans means = MeansFor(why, deadline_ns);
+  ReadMeans means = MeansFor(why, deadline_ns);
+  for (const ItemRun& item : items) {
+    if (item.gpu != nullptr) means.pool = item.gpu->pinned();
+  }
   ReadAheadTier read_before(read_ahead);
   HotTier hot(means_.log);
   CacheTier cached(why == ReadFor::kSpace ? nullptr : &page_cache_, *world_.scheduler,
@@ -350,7 +394,7 @@ Status Reader::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
       }));
   if (pin == nullptr) return Status::Ok();
   const RestoreRequest nowhere;
-  CAIRN_RETURN_IF_ERROR(OpenItem(nowhere, nullptr, ReadFor::kPrefetch, &runs[0]));
+  CAIRN_RETURN_IF_ERROR(OpenItem(nowhere, nullptr, ReadFor::kPrefetch, io::kNoDeadline, &runs[0]));
   Run(runs, ReadFor::kPrefetch, nullptr, io::kNoDeadline);
   return runs[0].outcome.status();
 }
@@ -433,6 +477,7 @@ class CheckSink final : public RestoreSink {
     return Status::Ok();
   }
   uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
+  Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   void LayerDone(size_t /*layer*/) override {}
   bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
   Status Finish() override { return Status::Ok(); }
@@ -490,7 +535,7 @@ Status Reader::ReadPlan(RestorePlan plan, const RestoreRequest& request,
                         const ReadAheadBuffer* read_ahead) {
   std::vector<ItemRun> runs(1);
   runs[0].plan = std::move(plan);
-  CAIRN_RETURN_IF_ERROR(OpenItem(request, nullptr, ReadFor::kSpace, &runs[0]));
+  CAIRN_RETURN_IF_ERROR(OpenItem(request, nullptr, ReadFor::kSpace, io::kNoDeadline, &runs[0]));
   Run(runs, ReadFor::kSpace, read_ahead, io::kNoDeadline);
   return runs[0].outcome.status();
 }

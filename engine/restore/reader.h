@@ -25,6 +25,7 @@
 #include "base/io/file_cache.h"
 #include "engine/memory_parts.h"
 #include "engine/restore/file_tier.h"
+#include "engine/restore/gpu_target.h"
 #include "engine/restore/page_cache.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/read_ahead_buffer.h"
@@ -91,8 +92,8 @@ class Reader {
   };
 
   // `pin_ended`: see Pins.
-  Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory, MemoryBudget* budget,
-         std::function<void()> pin_ended);
+  Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory,
+         std::span<const Gpu> gpus, MemoryBudget* budget, std::function<void()> pin_ended);
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   void Start(const Means& means) { means_ = means; }
@@ -150,7 +151,9 @@ class Reader {
   void TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item);
   void CountFailed(StatusCode code);
   Status FindFragments(const RestoreRequest& request, ItemRun* run);
-  Status OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why, ItemRun* run);
+  Status FindGpu(const RestoreRequest& request, std::span<const ItemRun> others, ItemRun* run);
+  Status OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why,
+                  uint64_t deadline_ns, ItemRun* run);
   void Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* read_ahead,
            uint64_t deadline_ns);
   void CheckSome(std::span<const wal::Location> records, size_t first, const CheckRecord& check,
@@ -174,6 +177,7 @@ class Reader {
   TableSet tables_;
   ReadPool read_pool_;
   PageCache page_cache_;
+  std::vector<std::unique_ptr<GpuTarget>> gpus_;
   ReaderCounters counters_;
 };
 

@@ -69,6 +69,8 @@ class ItemOutcome {
   Status status_ CAIRN_GUARDED_BY(mutex_);
 };
 
+class GpuTarget;
+
 // Where what an item was given came from.
 struct Hits {
   uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
@@ -81,6 +83,7 @@ struct ItemRun {
   std::vector<OpenPiece> open{};  // The fragments of plan.sealed.
   std::vector<uint8_t> have{};    // By record of the plan: 1 once a tier had it. Empty: none.
   std::unique_ptr<RestoreSink> sink{};
+  GpuTarget* gpu = nullptr;  // Where it goes; null: host memory.
   ItemOutcome outcome{};
   Hits hits{};
   std::atomic<uint64_t> cached_bytes{0};  // Of KV, out of the page cache.

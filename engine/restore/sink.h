@@ -82,6 +82,10 @@ class ReadBytes {
   ReadBytes(std::span<const std::byte> bytes, BufferLender* lender, size_t buffer, WorkRoom* room)
       : bytes_(bytes), lender_(lender), buffer_(buffer), room_(room) {}
   const std::span<const std::byte>& bytes() const { return bytes_; }
+  // Whether the bytes lie in a buffer that was read into, which several calls share: WindowDone
+  // follows for it.
+  bool of_window() const { return lender_ != nullptr; }
+  size_t buffer() const { return buffer_; }
   // Of the thread that calls. Of frames and fragments never null.
   WorkRoom* room() const { return room_; }
   ReadBytes Part(size_t offset, size_t count) const {
@@ -125,6 +129,8 @@ class RestoreSink {
   virtual Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) = 0;
   // A frame that is verified and unpacked, out of a cache. The KV bytes that it was wanted for.
   virtual uint64_t Unpacked(const FrameJob& job, const ReadBytes& raw) = 0;
+  // Nothing more comes out of this buffer, by the thread that the last of it came from.
+  virtual Status WindowDone(size_t buffer) = 0;
   // All of a layer was given. `layer` counts the layers of all groups of the view, in their order.
   virtual void LayerDone(size_t layer) = 0;
 

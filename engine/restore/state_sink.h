@@ -23,6 +23,7 @@ class StateSink final : public RestoreSink {
   uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
   void LayerDone(size_t /*layer*/) override {}
   bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return {}; }
 

@@ -78,6 +78,9 @@ class KeepingHost final : public PipelineHost {
     outcome.JobDone();
     return Status::Ok();
   }
+  void WindowDone(std::span<const ReadJob> jobs, size_t /*buffer*/) override {
+    EXPECT_FALSE(jobs.empty());
+  }
   Status BeforeRead(uint64_t) override { return Status::Ok(); }
   ReadLimits Limits() const override {
     return {.piece_bytes = 256 << 10, .in_flight_bytes = UINT64_MAX};

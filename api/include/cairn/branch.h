@@ -156,6 +156,18 @@ struct PathStep {
   BranchId owner{};             // 0: nobody may extend it any more.
 };
 
+// How a restore into a GPU and the caller's own work there wait for each other. The handles are
+// CUDA's (a cudaEvent_t), of events of that device, which live until the restore is over.
+struct GpuSync {
+  // Recorded by the caller: what comes before it has ended with the memory that is written, and has
+  // made the tables that are read. 0: none.
+  uintptr_t ready = 0;
+  // Recorded by the restore, one a (group, layer) of the view, in view order, before the layer's
+  // word says kLayerEnqueued: not before, since a wait for an event that was not recorded waits for
+  // nothing. Empty: none.
+  std::span<const uintptr_t> layer_events{};
+};
+
 struct RestoreRequest {
   uint64_t begin = 0;
   uint64_t end = UINT64_MAX;    // The branch's length.
@@ -179,6 +191,8 @@ struct RestoreRequest {
   // that is being generated `end` is to be given. Off: RestoreResult::kv_ends tells how far KV
   // reaches.
   bool require_kv = false;
+  // Of a view of GPU memory; null: the memory may be written at once, and only the host waits.
+  const GpuSync* gpu = nullptr;
   uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
@@ -318,4 +332,4 @@ class Branch {
   BranchId id_{};
 };
 
-}  // namespace cairn
+}  // namespace gnu::visibility("default")]]cairn

@@ -31,7 +31,10 @@ class CompletionQueueState;
 // order; a later version may put a state between pending and complete, so compare with the names,
 // never with a number.
 enum LayerState : uint32_t {
-  kLayerPending = 0,   // Not to be used.
+  kLayerPending = 0,  // Not to be used.
+  // Of a GPU alone: all that writes it was enqueued, and GpuSync::layer_events recorded behind.
+  // What the caller enqueues behind that event may read it; the restore may still fail.
+  kLayerEnqueued = 1,
   kLayerComplete = 2,  // All its bytes of the range are verified and in place.
   kLayerFailed = 3,    // The restore ended without it; its status says why.
 };
@@ -95,4 +98,4 @@ class CompletionQueue {
   std::shared_ptr<CompletionQueueState> state_;
 };
 
-}  // namespace cairn
+}  // namespace gnu::visibility("default")]]cairn

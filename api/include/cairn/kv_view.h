@@ -32,7 +32,8 @@ namespace [[gnu::visibility("default")]] cairn {
 
 enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
 
-// Where what a view names lies. A device is refused as long as the library has none.
+// Where what a view names lies. Restores may go to a device that the store was given
+// (Options::gpus); all else takes host memory.
 enum class MemoryKind : uint8_t {
   kHost = 0,
   kCuda = 1,
@@ -42,7 +43,9 @@ const char* MemoryKindName(MemoryKind kind);  // "host", "cuda".
 struct BlockTable {
   TableKind kind = TableKind::kNone;
   const void* entries = nullptr;
-  bool on_device = false;  // `entries` lie in the view's device memory; false: in host memory.
+  // `entries` lie in the view's device memory, and `blocks` bounds them; of slots, tokens_per_block
+  // is not 0 then. False: in host memory.
+  bool on_device = false;
   uint64_t count = 0;
   bool is_64_bit = false;       // int64 entries instead of int32.
   uint64_t table_position = 0;  // Position of the first entry's first token.
@@ -82,8 +85,8 @@ enum class KvUse : uint8_t { kAppend, kRestore };
 // strides do not make rows overlap, tables cover the positions and hold no negative entry, nor one
 // beyond `blocks`; for kRestore, which writes, also that no table names an entry twice and no two
 // layers next to each other have one base. Whether planes or layers overlap otherwise is not looked
-// at. Memory that is not the host's is refused: no device is there.
+// at. Nor is what a table on a device holds: the restore does that.
 // kInvalidArgument naming group, plane and field. Reads no KV memory.
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
 
-}  // namespace cairn
+}  // namespace gnu::visibility("default")]]cairn

@@ -7,8 +7,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cairn/allocator.h"
+#include "cairn/gpu.h"
 #include "cairn/keep.h"
 #include "cairn/status.h"
 
@@ -169,10 +171,12 @@ struct Options {
   // --- Machine
   Backend backend = Backend::kAuto;
   uint32_t executor_threads = 0;  // 0: one less than the cores, at least one.
+  // GPUs that restores may write to; of each ordinal one.
+  std::vector<Gpu> gpus{};
   // The world to live in, instead of this machine: tests run the store on a simulated one.
   std::shared_ptr<const io::World> world{};
 
   Status Validate() const;  // kInvalidArgument naming the field.
 };
 
-}  // namespace cairn
+}  // namespace gnu::visibility("default")]]cairn

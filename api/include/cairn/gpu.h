@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// GPU memory as the target of restores. A store gets the GPUs that it may use in Options::gpus; a
+// KvView with memory = kCuda then names memory of one of them, by its ordinal, and a Restore puts
+// KV there: pages travel packed, and are unpacked on the card, straight into the caller's blocks.
+//
+//   Options options;
+//   options.gpus = {*Gpu::Open()};
+//   ...
+//   view.memory = MemoryKind::kCuda;
+//   request.into = &view;
+//   branch.Restore(request);
+//
+// A Gpu is a handle that may be copied, and given to several stores. All methods are thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cairn/status.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+namespace gpu {
+class Device;
+}
+
+struct GpuOptions {
+  uint32_t ordinal = 0;  // As CUDA counts them in this process.
+};
+
+class Gpu {
+ public:
+  // One of this machine, in its primary context, which the caller's program shares. kNotFound:
+  // there is no driver, no such device, or the library was built without CUDA. Takes no memory
+  // before the first restore into it.
+  static Result<Gpu> Open(const GpuOptions& options = {});
+  // None at all, but a device on the CPU that runs the same kernels, and its streams as late, and
+  // in as unlikely an order, as they may: for tests of code that restores into a GPU. What it does
+  // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
+  static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
+  // For tests inside the library.
+  Gpu(std::shared_ptr<gpu::Device> device, uint32_t ordinal)
+      : device_(std::move(device)), ordinal_(ordinal) {}
+
+  uint32_t ordinal() const { return ordinal_; }
+  const std::string& name() const;  // Of the card.
+
+  // --- Memory of the device, for programs that have no other means. Blocking.
+  // kOutOfMemory. Aligned to 256 bytes, of undefined content.
+  Result<std::byte*> Allocate(uint64_t bytes) const;
+  void Free(std::byte* at) const;  // No restore may touch it any more.
+  // From host to device or back; either side may be any memory of its kind.
+  Status CopyIn(std::byte* device, const std::byte* host, uint64_t bytes) const;
+  Status CopyOut(std::byte* host, const std::byte* device, uint64_t bytes) const;
+
+  const std::shared_ptr<gpu::Device>& device() const { return device_; }
+
+ private:
+  std::shared_ptr<gpu::Device> device_;
+  uint32_t ordinal_ = 0;
+};
+
+}  // namespace gnu::visibility("default")]]cairn

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/gpu_ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/check.h"
+
+namespace cairn::engine {
+
+GpuRing::GpuRing(std::shared_ptr<gpu::Device> device, std::shared_ptr<io::Scheduler> scheduler)
+    : device_(std::move(device)), scheduler_(std::move(scheduler)) {
+  free_.reserve(slots_.size());
+  flying_.reserve(slots_.size());
+  rooms_.reserve(slots_.size());
+  for (Slot& slot : slots_) free_.push_back(&slot);
+}
+
+GpuRing::~GpuRing() {
+  CAIRN_CHECK(free_.size() + stuck_ == slots_.size());
+  for (const Room& room : rooms_) FreeRoom(room);
+  for (const Slot* const slot : free_) {
+    if (slot->packed != nullptr) device_->Free(slot->packed);
+    if (slot->told != nullptr) device_->Free(slot->told);
+    if (slot->has_event) device_->Return(slot->done);
+    if (slot->has_stream) device_->Return(slot->stream);
+  }
+}
+
+Result<GpuRing::Slot*> GpuRing::Take(uint64_t packed_bytes, uint64_t frames) {
+  Slot* slot = nullptr;
+  while (slot == nullptr) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    bool flies = false;
+    {
+      const MutexLock lock(&mutex_);
+      flies = !flying_.empty();
+      if (stuck_ == slots_.size()) {
+        return Status(StatusCode::kIoError, "gpu: it no longer tells whether work has ended");
+      }
+      if (!free_.empty()) {
+        slot = free_.back();
+        free_.pop_back();
+      }
+    }
+    if (slot != nullptr) break;
+    if (flies) {
+      Await(io::kNoDeadline);
+    } else {
+      scheduler_->Wait(version_, seen, io::kNoDeadline);  // Others are about to launch.
+    }
+  }
+  const Status prepared = Prepare(slot, packed_bytes, frames);
+  if (prepared.ok()) return slot;
+  Return(slot);
+  return prepared;
+}
+
+// Slots are made as they are used, and grow: most restores have nothing larger than a window.
+Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
+  if (!slot->has_stream) {
+    CAIRN_ASSIGN_OR_RETURN(slot->stream, device_->NewStream(gpu::Priority::kLow));
+    slot->has_stream = true;
+  }
+  if (!slot->has_event) {
+    CAIRN_ASSIGN_OR_RETURN(slot->done, device_->NewEvent());
+    slot->has_event = true;
+  }
+  if (slot->packed_bytes < packed_bytes) {
+    if (slot->packed != nullptr) device_->Free(std::exchange(slot->packed, nullptr));
+    slot->packed_bytes = 0;
+    const uint64_t bytes = std::max(packed_bytes, kGpuSlotBytes);
+    CAIRN_ASSIGN_OR_RETURN(slot->packed, device_->Allocate(gpu::Memory::kDevice, bytes));
+    slot->packed_bytes = bytes;
+  }
+  if (slot->frames_max < frames) {
+    if (slot->told != nullptr) device_->Free(std::exchange(slot->told, nullptr));
+    slot->frames_max = 0;
+    const uint64_t room = std::max(frames, kGpuSlotFrames);
+    CAIRN_ASSIGN_OR_RETURN(
+        slot->told, device_->Allocate(gpu::Memory::kPinned,
+                                      room * (sizeof(gpu::FrameToScatter) + sizeof(gpu::Fault))));
+    slot->frames_max = room;
+  }
+  return Status::Ok();
+}
+
+void GpuRing::Return(Slot* slot) {
+  if (slot->has_stream && slot->has_event && !Drain(slot->stream, slot->done)) {
+    const MutexLock lock(&mutex_);
+    ++stuck_;
+    return;
+  }
+  Release(slot);
+}
+
+void GpuRing::Release(Slot* slot) {
+  {
+    const MutexLock lock(&mutex_);
+    free_.push_back(slot);
+  }
+  version_.fetch_add(1, std::memory_order_release);
+  scheduler_->WakeAll(version_);
+}
+
+void GpuRing::Fly(Slot* slot, uint64_t frames, Ended ended) {
+  slot->count = frames;
+  slot->ended = std::move(ended);
+  const MutexLock lock(&mutex_);
+  ++slot->flight;
+  flying_.push_back(slot);
+}
+
+// False: another thread saw its end.
+bool GpuRing::TakeFlying(const Flight& flight) {
+  const MutexLock lock(&mutex_);
+  const auto at = std::find(flying_.begin(), flying_.end(), flight.slot);
+  if (at == flying_.end() || flight.slot->flight != flight.number) return false;
+  flying_.erase(at);
+  return true;
+}
+
+void GpuRing::End(Slot* slot, const Status& status) {
+  const Ended ended = std::exchange(slot->ended, nullptr);
+  ended(status, {slot->faults(), slot->count});
+  if (status.ok()) {
+    Release(slot);
+  } else {
+    Return(slot);
+  }
+}
+
+bool GpuRing::Drain(gpu::Stream stream, gpu::Event event) {
+  for (int again = 0; again < kGpuAsksMax; ++again) {
+    if (!device_->lost().ok()) return true;  // Nothing touches anything any more.
+    if (device_->Record(stream, event).ok() && WaitFor(event, io::kNoDeadline).ok()) return true;
+  }
+  return !device_->lost().ok();
+}
+
+Status GpuRing::WaitFor(gpu::Event event, uint64_t deadline_ns) {
+  Status status;
+  for (int again = 0; again < kGpuAsksMax; ++again) {
+    status = device_->Wait(event, deadline_ns);
+    if (status.ok() || status.code() == StatusCode::kDeadlineExceeded) return status;
+    if (!device_->lost().ok()) break;
+  }
+  return status;
+}
+
+bool GpuRing::Reap() {
+  std::array<Flight, kGpuSlots> flying{};
+  size_t count = 0;
+  {
+    const MutexLock lock(&mutex_);
+    for (Slot* const slot : flying_) flying[count++] = {slot, slot->flight};
+  }
+  bool some = false;
+  for (size_t i = 0; i < count; ++i) {
+    const gpu::Event done = flying[i].slot->done;
+    const Result<bool> reached = device_->Reached(done);
+    if (reached.ok() && !*reached) continue;
+    const Status status = reached.ok() ? Status::Ok() : WaitFor(done, io::kNoDeadline);
+    if (!TakeFlying(flying[i])) continue;
+    End(flying[i].slot, status);
+    some = true;
+  }
+  return some;
+}
+
+bool GpuRing::Await(uint64_t deadline_ns) {
+  Flight first;
+  {
+    const MutexLock lock(&mutex_);
+    if (flying_.empty()) return false;
+    first = {flying_.front(), flying_.front()->flight};
+  }
+  const Status status = WaitFor(first.slot->done, deadline_ns);
+  if (status.code() == StatusCode::kDeadlineExceeded) return Reap();
+  if (TakeFlying(first)) End(first.slot, status);
+  return true;
+}
+
+// ---------------------------------------------------------------- rooms for views
+
+Result<GpuRing::Room> GpuRing::TakeRoom(uint64_t bytes) {
+  Room room;
+  {
+    const MutexLock lock(&mutex_);
+    const auto fits = std::find_if(rooms_.begin(), rooms_.end(),
+                                   [&](const Room& kept) { return kept.bytes >= bytes; });
+    if (fits != rooms_.end()) {
+      room = *fits;
+      rooms_.erase(fits);
+      return room;
+    }
+  }
+  const uint64_t wanted = std::max(bytes, kGpuRoomBytes);
+  const Status made = [&]() -> Status {
+    CAIRN_ASSIGN_OR_RETURN(room.stream, device_->NewStream(gpu::Priority::kLow));
+    room.has_stream = true;
+    CAIRN_ASSIGN_OR_RETURN(room.copied, device_->NewEvent());
+    room.has_event = true;
+    CAIRN_ASSIGN_OR_RETURN(room.pinned, device_->Allocate(gpu::Memory::kPinned, wanted));
+    CAIRN_ASSIGN_OR_RETURN(room.on_device, device_->Allocate(gpu::Memory::kDevice, wanted));
+    room.bytes = wanted;
+    return Status::Ok();
+  }();
+  if (made.ok()) return room;
+  FreeRoom(room);
+  return made;
+}
+
+void GpuRing::ReturnRoom(const Room& room) {
+  if (!Drain(room.stream, room.copied)) return;
+  {
+    const MutexLock lock(&mutex_);
+    if (rooms_.size() < kGpuSlots && room.bytes <= kGpuRoomKeptBytes) {
+      rooms_.push_back(room);
+      return;
+    }
+  }
+  FreeRoom(room);
+}
+
+void GpuRing::FreeRoom(const Room& room) {
+  if (room.on_device != nullptr) device_->Free(room.on_device);
+  if (room.pinned != nullptr) device_->Free(room.pinned);
+  if (room.has_event) device_->Return(room.copied);
+  if (room.has_stream) device_->Return(room.stream);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/gpu_sink.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/codec/token_block.h"
+#include "base/core/align.h"
+#include "base/core/check.h"
+#include "base/core/out_of_memory.h"
+#include "cairn/gpu.h"
+
+namespace cairn::engine {
+
+namespace {
+
+const char* FaultName(gpu::Fault fault) {
+  switch (fault) {
+    case gpu::Fault::kNone: return "none";
+    case gpu::Fault::kTable: return "the table led out of the view";
+    default: return "a frame that was verified did not decode";
+  }
+}
+
+}  // namespace
+
+void GpuSink::Load::Cover(std::span<const std::byte> bytes) {
+  if (begin == nullptr || bytes.data() < begin) begin = bytes.data();
+  if (end == nullptr || bytes.data() + bytes.size() > end) end = bytes.data() + bytes.size();
+}
+
+GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreRequest& request,
+                 const StoreId& store, LayerWords* layers, std::span<const OpenPiece> open)
+    : means_(means),
+      into_(request.into),
+      store_(store),
+      tokens_(plan, request.tokens, store),
+      layers_(layers),
+      open_(open),
+      counts_(plan, request.into, open) {
+  for (const GroupView& view : into_->groups) {
+    const LayerCounts::Target* const target = counts_.TargetOf(1 + view.group);
+    for (const auto& pieces : target->pieces) not_launched_.push_back(pieces.load());
+  }
+}
+
+Result<std::unique_ptr<GpuSink>> GpuSink::Make(const Means& means, const RestorePlan& plan,
+                                               const RestoreRequest& request, const StoreId& store,
+                                               LayerWords* layers, std::span<const OpenPiece> open,
+                                               uint64_t deadline_ns) {
+  std::unique_ptr<GpuSink> sink(new GpuSink(means, plan, request, store, layers, open));
+  CAIRN_RETURN_IF_ERROR(sink->Adopt(request));
+  CAIRN_ASSIGN_OR_RETURN(sink->views_,
+                         GpuViews::Make(means.ring, *plan.model, *request.into,
+                                        sink->has_ready_ ? &sink->ready_ : nullptr, deadline_ns));
+  return sink;
+}
+
+Status GpuSink::Adopt(const RestoreRequest& request) {
+  if (request.gpu == nullptr) return Status::Ok();
+  gpu::Device& device = means_.ring->device();
+  if (request.gpu->ready != 0) {
+    CAIRN_ASSIGN_OR_RETURN(ready_, device.AdoptEvent(request.gpu->ready));
+    has_ready_ = true;
+  }
+  if (request.gpu->layer_events.empty()) return Status::Ok();
+  size_t layers = 0;
+  for (const GroupView& view : into_->groups) layers += view.planes[0].layer_bases.size();
+  if (request.gpu->layer_events.size() != layers) {
+    return Status(StatusCode::kInvalidArgument, std::to_string(request.gpu->layer_events.size()) +
+                                                    " layer_events; the view has " +
+                                                    std::to_string(layers) + " layers");
+  }
+  for (const uintptr_t handle : request.gpu->layer_events) {
+    CAIRN_ASSIGN_OR_RETURN(const gpu::Event event, device.AdoptEvent(handle));
+    layer_events_.push_back(event);
+  }
+  CAIRN_ASSIGN_OR_RETURN(behind_, device.NewStream(gpu::Priority::kLow));
+  has_behind_ = true;
+  return Status::Ok();
+}
+
+GpuSink::~GpuSink() {
+  CAIRN_CHECK(in_flight_.load() == 0);
+  views_ = nullptr;
+  gpu::Device& device = means_.ring->device();
+  if (has_behind_) device.Return(behind_);
+  for (const gpu::Event event : layer_events_) device.Return(event);
+  if (has_ready_) device.Return(ready_);
+}
+
+// ---------------------------------------------------------------- described
+
+GpuSink::Head GpuSink::HeadAt(LayerCounts::Target* target, uint32_t model_layer, uint32_t plane,
+                              uint32_t head) const {
+  const GroupView& view = *target->view;
+  const auto group = static_cast<size_t>(&view - into_->groups.data());
+  Head at;
+  at.target = target;
+  at.layer = model_layer - view.layer_begin;
+  at.base = view.planes[plane].layer_bases[at.layer] +
+            static_cast<int64_t>(head) * view.planes[plane].head_stride;
+  at.view = views_->IndexOf(group, plane);
+  at.plane = &target->group->planes[plane];
+  return at;
+}
+
+// Rows whose first stands at position `row0` of the view, which may lie before all of it.
+gpu::WantedRows GpuSink::Wanted(const LayerCounts::Target& target, uint64_t row0, uint64_t first,
+                                uint64_t end) const {
+  const GroupView& view = *target.view;
+  const uint64_t origin =
+      view.table.kind == TableKind::kNone ? view.position : view.table.table_position;
+  return {.index = static_cast<int64_t>(row0 - origin),
+          .first = static_cast<uint32_t>(first),
+          .end = static_cast<uint32_t>(end)};
+}
+
+void GpuSink::Add(const ReadBytes& from, std::span<const std::span<const std::byte>> covered,
+                  std::span<const gpu::FrameToScatter> frames, const Head& at) {
+  const MutexLock lock(&mutex_);
+  const auto [found, added] = windows_.try_emplace(from.buffer());
+  Load& load = found->second;
+  if (added) load.hold = from.Keep();
+  for (const std::span<const std::byte> bytes : covered) load.Cover(bytes);
+  load.frames.insert(load.frames.end(), frames.begin(), frames.end());
+  load.pieces.emplace_back(at.target, at.layer);
+}
+
+Status GpuSink::TokenFrame(const FrameJob& job, const ReadBytes& stored) const {
+  if (!tokens_.wanted()) return Status::Ok();
+  const OpenPiece& open = open_[job.piece];
+  std::vector<TokenId> ids(open.fragment.rows(job.page));
+  CAIRN_RETURN_IF_ERROR(DecodeTokens(stored.bytes(), ids));
+  tokens_.OfPage(open, job, std::as_bytes(std::span(ids)));
+  return Status::Ok();
+}
+
+Status GpuSink::Frame(const FrameJob& job, const ReadBytes& stored) {
+  const OpenPiece& open = open_[job.piece];
+  CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored.bytes()));
+  if (open.piece.lane == kTokenLane) return TokenFrame(job, stored);
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  if (target == nullptr) return Status::Ok();
+  const HeadSlice slice = open.layout.At(job.slice);
+  const Head at = HeadAt(target, slice.layer, slice.plane, slice.head);
+  const PageRowsWanted page = WantedOfPage(open, job.page);
+  CAIRN_ASSIGN_OR_RETURN(
+      const gpu::FrameToScatter frame,
+      gpu::DescribeFrame(open.layout.Shape(job.slice, page.rows), stored.bytes(),
+                         stored.bytes().data(), at.base, views_->View(at.view), at.view,
+                         Wanted(*target, open.piece.Target(page.page_begin),
+                                page.begin - page.page_begin, page.end - page.page_begin)));
+  delivered_.Add(*at.plane, (page.end - page.begin) * at.plane->row_bytes, /*of_frame=*/true,
+                 open.piece.exact);
+  Add(stored, {&stored.bytes(), 1}, {&frame, 1}, at);
+  return Status::Ok();
+}
+
+Status GpuSink::Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) {
+  const OpenPiece& open = open_[piece];
+  for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+    for (uint32_t slice = open.first_slice; slice < open.end_slice; ++slice) {
+      const sstable::FrameEntry& entry = open.entry(slice, page);
+      const Status status =
+          Frame({piece, slice, page},
+                stored.Part(entry.offset - open.fragment.offset, entry.stored_bytes));
+      if (status.ok()) continue;
+      *first_position = open.FirstPosition(page);
+      return status;
+    }
+  }
+  return Status::Ok();
+}
+
+Status GpuSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
+  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
+                         wal::ParseRecord(read.bytes(), job.location, store_));
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeRecord(record));
+  for (const RecordPiece& piece : job.pieces) {
+    CAIRN_ASSIGN_OR_RETURN(const LaneRange* range, RangeOfPiece(piece, ops, record));
+    CAIRN_RETURN_IF_ERROR(piece.lane == kTokenLane
+                              ? tokens_.OfRecord(piece, *range, record, read.bytes(), verify)
+                              : RecordKv(piece, *range, record, read, verify));
+  }
+  return Status::Ok();
+}
+
+Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
+                         const wal::RecordView& record, const ReadBytes& read, bool verify) {
+  LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
+  CAIRN_CHECK(target != nullptr);
+  const GroupView& view = *target->view;
+  const KvLayout layout(*target->group, range.count);
+  if (range.strip + layout.strip_bytes().size() > record.strip_count()) {
+    return DamagedRecord(record, "strips of KV are missing");
+  }
+  const auto layers = static_cast<uint32_t>(target->pieces.size());
+  const auto first = static_cast<uint32_t>(piece.begin - range.begin);
+  const auto count = static_cast<uint32_t>(piece.end - piece.begin);
+  size_t verified = SIZE_MAX;
+  std::vector<gpu::FrameToScatter> frames;          // Of a layer,
+  std::vector<std::span<const std::byte>> covered;  // and where they lie.
+  for (const KvLayout::Slice& slice : layout.slices()) {
+    if (slice.layer < view.layer_begin) continue;
+    if (slice.layer - view.layer_begin >= layers) break;
+    const size_t strip = range.strip + slice.strip;
+    if (strip != verified) {
+      if (record.strip(strip).bytes != layout.strip_bytes()[slice.strip]) {
+        return DamagedRecord(record, "a strip of KV has another size");
+      }
+      if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(read.bytes(), strip, store_));
+      verified = strip;
+    }
+    const Plane& plane = target->group->planes[slice.plane];
+    const uint32_t channels = plane.row_bytes / DtypeBytes(plane.dtype);
+    const std::byte* const rows = read.bytes().data() + record.strip_offset(strip) + slice.offset;
+    Head at;
+    for (uint32_t head = 0; head < plane.heads; ++head) {
+      at = HeadAt(target, slice.layer, slice.plane, head);
+      const std::byte* const of_head =
+          rows + (uint64_t{head} * range.count + first) * plane.row_bytes;
+      frames.push_back(gpu::DescribeRaw(count, channels, of_head, at.base, views_->View(at.view),
+                                        at.view,
+                                        Wanted(*target, piece.Target(piece.begin), 0, count)));
+    }
+    covered.push_back({rows, SliceBytes(plane, range.count)});
+    delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.exact);
+    if (slice.plane + 1 != target->group->planes.size()) continue;
+    if (read.of_window()) {
+      Add(read, covered, frames, at);
+    } else {
+      CAIRN_RETURN_IF_ERROR(Stage(frames, at));
+    }
+    frames.clear();
+    covered.clear();
+  }
+  return Status::Ok();
+}
+
+uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
+  const OpenPiece& open = open_[job.piece];
+  if (open.piece.lane == kTokenLane) {
+    tokens_.OfPage(open, job, raw.bytes());
+    return 0;
+  }
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  if (target == nullptr) return 0;
+  const HeadSlice slice = open.layout.At(job.slice);
+  const Head at = HeadAt(target, slice.layer, slice.plane, slice.head);
+  const PageRowsWanted page = WantedOfPage(open, job.page);
+  const auto count = static_cast<uint32_t>(page.end - page.begin);
+  const std::byte* const rows =
+      raw.bytes().data() + (page.begin - page.page_begin) * at.plane->row_bytes;
+  const uint64_t bytes = uint64_t{count} * at.plane->row_bytes;
+  const gpu::FrameToScatter frame = gpu::DescribeRaw(
+      count, at.plane->row_bytes / DtypeBytes(at.plane->dtype), rows, at.base,
+      views_->View(at.view), at.view, Wanted(*target, open.piece.Target(page.begin), 0, count));
+  const Status staged = Stage({&frame, 1}, at);
+  if (!staged.ok()) {
+    const MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = staged;
+    return 0;
+  }
+  delivered_.Add(*at.plane, bytes, /*of_frame=*/true, open.piece.exact);
+  return bytes;
+}
+
+Status GpuSink::Stage(std::span<const gpu::FrameToScatter> frames, const Head& of) {
+  const auto room_of = [](const gpu::FrameToScatter& frame) {
+    return AlignUp(uint64_t{frame.payload_bytes}, uint64_t{gpu::kLargestUnit});
+  };
+  uint64_t room = 0;
+  for (const gpu::FrameToScatter& frame : frames) room += room_of(frame);
+  Load full;
+  {
+    const MutexLock lock(&mutex_);
+    if (staged_.staged_bytes + room > staged_.staged.size()) {
+      full = std::exchange(staged_, {});
+      staged_.staged = means_.pinned->TakeBuffer(room);
+      if (staged_.staged.empty()) {
+        return Status(StatusCode::kOutOfMemory, "restore: no pinned memory");
+      }
+    }
+    for (const gpu::FrameToScatter& frame : frames) {
+      std::byte* const at = staged_.staged.data() + staged_.staged_bytes;
+      std::memcpy(at, frame.payload, frame.payload_bytes);
+      staged_.staged_bytes += room_of(frame);
+      staged_.Cover({at, frame.payload_bytes});
+      staged_.frames.push_back(frame);
+      staged_.frames.back().payload = reinterpret_cast<const uint8_t*>(at);
+    }
+    staged_.pieces.emplace_back(of.target, of.layer);
+  }
+  return full.frames.empty() ? Status::Ok() : Launch(std::move(full));
+}
+
+Status GpuSink::FlushStaged() {
+  Load load;
+  {
+    const MutexLock lock(&mutex_);
+    load = std::exchange(staged_, {});
+  }
+  return load.frames.empty() ? Status::Ok() : Launch(std::move(load));
+}
+
+// ---------------------------------------------------------------- launched
+
+Status GpuSink::WindowDone(size_t buffer) {
+  Load load;
+  {
+    const MutexLock lock(&mutex_);
+    const auto found = windows_.find(buffer);
+    if (found == windows_.end()) return Status::Ok();
+    load = std::move(found->second);
+    windows_.erase(found);
+  }
+  return Launch(std::move(load));
+}
+
+Status GpuSink::Launch(Load load) {
+  // Alignment of what is inside stays as it is.
+  const auto skip = reinterpret_cast<uintptr_t>(load.begin) % gpu::kDeviceAlignment;
+  load.begin -= skip;
+  const auto shared = std::make_shared<Load>(std::move(load));
+  CAIRN_ASSIGN_OR_RETURN(
+      GpuRing::Slot * slot,
+      means_.ring->Take(static_cast<uint64_t>(shared->end - shared->begin), shared->frames.size()));
+  const Status enqueued = Enqueue(*shared, slot);
+  if (!enqueued.ok()) {
+    means_.ring->Return(slot);
+    return enqueued;
+  }
+  in_flight_.fetch_add(1);
+  const gpu::Event done = slot->done;
+  const Status told = Enqueued(*shared, done);
+  means_.ring->Fly(slot, shared->frames.size(),
+                   [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
+                     Ended(*shared, status, faults);
+                   });
+  return told;
+}
+
+Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
+  for (size_t i = 0; i < load.frames.size(); ++i) {
+    gpu::FrameToScatter& frame = slot->frames()[i];
+    frame = load.frames[i];
+    const auto* const host = reinterpret_cast<const std::byte*>(frame.payload);
+    frame.payload = reinterpret_cast<const uint8_t*>(slot->packed + (host - load.begin));
+  }
+  gpu::Device& device = means_.ring->device();
+  const gpu::CopyPiece piece{slot->packed, load.begin,
+                             static_cast<uint64_t>(load.end - load.begin)};
+  gpu::DecodeScatter scatter;
+  scatter.frames = slot->frames();
+  scatter.views = views_->on_device();
+  scatter.faults = slot->faults();
+  scatter.count = static_cast<uint32_t>(load.frames.size());
+  CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, {&piece, 1}));
+  CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
+  if (has_ready_) CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, ready_));
+  CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
+  return device.Record(slot->stream, slot->done);
+}
+
+// Its pieces were launched. Who waits for a layer's event waits for all launches before.
+Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
+  gpu::Device& device = means_.ring->device();
+  const MutexLock lock(&mutex_);
+  if (has_behind_) CAIRN_RETURN_IF_ERROR(device.StreamWait(behind_, done));
+  for (const auto& [target, layer] : load.pieces) {
+    const size_t index = target->first_layer + layer;
+    if (--not_launched_[index] != 0) continue;
+    if (has_behind_) CAIRN_RETURN_IF_ERROR(device.Record(behind_, layer_events_[index]));
+    if (layers_ != nullptr) layers_->Enqueued(index);
+  }
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- ended
+
+void GpuSink::Ended(const Load& load, const Status& status, std::span<const gpu::Fault> faults) {
+  Status failed = status;
+  for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
+    if (faults[i] != gpu::Fault::kNone) {
+      failed = Status(StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i]));
+    }
+  }
+  if (failed.ok()) {
+    for (const auto& [target, layer] : load.pieces) {
+      LayerCounts::PieceDone(target, layer, this);
+    }
+  } else {
+    const MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = failed;
+  }
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void GpuSink::LayerDone(size_t layer) {
+  if (layers_ != nullptr) layers_->Complete(layer);
+}
+
+bool GpuSink::TakeBack(uint64_t deadline_ns) {
+  if (in_flight_.load(std::memory_order_acquire) == 0) return false;
+  if (deadline_ns == 0) return means_.ring->Reap();
+  return means_.ring->Await(deadline_ns);
+}
+
+// The barrier: what was launched has ended when this returns, however the restore went.
+Status GpuSink::Finish() {
+  Status flushed = Guarded([&] { return FlushStaged(); });
+  while (in_flight_.load(std::memory_order_acquire) != 0) {
+    if (!means_.ring->Await(io::kNoDeadline)) means_.scheduler->Yield();
+  }
+  const MutexLock lock(&mutex_);
+  windows_.clear();
+  if (failed_.ok()) failed_ = std::move(flushed);
+  return failed_;
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/gpu_target.h"
+
+#include "base/core/check.h"
+
+namespace cairn::engine {
+
+GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
+                     uint64_t keep_bytes, MemoryBudget* budget)
+    : gpu_(gpu),
+      budget_(budget),
+      keep_bytes_(keep_bytes),
+      ring_(gpu.device(), world.scheduler),
+      arena_({.allocate = Allocate, .deallocate = Deallocate, .context = gpu.device().get()},
+             keep_bytes),
+      pool_(world, arena_.allocator(), bytes_max, budget) {
+  budget_->Take(keep_bytes_);
+}
+
+GpuTarget::~GpuTarget() { budget_->Return(keep_bytes_); }
+
+void GpuTarget::Clear() {
+  pool_.Clear();
+  arena_.Trim();
+  arena_.Trim();  // What came back since the last time as well.
+}
+
+// A device aligns pinned memory to pages where it is made of pages, as all buffers of an arena are.
+void* GpuTarget::Allocate(void* context, size_t bytes, size_t alignment) {
+  const Result<std::byte*> pinned =
+      static_cast<gpu::Device*>(context)->Allocate(gpu::Memory::kPinned, bytes);
+  if (!pinned.ok()) return nullptr;
+  CAIRN_CHECK(reinterpret_cast<uintptr_t>(*pinned) % alignment == 0);
+  return *pinned;
+}
+
+void GpuTarget::Deallocate(void* context, void* memory, size_t /*bytes*/, size_t /*alignment*/) {
+  static_cast<gpu::Device*>(context)->Free(static_cast<std::byte*>(memory));
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The view of one restore as kernels know it: for every plane of every group a PagedView, and the
+// tables, in memory of the device. A table that the caller has on the device is looked at there
+// before anything is written through it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cairn/kv_view.h"
+#include "engine/restore/gpu_ring.h"
+#include "gpu/describe.h"
+
+namespace cairn::engine {
+
+class GpuViews {
+ public:
+  // The view is valid (ValidateKvView) and outlives this. Its tables may be read after `ready`;
+  // null: at once. kInvalidArgument: a table on the device names what is not there, or something
+  // twice; a view of more than a device counts. kDeadlineExceeded: that could not be found out in
+  // time.
+  static Result<std::unique_ptr<GpuViews>> Make(GpuRing* ring, const ModelSpec& model,
+                                                const KvView& view, const gpu::Event* ready,
+                                                uint64_t deadline_ns);
+  ~GpuViews();
+  GpuViews(const GpuViews&) = delete;
+  GpuViews& operator=(const GpuViews&) = delete;
+
+  // By index in KvView::groups, and plane.
+  uint32_t IndexOf(size_t group, size_t plane) const { return first_[group] + plane; }
+  const gpu::PagedView& View(uint32_t index) const { return views_[index]; }
+  const gpu::PagedView* on_device() const {
+    return reinterpret_cast<const gpu::PagedView*>(room_.on_device);
+  }
+  // After it what on_device() names is there: streams that read it wait for it.
+  gpu::Event copied() const { return room_.copied; }
+
+ private:
+  explicit GpuViews(GpuRing* ring) : ring_(ring) {}
+  Status Fill(const ModelSpec& model, const KvView& view, const gpu::Event* ready);
+  Status CheckTables(const KvView& view, uint64_t deadline_ns);
+
+  GpuRing* const ring_;
+  GpuRing::Room room_{};
+  uint64_t check_at_ = 0;        // In the room: a verdict, and bits of what was seen.
+  std::vector<uint32_t> first_;  // By group: the index of its first plane.
+  std::vector<gpu::PagedView> views_;
+};
+
+}  // namespace cairn::engine
