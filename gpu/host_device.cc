@@ -95,6 +95,10 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     options_.fail_at = call;
   }
+  void OnLaunch(std::function<void(Kernel)> call) override {
+    const std::lock_guard lock(mutex_);
+    on_launch_ = std::move(call);
+  }
   void RunAll() override {
     const std::lock_guard lock(mutex_);
     while (StepOf(AllStreams())) {
@@ -440,6 +444,7 @@ class Host final : public HostDevice {
         std::fill(operation.at.begin(), operation.at.end(), operation.with);
         break;
       case Operation::kLaunch:
+        if (on_launch_) on_launch_(operation.kernel);
         RunOnHost(grid_, operation.kernel, operation.shape, operation.arguments);
         break;
       case Operation::kRecord: operation.record->done = true; break;
@@ -486,6 +491,7 @@ class Host final : public HostDevice {
   std::map<const std::byte*, Block> blocks_;  // Freed ones, too.
   std::map<const std::byte*, uint64_t> registered_;
   uint64_t used_ = 0, calls_ = 0;
+  std::function<void(Kernel)> on_launch_;
   std::vector<StreamState> streams_;
   std::vector<EventState> events_;
   Status lost_{};

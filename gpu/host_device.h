@@ -15,6 +15,7 @@
 // Work runs on the thread that calls; the device has none of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/io/world.h"
@@ -47,6 +48,8 @@ class HostDevice : public Device {
   virtual uint64_t calls() const = 0;
   // As HostDeviceOptions::fail_at, from now on.
   virtual void FailAt(uint64_t call) = 0;
+  // Called when a kernel runs, right before.
+  virtual void OnLaunch(std::function<void(Kernel)> call) = 0;
   // All that was enqueued and can run does, though nobody waits for it.
   virtual void RunAll() = 0;
   // For AdoptStream and AdoptEvent, which stand for what belongs to the caller's own program.

@@ -81,6 +81,14 @@
   X(kFutureIsNow, "clock", "a branch stays newest as long as the clock was once ahead")          \
   X(kNoCancel, "place", "a thread that is cancelled in a call leaves others waiting")            \
   X(kNotInChild, "place", "a child of fork() goes on with what is its parent's")                 \
+  X(kProveTable, "ordering", "the log is given back for a table that was not read again")        \
+  X(kGpuReady, "wait", "memory of a GPU is used before its owner has ended with it")             \
+  X(kGpuViewsCopied, "wait", "pages are unpacked before the tables are there")                   \
+  X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
+  X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
+  X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \
+  X(kGpuFaults, "bound", "what a kernel could not unpack is told as restored")                   \
+  X(kGpuBarrier, "wait", "a restore returns while a GPU still works on it")                      \
   X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
   X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \
   X(kBoundOfIngests, "bound", "any number of large appends are packed at once")                  \

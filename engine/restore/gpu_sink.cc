@@ -8,6 +8,7 @@
 #include "base/codec/token_block.h"
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "cairn/gpu.h"
 
@@ -333,6 +334,7 @@ Status GpuSink::Launch(Load load) {
     return enqueued;
   }
   in_flight_.fetch_add(1);
+  if (!CAIRN_KEPT(kGpuHoldWindow)) shared->hold = {};
   const gpu::Event done = slot->done;
   const Status told = Enqueued(*shared, done);
   means_.ring->Fly(slot, shared->frames.size(),
@@ -358,8 +360,9 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
   scatter.faults = slot->faults();
   scatter.count = static_cast<uint32_t>(load.frames.size());
   CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, {&piece, 1}));
-  CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
-  if (has_ready_) CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, ready_));
+  if (CAIRN_KEPT(kGpuViewsCopied)) {  // Which come after the caller is ready.
+    CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
+  }
   CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
   return device.Record(slot->stream, slot->done);
 }
@@ -368,7 +371,9 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
 Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
   gpu::Device& device = means_.ring->device();
   const MutexLock lock(&mutex_);
-  if (has_behind_) CAIRN_RETURN_IF_ERROR(device.StreamWait(behind_, done));
+  if (has_behind_ && CAIRN_KEPT(kGpuLayerBehind)) {
+    CAIRN_RETURN_IF_ERROR(device.StreamWait(behind_, done));
+  }
   for (const auto& [target, layer] : load.pieces) {
     const size_t index = target->first_layer + layer;
     if (--not_launched_[index] != 0) continue;
@@ -383,7 +388,7 @@ Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
 void GpuSink::Ended(const Load& load, const Status& status, std::span<const gpu::Fault> faults) {
   Status failed = status;
   for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
-    if (faults[i] != gpu::Fault::kNone) {
+    if (CAIRN_KEPT(kGpuFaults) && faults[i] != gpu::Fault::kNone) {
       failed = Status(StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i]));
     }
   }
@@ -411,7 +416,7 @@ bool GpuSink::TakeBack(uint64_t deadline_ns) {
 // The barrier: what was launched has ended when this returns, however the restore went.
 Status GpuSink::Finish() {
   Status flushed = Guarded([&] { return FlushStaged(); });
-  while (in_flight_.load(std::memory_order_acquire) != 0) {
+  while (CAIRN_KEPT(kGpuBarrier) && in_flight_.load(std::memory_order_acquire) != 0) {
     if (!means_.ring->Await(io::kNoDeadline)) means_.scheduler->Yield();
   }
   const MutexLock lock(&mutex_);

@@ -8,6 +8,7 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 
 namespace cairn::engine {
 
@@ -111,7 +112,9 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view, const gpu::Eve
   std::memcpy(room_.pinned, views_.data(), views_.size() * sizeof(gpu::PagedView));
   const gpu::CopyPiece piece{room_.on_device, room_.pinned, check_at_};
   gpu::Device& device = ring_->device();
-  if (ready != nullptr) CAIRN_RETURN_IF_ERROR(device.StreamWait(room_.stream, *ready));
+  if (ready != nullptr && CAIRN_KEPT(kGpuReady)) {
+    CAIRN_RETURN_IF_ERROR(device.StreamWait(room_.stream, *ready));
+  }
   CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&piece, 1}));
   return device.Record(room_.stream, room_.copied);
 }
@@ -139,6 +142,7 @@ Status GpuViews::CheckTables(const KvView& view, uint64_t deadline_ns) {
     CAIRN_RETURN_IF_ERROR(device.Launch(room_.stream, check));
     CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&back, 1}));
     CAIRN_RETURN_IF_ERROR(device.Record(room_.stream, room_.copied));
+    if (!CAIRN_KEPT(kGpuTableChecked)) continue;
     CAIRN_RETURN_IF_ERROR(ring_->WaitFor(room_.copied, deadline_ns));
     gpu::TableVerdict verdict;
     std::memcpy(&verdict, told, sizeof verdict);

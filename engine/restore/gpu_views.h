@@ -34,7 +34,8 @@ class GpuViews {
   const gpu::PagedView* on_device() const {
     return reinterpret_cast<const gpu::PagedView*>(room_.on_device);
   }
-  // After it what on_device() names is there: streams that read it wait for it.
+  // After it what on_device() names is there, and the caller was ready: streams that read that, or
+  // write to the view, wait for it.
   gpu::Event copied() const { return room_.copied; }
 
  private:

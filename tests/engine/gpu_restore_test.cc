@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/io/sim_world.h"
@@ -65,6 +66,7 @@ class DeviceKv {
     return &view_;
   }
   std::vector<GroupView>& groups() { return groups_; }
+  std::byte* base(uint32_t group) const { return memory_[group]; }
 
   // All bytes are those of a KvSet with this content in [begin, end).
   bool Holds(Layout layout, uint64_t first, uint64_t count, uint64_t begin, uint64_t end) {
@@ -314,6 +316,177 @@ TEST_F(GpuRestoreTest, WorkBehindALayersEventSeesTheLayer) {
     for (const gpu::Event event : events) device_->Return(event);
     device_->Return(ready);
   }
+}
+
+// Real threads: what the caller enqueues behind a layer's event, as soon as it may, while others
+// are still on their way.
+TEST(GpuRestoreThreads, EachLayerIsReadAsSoonAsItIsEnqueued) {
+  const ModelSpec model = WideModel();
+  constexpr uint64_t kTokens = 400;
+  const auto world = TestWorld::Make("memory");
+  const size_t layers = model.groups[0].layers;
+  const uint64_t bytes = kTokens * model.groups[0].planes[0].row_bytes;
+  int early = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const std::shared_ptr<gpu::HostDevice> device =
+        gpu::MakeHostDevice(world->world().scheduler, {.seed = seed});
+    const Gpu gpu(device, kOrdinal);
+    Options options = world->options();
+    options.segment_bytes = 4 << 20;
+    options.gpus = {gpu};
+    ASSERT_OK_ASSIGN(Store store, world->Open(options));
+    auto chat = store.FindBranch("chat");
+    if (!chat.ok()) {
+      ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+      ASSERT_OK_ASSIGN(chat, store.CreateBranch(id, {.name = "chat"}));
+      for (uint64_t at = 0; at < kTokens; at += 100) {
+        ASSERT_OK(AppendSome(*chat, model, at, 100));
+      }
+      ASSERT_OK(store.Compact());
+    }
+    DeviceKv got(gpu, model, Layout::kContiguous, 0, kTokens);
+    RestoreRequest request;
+    request.into = got.View(0, kTokens);
+    std::vector<gpu::Event> events;
+    std::vector<uintptr_t> handles;
+    for (size_t i = 0; i < layers; ++i) {
+      ASSERT_OK_ASSIGN(const gpu::Event event, device->NewEvent());
+      events.push_back(event);
+      handles.push_back(gpu::HostDevice::HandleOf(event));
+    }
+    ASSERT_OK_ASSIGN(const gpu::Stream mine, device->NewStream(gpu::Priority::kHigh));
+    ASSERT_OK_ASSIGN(const gpu::Event end, device->NewEvent());
+    ASSERT_OK_ASSIGN(std::byte* const copies,
+                     device->Allocate(gpu::Memory::kDevice, layers * bytes));
+    const GpuSync sync{.layer_events = handles};
+    request.gpu = &sync;
+    std::vector<std::atomic<uint32_t>> words(layers);
+    LayerProgress progress{words};
+    ASSERT_OK_ASSIGN(Ticket ticket, chat->RestoreAsync(request, &progress));
+    const std::span<std::byte* const> bases = request.into->groups[0].planes[0].layer_bases;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      uint32_t word = kLayerPending;
+      while ((word = words[layer].load()) == kLayerPending) std::this_thread::yield();
+      early += word == kLayerEnqueued;
+      ASSERT_NE(kLayerFailed, word);
+      ASSERT_OK(device->StreamWait(mine, events[layer]));
+      const gpu::CopyPiece piece{copies + layer * bytes, bases[layer], bytes};
+      ASSERT_OK(device->Copy(mine, {&piece, 1}));
+      ASSERT_OK(device->Record(mine, end));
+      ASSERT_OK(device->Wait(end, io::kNoDeadline));
+    }
+    ASSERT_OK(ticket.Wait());
+    KvSet want(model, Layout::kContiguous, 0, kTokens);
+    want.Write(kSeed, 0, kTokens);
+    const GroupView right = want.View(0, kTokens)->groups[0];
+    for (size_t layer = 0; layer < layers; ++layer) {
+      EXPECT_EQ(0, std::memcmp(right.planes[0].layer_bases[layer], copies + layer * bytes, bytes))
+          << "seed " << seed << ", layer " << layer;
+    }
+    EXPECT_TRUE(got.Holds(Layout::kContiguous, 0, kTokens, 0, kTokens));
+    ASSERT_OK(store.Close());
+  }
+  EXPECT_GT(early, 0) << "every layer was complete before anybody looked";
+}
+
+// The caller makes the table, and clears the memory, on a stream of its own, which the device runs
+// as late as it may.
+TEST_F(GpuRestoreTest, NothingIsReadOrWrittenBeforeItsOwnerIsReady) {
+  const ModelSpec model = TinyModel();
+  constexpr uint64_t kTokens = 40;
+  Fill(model, kTokens, 20);
+  ASSERT_OK(store_.Compact());
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    Start({.seed = seed});
+    Find();
+    DeviceKv got(*gpu_, model, Layout::kNhd, 0, kTokens);
+    RestoreRequest request;
+    request.into = got.View(0, kTokens, /*tables=*/true);
+    const GroupView& group = got.groups()[0];
+    const uint64_t table_bytes = group.table.count * sizeof(int32_t);
+    auto* const table = static_cast<std::byte*>(const_cast<void*>(group.table.entries));
+    const uint64_t memory_bytes = got.Bytes(0).size();
+    ASSERT_OK_ASSIGN(std::byte* const right, device_->Allocate(gpu::Memory::kPinned, table_bytes));
+    std::memcpy(right, table, table_bytes);
+    const std::vector<std::byte> clean = got.Bytes(0);
+    ASSERT_OK_ASSIGN(std::byte* const cleared,
+                     device_->Allocate(gpu::Memory::kPinned, memory_bytes));
+    std::memcpy(cleared, clean.data(), memory_bytes);
+    std::memset(table, 0xee, table_bytes);
+    ASSERT_OK_ASSIGN(const gpu::Stream mine, device_->NewStream(gpu::Priority::kHigh));
+    ASSERT_OK_ASSIGN(const gpu::Event ready, device_->NewEvent());
+    const gpu::CopyPiece pieces[] = {{table, right, table_bytes},
+                                     {got.base(0), cleared, memory_bytes}};
+    ASSERT_OK(device_->Copy(mine, pieces));
+    ASSERT_OK(device_->Record(mine, ready));
+    const GpuSync sync{.ready = gpu::HostDevice::HandleOf(ready), .layer_events = {}};
+    request.gpu = &sync;
+    const auto restored = chat_.Restore(request);
+    EXPECT_OK(restored);
+    device_->RunAll();
+    EXPECT_TRUE(got.Holds(Layout::kNhd, 0, kTokens, 0, kTokens)) << "seed " << seed;
+    device_->Free(right);
+    device_->Free(cleared);
+    device_->Return(mine);
+    device_->Return(ready);
+  }
+}
+
+// Damage that a checksum passes over is told by the kernel.
+TEST_F(GpuRestoreTest, WhatTheDeviceCannotUnpackIsToldAsDamage) {
+  const ModelSpec model = TinyModel();
+  constexpr uint64_t kTokens = 40;
+  Fill(model, kTokens, 40);
+  DeviceKv got(*gpu_, model, Layout::kNhd, 0, kTokens);
+  RestoreRequest request;
+  request.into = got.View(0, kTokens, /*tables=*/true);
+  const GroupView& group = got.groups()[0];
+  auto* const table = static_cast<std::byte*>(const_cast<void*>(group.table.entries));
+  // The caller writes to the table after it was checked: when the first layer is told of.
+  std::vector<std::atomic<uint32_t>> words(model.groups[0].layers);
+  LayerProgress progress{words};
+  device_->OnLaunch([&](gpu::Kernel kernel) {
+    if (kernel == gpu::Kernel::kDecodeScatter) std::memset(table, 0x7f, sizeof(int32_t));
+  });
+  EXPECT_FAILS(chat_.Restore(request, &progress), StatusCode::kCorruption, "led out of the view");
+  for (const auto& word : words) EXPECT_EQ(kLayerFailed, word.load());
+}
+
+// However a restore ends, early, late or in the middle: what is told is there, and nothing is
+// touched afterwards. Windows of large fragments are read over while earlier ones are copied.
+TEST_F(GpuRestoreTest, CancelledAnywhereNothingIsTouchedAfterwards) {
+  const ModelSpec model = WideModel();
+  constexpr uint64_t kTokens = 3000;  // 24 MiB: more windows than there are buffers.
+  Fill(model, kTokens, 500);
+  ASSERT_OK(store_.Compact());
+  int cancelled = 0, whole = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    Start({.seed = seed});
+    Find();
+    DeviceKv got(*gpu_, model, Layout::kContiguous, 0, kTokens);
+    std::vector<std::atomic<uint32_t>> words(model.groups[0].layers);
+    LayerProgress progress{words};
+    RestoreRequest request;
+    request.into = got.View(0, kTokens);
+    ASSERT_OK_ASSIGN(Ticket ticket, chat_.RestoreAsync(request, &progress));
+    if (seed % 4 != 0) {
+      sim_.scheduler->Sleep(seed * 150'000);
+      (void)ticket.Cancel();
+    }
+    const Status status = ticket.Wait();
+    const std::vector<std::byte> after = got.Bytes(0);
+    device_->RunAll();
+    EXPECT_TRUE(after == got.Bytes(0)) << "seed " << seed << ": touched after the end";
+    if (status.ok()) {
+      ++whole;
+      EXPECT_TRUE(got.Holds(Layout::kContiguous, 0, kTokens, 0, kTokens)) << "seed " << seed;
+    } else {
+      ++cancelled;
+      EXPECT_EQ(StatusCode::kCancelled, status.code()) << status.ToString();
+    }
+  }
+  EXPECT_GT(cancelled, 0);
+  EXPECT_GT(whole, 0);
 }
 
 struct Fault {
