@@ -106,8 +106,12 @@ inline constexpr uint64_t kGpuSlotFrames = 256;
 // much is kept for the next one.
 inline constexpr uint64_t kGpuRoomBytes = 64u << 10;
 inline constexpr uint64_t kGpuRoomKeptBytes = 1u << 20;
-// A question that fails so often in a row tells that the device is lost.
-inline constexpr int kGpuAsksMax = 3;
+// A device that does not answer is asked again, since another thread of the process may be doing
+// what forbids it meanwhile (the capture of a graph); after so long it counts as lost.
+inline constexpr uint64_t kGpuAskAgainNs = 10'000'000;
+inline constexpr uint64_t kGpuAskNs = 10'000'000'000;
+// A caller that is not ready is looked at, and whether it still wants it, so often.
+inline constexpr uint64_t kGpuReadyLookNs = 1'000'000;
 
 // Where a table's number comes from: ranges, each made durable with a checkpoint before its first
 // is used.

@@ -40,8 +40,12 @@ class Bounce {
       const gpu::CopyPiece piece = in ? gpu::CopyPiece{device + done, pinned_, some}
                                       : gpu::CopyPiece{pinned_, device + done, some};
       CAIRN_RETURN_IF_ERROR(device_->Copy(stream_, {&piece, 1}));
-      CAIRN_RETURN_IF_ERROR(device_->Record(stream_, event_));
-      CAIRN_RETURN_IF_ERROR(device_->Wait(event_, io::kNoDeadline));
+      Status ended = device_->Record(stream_, event_);
+      if (ended.ok()) ended = device_->Wait(event_, io::kNoDeadline);
+      if (!ended.ok()) {
+        pinned_ = nullptr;  // The copy may still use it.
+        return ended;
+      }
       if (!in) std::memcpy(host + done, pinned_, some);
       done += some;
     }

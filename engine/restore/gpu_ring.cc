@@ -86,18 +86,18 @@ Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
 }
 
 void GpuRing::Return(Slot* slot) {
-  if (slot->has_stream && slot->has_event && !Drain(slot->stream, slot->done)) {
-    const MutexLock lock(&mutex_);
-    ++stuck_;
-    return;
-  }
-  Release(slot);
+  const bool has_work = slot->has_stream && slot->has_event;
+  Release(slot, !has_work || Drain(slot->stream, slot->done));
 }
 
-void GpuRing::Release(Slot* slot) {
+void GpuRing::Release(Slot* slot, bool usable) {
   {
     const MutexLock lock(&mutex_);
-    free_.push_back(slot);
+    if (usable) {
+      free_.push_back(slot);
+    } else {
+      ++stuck_;
+    }
   }
   version_.fetch_add(1, std::memory_order_release);
   scheduler_->WakeAll(version_);
@@ -121,31 +121,30 @@ bool GpuRing::TakeFlying(const Flight& flight) {
 }
 
 void GpuRing::End(Slot* slot, const Status& status) {
+  const bool usable = status.ok() || Drain(slot->stream, slot->done);
   const Ended ended = std::exchange(slot->ended, nullptr);
   ended(status, {slot->faults(), slot->count});
-  if (status.ok()) {
-    Release(slot);
-  } else {
-    Return(slot);
-  }
+  Release(slot, usable);
 }
 
 bool GpuRing::Drain(gpu::Stream stream, gpu::Event event) {
-  for (int again = 0; again < kGpuAsksMax; ++again) {
+  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
+  while (true) {
     if (!device_->lost().ok()) return true;  // Nothing touches anything any more.
     if (device_->Record(stream, event).ok() && WaitFor(event, io::kNoDeadline).ok()) return true;
+    if (scheduler_->MonotonicNs() >= until_ns) return !device_->lost().ok();
+    scheduler_->Sleep(kGpuAskAgainNs);
   }
-  return !device_->lost().ok();
 }
 
 Status GpuRing::WaitFor(gpu::Event event, uint64_t deadline_ns) {
-  Status status;
-  for (int again = 0; again < kGpuAsksMax; ++again) {
-    status = device_->Wait(event, deadline_ns);
+  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
+  while (true) {
+    Status status = device_->Wait(event, deadline_ns);
     if (status.ok() || status.code() == StatusCode::kDeadlineExceeded) return status;
-    if (!device_->lost().ok()) break;
+    if (!device_->lost().ok() || scheduler_->MonotonicNs() >= until_ns) return status;
+    scheduler_->Sleep(kGpuAskAgainNs);
   }
-  return status;
 }
 
 bool GpuRing::Reap() {

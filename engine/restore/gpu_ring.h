@@ -9,10 +9,12 @@
 // A slot is taken by a thread that launches at once and waits for nothing in between, so one that
 // is not to be had now will be, whatever restores wait for each other.
 //
-// Thread-safe. Take, Await and Finish may wait for the device, in the world's scheduler; no lock
-// may be held around them. Errors are those of the device; when it is lost, all that flies has
-// ended, with that error, and so has every later call. A device that cannot be asked whether work
-// has ended, some times in a row, counts as lost.
+// What flies waits for nothing but the device's own work, so it ends soon.
+//
+// Thread-safe. Take and Await may wait for the device, in the world's scheduler; no lock may be
+// held around them. Errors are those of the device; when it is lost, all that flies has ended, with
+// that error, and so has every later call. A device that could not be asked for kGpuAskNs whether
+// work has ended counts as lost as well; what it still touches is not known then.
 #pragma once
 
 #include <array>
@@ -32,8 +34,8 @@ namespace cairn::engine {
 
 class GpuRing {
  public:
-  // Of a slot that flew: how it went, and what the kernel said of each frame. On whichever thread
-  // saw it. Must not throw, nor call the ring.
+  // Of a slot that flew, and touches nothing any more: how it went, and what the kernel said of
+  // each frame. On whichever thread saw it. Must not throw, nor call the ring.
   using Ended = std::function<void(const Status& status, std::span<const gpu::Fault> faults)>;
 
   struct Slot {
@@ -98,7 +100,7 @@ class GpuRing {
     uint64_t number = 0;
   };
   void FreeRoom(const Room& room);
-  void Release(Slot* slot);
+  void Release(Slot* slot, bool usable);
   Status Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames);
   void End(Slot* slot, const Status& status);
   bool TakeFlying(const Flight& flight);

@@ -48,14 +48,32 @@ GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreReque
 
 Result<std::unique_ptr<GpuSink>> GpuSink::Make(const Means& means, const RestorePlan& plan,
                                                const RestoreRequest& request, const StoreId& store,
-                                               LayerWords* layers, std::span<const OpenPiece> open,
-                                               uint64_t deadline_ns) {
+                                               LayerWords* layers,
+                                               std::span<const OpenPiece> open) {
   std::unique_ptr<GpuSink> sink(new GpuSink(means, plan, request, store, layers, open));
   CAIRN_RETURN_IF_ERROR(sink->Adopt(request));
-  CAIRN_ASSIGN_OR_RETURN(sink->views_,
-                         GpuViews::Make(means.ring, *plan.model, *request.into,
-                                        sink->has_ready_ ? &sink->ready_ : nullptr, deadline_ns));
+  CAIRN_ASSIGN_OR_RETURN(sink->views_, GpuViews::Make(means.ring, *plan.model, *request.into,
+                                                      [&] { return sink->AwaitReady(); }));
   return sink;
+}
+
+Status GpuSink::AwaitReady() {
+  if (!has_ready_ || !CAIRN_KEPT(kGpuReady)) return Status::Ok();
+  io::Scheduler& scheduler = *means_.scheduler;
+  while (!is_ready_.load(std::memory_order_acquire)) {
+    const uint64_t look_ns = scheduler.MonotonicNs() + kGpuReadyLookNs;
+    const Status status = means_.ring->WaitFor(ready_, std::min(look_ns, means_.deadline_ns));
+    if (status.ok()) {
+      is_ready_.store(true, std::memory_order_release);
+    } else if (status.code() != StatusCode::kDeadlineExceeded) {
+      return status;
+    } else if (scheduler.MonotonicNs() >= means_.deadline_ns) {
+      return Status(StatusCode::kDeadlineExceeded, "restore: the caller's event was not reached");
+    } else if (means_.wanted && !means_.wanted()) {
+      return Status(StatusCode::kCancelled, "restore: not wanted any more");
+    }
+  }
+  return Status::Ok();
 }
 
 Status GpuSink::Adopt(const RestoreRequest& request) {
@@ -320,27 +338,27 @@ Status GpuSink::WindowDone(size_t buffer) {
   return Launch(std::move(load));
 }
 
+// From Take on nothing may throw that would leave the slot, or the count of what is in flight.
 Status GpuSink::Launch(Load load) {
+  CAIRN_RETURN_IF_ERROR(AwaitReady());
   // Alignment of what is inside stays as it is.
-  const auto skip = reinterpret_cast<uintptr_t>(load.begin) % gpu::kDeviceAlignment;
-  load.begin -= skip;
+  load.begin -= reinterpret_cast<uintptr_t>(load.begin) % gpu::kDeviceAlignment;
   const auto shared = std::make_shared<Load>(std::move(load));
+  GpuRing::Ended ended = [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
+    Ended(*shared, status, faults);
+  };
   CAIRN_ASSIGN_OR_RETURN(
       GpuRing::Slot * slot,
       means_.ring->Take(static_cast<uint64_t>(shared->end - shared->begin), shared->frames.size()));
-  const Status enqueued = Enqueue(*shared, slot);
+  const Status enqueued = Guarded([&] { return Enqueue(*shared, slot); });
   if (!enqueued.ok()) {
     means_.ring->Return(slot);
     return enqueued;
   }
   in_flight_.fetch_add(1);
   if (!CAIRN_KEPT(kGpuHoldWindow)) shared->hold = {};
-  const gpu::Event done = slot->done;
-  const Status told = Enqueued(*shared, done);
-  means_.ring->Fly(slot, shared->frames.size(),
-                   [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
-                     Ended(*shared, status, faults);
-                   });
+  Status told = Guarded([&] { return Enqueued(*shared, slot->done); });
+  means_.ring->Fly(slot, shared->frames.size(), std::move(ended));
   return told;
 }
 
@@ -360,7 +378,7 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
   scatter.faults = slot->faults();
   scatter.count = static_cast<uint32_t>(load.frames.size());
   CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, {&piece, 1}));
-  if (CAIRN_KEPT(kGpuViewsCopied)) {  // Which come after the caller is ready.
+  if (CAIRN_KEPT(kGpuViewsCopied)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
   }
   CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
@@ -389,7 +407,9 @@ void GpuSink::Ended(const Load& load, const Status& status, std::span<const gpu:
   Status failed = status;
   for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
     if (CAIRN_KEPT(kGpuFaults) && faults[i] != gpu::Fault::kNone) {
-      failed = Status(StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i]));
+      failed = Guarded([&] {
+        return Status(StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i]));
+      });
     }
   }
   if (failed.ok()) {

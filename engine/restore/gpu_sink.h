@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -36,13 +37,14 @@ class GpuSink final : public RestoreSink {
     GpuRing* ring = nullptr;
     ReadPool* pinned = nullptr;  // Whose buffers the windows of this restore are read into.
     io::Scheduler* scheduler = nullptr;
+    std::function<bool()> wanted{};  // Whether anybody still waits for the restore.
+    uint64_t deadline_ns = io::kNoDeadline;
   };
   // As HostSink. `request.into` is of the ring's device. kInvalidArgument: see GpuViews; and events
   // that are not the device's.
   static Result<std::unique_ptr<GpuSink>> Make(const Means& means, const RestorePlan& plan,
                                                const RestoreRequest& request, const StoreId& store,
-                                               LayerWords* layers, std::span<const OpenPiece> open,
-                                               uint64_t deadline_ns);
+                                               LayerWords* layers, std::span<const OpenPiece> open);
   ~GpuSink() override;
 
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
@@ -79,6 +81,9 @@ class GpuSink final : public RestoreSink {
   GpuSink(const Means& means, const RestorePlan& plan, const RestoreRequest& request,
           const StoreId& store, LayerWords* layers, std::span<const OpenPiece> open);
   Status Adopt(const RestoreRequest& request);
+  // Before anything of the caller's is touched: its event was reached. The host waits, so that what
+  // flies never waits for what may take long.
+  Status AwaitReady();
   Head HeadAt(LayerCounts::Target* target, uint32_t model_layer, uint32_t plane,
               uint32_t head) const;
   gpu::WantedRows Wanted(const LayerCounts::Target& target, uint64_t row0, uint64_t first,
@@ -111,6 +116,7 @@ class GpuSink final : public RestoreSink {
 
   // The caller's events, adopted.
   bool has_ready_ = false, has_behind_ = false;
+  std::atomic<bool> is_ready_{false};
   gpu::Event ready_{};
   std::vector<gpu::Event> layer_events_;  // By layer, or empty.
   gpu::Stream behind_{};                  // Waits for all that was launched.

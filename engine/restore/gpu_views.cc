@@ -34,14 +34,19 @@ Indices Used(const GroupView& view) {
   return {begin / per_entry, (begin + view.count - 1) / per_entry + 1};
 }
 
-// All entries are below. What the caller says, or, of a table in host memory, what it holds.
+bool HasTable(const GroupView& view) {
+  return view.table.kind != TableKind::kNone && view.count != 0;
+}
+bool HasDeviceTable(const GroupView& view) { return HasTable(view) && view.table.on_device; }
+
+// All entries are below: what a table in host memory holds, which was checked, or what the caller
+// says of one on the device.
 uint64_t EntriesEnd(const GroupView& view) {
   const BlockTable& table = view.table;
-  if (view.blocks != 0) {
-    const bool of_tokens = table.kind == TableKind::kSlots && view.tokens_per_block != 0;
-    return of_tokens ? view.blocks * view.tokens_per_block : view.blocks;
+  if (table.on_device) {
+    CAIRN_CHECK(view.blocks != 0);
+    return table.kind == TableKind::kSlots ? view.blocks * view.tokens_per_block : view.blocks;
   }
-  CAIRN_CHECK(!table.on_device);
   uint64_t end = 0;
   const Indices used = Used(view);
   for (uint64_t i = used.first; i < used.end; ++i) {
@@ -58,11 +63,14 @@ uint64_t SeenBytes(const GroupView& view) { return (EntriesEnd(view) + 31) / 32 
 }  // namespace
 
 Result<std::unique_ptr<GpuViews>> GpuViews::Make(GpuRing* ring, const ModelSpec& model,
-                                                 const KvView& view, const gpu::Event* ready,
-                                                 uint64_t deadline_ns) {
+                                                 const KvView& view,
+                                                 const std::function<Status()>& await_ready) {
   std::unique_ptr<GpuViews> views(new GpuViews(ring));
-  CAIRN_RETURN_IF_ERROR(views->Fill(model, view, ready));
-  CAIRN_RETURN_IF_ERROR(views->CheckTables(view, deadline_ns));
+  CAIRN_RETURN_IF_ERROR(views->Fill(model, view));
+  if (std::any_of(view.groups.begin(), view.groups.end(), HasDeviceTable)) {
+    CAIRN_RETURN_IF_ERROR(await_ready());
+    CAIRN_RETURN_IF_ERROR(views->CheckTables(view));
+  }
   return views;
 }
 
@@ -71,14 +79,14 @@ GpuViews::~GpuViews() {
 }
 
 // Views first, then the tables, then what the check of tables needs.
-Status GpuViews::Fill(const ModelSpec& model, const KvView& view, const gpu::Event* ready) {
+Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
   uint64_t planes = 0, bytes = 0, seen_bytes = 0;
   for (const GroupView& group : view.groups) planes += group.planes.size();
   bytes = AlignUp(planes * sizeof(gpu::PagedView), kAlignment);
   std::vector<uint64_t> table_at;
   for (const GroupView& group : view.groups) {
     table_at.push_back(bytes);
-    if (group.table.kind == TableKind::kNone) continue;
+    if (!HasTable(group)) continue;
     if (EntriesEnd(group) > UINT32_MAX) {
       return Bad(group, std::to_string(EntriesEnd(group)) + " blocks; a device counts to " +
                             std::to_string(UINT32_MAX));
@@ -96,12 +104,16 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view, const gpu::Eve
     const BlockTable& table = group.table;
     first_.push_back(static_cast<uint32_t>(views_.size()));
     const void* entries = table.entries;
-    if (table.kind != TableKind::kNone && !table.on_device) {
+    if (HasTable(group) && !table.on_device) {
       entries = room_.on_device + table_at[i];
       std::memcpy(room_.pinned + table_at[i], table.entries, Used(group).end * EntryBytes(table));
     }
-    const uint64_t entries_end = table.kind == TableKind::kNone ? 0 : EntriesEnd(group);
+    const uint64_t entries_end = HasTable(group) ? EntriesEnd(group) : 0;
     for (size_t plane = 0; plane < group.planes.size(); ++plane) {
+      if (group.count == 0) {  // Nothing comes there.
+        views_.emplace_back();
+        continue;
+      }
       const Dtype dtype = model.groups[group.group].planes[plane].dtype;
       CAIRN_ASSIGN_OR_RETURN(
           const gpu::PagedView described,
@@ -112,17 +124,15 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view, const gpu::Eve
   std::memcpy(room_.pinned, views_.data(), views_.size() * sizeof(gpu::PagedView));
   const gpu::CopyPiece piece{room_.on_device, room_.pinned, check_at_};
   gpu::Device& device = ring_->device();
-  if (ready != nullptr && CAIRN_KEPT(kGpuReady)) {
-    CAIRN_RETURN_IF_ERROR(device.StreamWait(room_.stream, *ready));
-  }
   CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&piece, 1}));
   return device.Record(room_.stream, room_.copied);
 }
 
-Status GpuViews::CheckTables(const KvView& view, uint64_t deadline_ns) {
+// What is waited for is the device's own work, which ends soon.
+Status GpuViews::CheckTables(const KvView& view) {
   gpu::Device& device = ring_->device();
   for (const GroupView& group : view.groups) {
-    if (!group.table.on_device || group.count == 0) continue;
+    if (!HasDeviceTable(group)) continue;
     std::byte* const verdict_at = room_.on_device + check_at_;
     const Indices used = Used(group);
     gpu::CheckTable check;
@@ -143,7 +153,7 @@ Status GpuViews::CheckTables(const KvView& view, uint64_t deadline_ns) {
     CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&back, 1}));
     CAIRN_RETURN_IF_ERROR(device.Record(room_.stream, room_.copied));
     if (!CAIRN_KEPT(kGpuTableChecked)) continue;
-    CAIRN_RETURN_IF_ERROR(ring_->WaitFor(room_.copied, deadline_ns));
+    CAIRN_RETURN_IF_ERROR(ring_->WaitFor(room_.copied, io::kNoDeadline));
     gpu::TableVerdict verdict;
     std::memcpy(&verdict, told, sizeof verdict);
     if (verdict.outside != gpu::TableVerdict::kFine) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,13 +18,12 @@ namespace cairn::engine {
 
 class GpuViews {
  public:
-  // The view is valid (ValidateKvView) and outlives this. Its tables may be read after `ready`;
-  // null: at once. kInvalidArgument: a table on the device names what is not there, or something
-  // twice; a view of more than a device counts. kDeadlineExceeded: that could not be found out in
-  // time.
+  // The view is valid (ValidateKvView) and outlives this. Before a table on the device is read
+  // `await_ready` is called. kInvalidArgument: such a table names what is not there, or something
+  // twice; a view of more than a device counts.
   static Result<std::unique_ptr<GpuViews>> Make(GpuRing* ring, const ModelSpec& model,
-                                                const KvView& view, const gpu::Event* ready,
-                                                uint64_t deadline_ns);
+                                                const KvView& view,
+                                                const std::function<Status()>& await_ready);
   ~GpuViews();
   GpuViews(const GpuViews&) = delete;
   GpuViews& operator=(const GpuViews&) = delete;
@@ -34,14 +34,13 @@ class GpuViews {
   const gpu::PagedView* on_device() const {
     return reinterpret_cast<const gpu::PagedView*>(room_.on_device);
   }
-  // After it what on_device() names is there, and the caller was ready: streams that read that, or
-  // write to the view, wait for it.
+  // After it what on_device() names is there: streams that read it wait for it.
   gpu::Event copied() const { return room_.copied; }
 
  private:
   explicit GpuViews(GpuRing* ring) : ring_(ring) {}
-  Status Fill(const ModelSpec& model, const KvView& view, const gpu::Event* ready);
-  Status CheckTables(const KvView& view, uint64_t deadline_ns);
+  Status Fill(const ModelSpec& model, const KvView& view);
+  Status CheckTables(const KvView& view);
 
   GpuRing* const ring_;
   GpuRing::Room room_{};

@@ -275,6 +275,7 @@ Status Reader::FindGpu(const RestoreRequest& request, std::span<const ItemRun> o
   }
   for (const ItemRun& other : others) {
     if (other.gpu == nullptr || other.gpu == run->gpu) continue;
+    run->gpu = nullptr;
     return Status(StatusCode::kInvalidArgument, "restore: one call goes to one GPU");
   }
   return Status::Ok();
@@ -284,11 +285,14 @@ Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadF
                         uint64_t deadline_ns, ItemRun* run) {
   CAIRN_RETURN_IF_ERROR(FindFragments(request, run));
   if (run->gpu != nullptr) {
-    CAIRN_ASSIGN_OR_RETURN(
-        run->sink, GpuSink::Make({.ring = run->gpu->ring(),
-                                  .pinned = run->gpu->pinned(),
-                                  .scheduler = world_.scheduler.get()},
-                                 run->plan, request, store_id(), layers, run->open, deadline_ns));
+    const auto wanted = [run] { return !run->outcome.Cancelled() && !run->outcome.ended(); };
+    CAIRN_ASSIGN_OR_RETURN(run->sink,
+                           GpuSink::Make({.ring = run->gpu->ring(),
+                                          .pinned = run->gpu->pinned(),
+                                          .scheduler = world_.scheduler.get(),
+                                          .wanted = wanted,
+                                          .deadline_ns = deadline_ns},
+                                         run->plan, request, store_id(), layers, run->open));
     return Status::Ok();
   }
   run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,

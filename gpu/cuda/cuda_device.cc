@@ -98,6 +98,19 @@ class Handles {
   uint64_t last_ = 0;
 };
 
+// While it lives, calls of this thread neither fail because another one captures a graph in global
+// mode, nor break that capture.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(std::shared_ptr<io::Scheduler> scheduler, int ordinal,
@@ -113,6 +126,7 @@ class CudaDevice final : public Device {
   }
 
   ~CudaDevice() override {
+    const RelaxedCapture relaxed;
     static_cast<void>(Enter());
     for (const uint64_t id : streams_.ids()) {
       const Result<cudaStream_t> stream = streams_.Find(id, "");
@@ -126,6 +140,7 @@ class CudaDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Result<std::byte*> Allocate(Memory memory, uint64_t bytes) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     void* at = nullptr;
     const cudaError_t error = memory == Memory::kDevice
@@ -146,21 +161,25 @@ class CudaDevice final : public Device {
       memory = found->second;
       memory_.erase(found);
     }
+    const RelaxedCapture relaxed;
     static_cast<void>(Enter());
     Release(at, memory);
   }
 
   Status Register(std::span<std::byte> host) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     return Check("Register", cudaHostRegister(host.data(), host.size(), cudaHostRegisterPortable));
   }
 
   void Unregister(std::span<std::byte> host) override {
+    const RelaxedCapture relaxed;
     static_cast<void>(Enter());
     static_cast<void>(cudaHostUnregister(host.data()));
   }
 
   Result<Stream> NewStream(Priority priority) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     int lowest = 0, highest = 0;
     CAIRN_RETURN_IF_ERROR(Check("NewStream", cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
@@ -173,6 +192,7 @@ class CudaDevice final : public Device {
   }
 
   Result<Stream> AdoptStream(uintptr_t handle) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     auto* const stream = reinterpret_cast<cudaStream_t>(handle);
     int device = -1;
@@ -185,6 +205,7 @@ class CudaDevice final : public Device {
   }
 
   Result<Event> NewEvent() override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     cudaEvent_t event;
     CAIRN_RETURN_IF_ERROR(
@@ -213,6 +234,7 @@ class CudaDevice final : public Device {
   }
 
   Status Copy(Stream stream, std::span<const CopyPiece> pieces) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     if (info_.copies_in_batches && pieces.size() > 1) return CopyBatch(in, pieces);
@@ -224,6 +246,7 @@ class CudaDevice final : public Device {
   }
 
   Status Fill(Stream stream, std::span<std::byte> at, std::byte with) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     return Check("Fill", cudaMemsetAsync(at.data(), static_cast<int>(with), at.size(), in));
@@ -232,6 +255,7 @@ class CudaDevice final : public Device {
   using Device::Launch;
   Status Launch(Stream stream, Kernel kernel, const LaunchShape& shape,
                 std::span<const std::byte> arguments) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_CHECK(arguments.size() <= kArgumentBytesMax);
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
@@ -243,6 +267,7 @@ class CudaDevice final : public Device {
   }
 
   Status Record(Stream stream, Event event) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
@@ -250,6 +275,7 @@ class CudaDevice final : public Device {
   }
 
   Status StreamWait(Stream stream, Event event) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
@@ -265,6 +291,7 @@ class CudaDevice final : public Device {
   }
 
   Result<bool> Reached(Event event) override {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
     const cudaError_t error = cudaEventQuery(what);
@@ -346,6 +373,7 @@ class CudaDevice final : public Device {
 
   Status Word(const char* name, WriteWord* call, Stream stream, const uint32_t* word,
               uint32_t value, unsigned flags) {
+    const RelaxedCapture relaxed;
     CAIRN_RETURN_IF_ERROR(Enter());
     if (!info_.waits_for_words) {
       return Status(StatusCode::kInvalidArgument,

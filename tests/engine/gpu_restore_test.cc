@@ -432,6 +432,74 @@ TEST_F(GpuRestoreTest, NothingIsReadOrWrittenBeforeItsOwnerIsReady) {
   }
 }
 
+// A group without positions, or without a table, has none on the device either, whatever it says.
+TEST_F(GpuRestoreTest, WhatNoTableIsNeededForIsNotLookedAt) {
+  const ModelSpec model = TinyModel();
+  Fill(model, 20, 20);
+  DeviceKv got(*gpu_, model, Layout::kContiguous, 0, 20);
+  RestoreRequest request;
+  request.into = got.View(0, 20);
+  GroupView& group = got.groups()[0];
+  group.table.on_device = true;
+  for (const uint64_t blocks : {0, 1'000'000}) {
+    group.blocks = blocks;
+    ASSERT_OK(chat_.Restore(request));
+    EXPECT_TRUE(got.Holds(Layout::kContiguous, 0, 20, 0, 20));
+  }
+  DeviceKv none(*gpu_, model, Layout::kNhd, 0, 20);
+  request.into = none.View(0, 20, /*tables=*/true);
+  none.groups()[0].count = 0;
+  none.groups()[0].blocks = 0;
+  ASSERT_OK(chat_.Restore(request));
+  EXPECT_TRUE(none.Holds(Layout::kNhd, 0, 20, 0, 0)) << "untouched";
+}
+
+// An owner that is not ready holds up nobody else, and the restore ends when its time is over, or
+// nobody wants it.
+TEST_F(GpuRestoreTest, ALateOwnerHoldsUpNobodyElse) {
+  const ModelSpec model = TinyModel();
+  constexpr uint64_t kTokens = 40;
+  Fill(model, kTokens, 20);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK_ASSIGN(const gpu::Stream mine, device_->NewStream(gpu::Priority::kHigh));
+  ASSERT_OK_ASSIGN(const gpu::Event ready, device_->NewEvent());
+  ASSERT_OK_ASSIGN(std::byte* const at, device_->Allocate(gpu::Memory::kPinned, 4));
+  auto* const word = reinterpret_cast<uint32_t*>(at);
+  *word = 0;
+  ASSERT_OK(device_->AwaitWord(mine, word, 1));
+  ASSERT_OK(device_->Record(mine, ready));
+  const GpuSync sync{.ready = gpu::HostDevice::HandleOf(ready), .layer_events = {}};
+  for (const bool tables : {false, true}) {
+    DeviceKv got(*gpu_, model, Layout::kNhd, 0, kTokens);
+    RestoreRequest request;
+    request.into = got.View(0, kTokens, tables);
+    request.gpu = &sync;
+    request.timeout_ns = 5'000'000;
+    EXPECT_FAILS(chat_.Restore(request), StatusCode::kDeadlineExceeded, "");
+    request.timeout_ns = UINT64_MAX;
+    ASSERT_OK_ASSIGN(Ticket late, chat_.RestoreAsync(request));
+    sim_.scheduler->Sleep(50'000'000);
+    EXPECT_TRUE(Restores(model, Layout::kHnd, 0, kTokens));
+    EXPECT_FALSE(late.done());
+    EXPECT_FAILS(late.Cancel(), StatusCode::kCancelled, "");
+    EXPECT_TRUE(late.done());
+    device_->RunAll();
+    EXPECT_TRUE(got.Holds(Layout::kNhd, 0, kTokens, 0, 0)) << "untouched";
+  }
+  DeviceKv got(*gpu_, model, Layout::kNhd, 0, kTokens);
+  RestoreRequest request;
+  request.into = got.View(0, kTokens, /*tables=*/true);
+  request.gpu = &sync;
+  ASSERT_OK_ASSIGN(Ticket late, chat_.RestoreAsync(request));
+  sim_.scheduler->Sleep(50'000'000);
+  *word = 1;
+  EXPECT_OK(late.Wait());
+  EXPECT_TRUE(got.Holds(Layout::kNhd, 0, kTokens, 0, kTokens));
+  device_->Free(at);
+  device_->Return(mine);
+  device_->Return(ready);
+}
+
 // Damage that a checksum passes over is told by the kernel.
 TEST_F(GpuRestoreTest, WhatTheDeviceCannotUnpackIsToldAsDamage) {
   const ModelSpec model = TinyModel();

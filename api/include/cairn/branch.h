@@ -160,7 +160,8 @@ struct PathStep {
 // CUDA's (a cudaEvent_t), of events of that device, which live until the restore is over.
 struct GpuSync {
   // Recorded by the caller: what comes before it has ended with the memory that is written, and has
-  // made the tables that are read. 0: none.
+  // made the tables that are read. The host waits for it, on a thread of the store, when the first
+  // window has been read, or before a table on the device is. 0: none.
   uintptr_t ready = 0;
   // Recorded by the restore, one a (group, layer) of the view, in view order, before the layer's
   // word says kLayerEnqueued: not before, since a wait for an event that was not recorded waits for
