@@ -289,7 +289,7 @@ inline constexpr uint64_t kStageShare = 16;
 inline constexpr uint64_t kOverlapMemoryMin = 256u << 20;
 // Buffers that came back and wait for the next use, as a share of max_memory_bytes: at 1 GiB what
 // sealing takes beside its stages.
-inline constexpr uint64_t kKeptShare = 16;
+inline constexpr uint64_t kKeptShare = 32;
 // What nobody took of them for so long is given back.
 inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;
 // Staging memory for drafts and joined appends, as a share of max_memory_bytes.

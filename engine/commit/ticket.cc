@@ -110,7 +110,7 @@ bool TicketState::WaitDone(uint64_t deadline_ns) {
 }
 
 Status TicketState::WaitLayer(size_t layer, LayerState state, uint64_t deadline_ns) {
-  if (state != kLayerComplete) {
+  if (state != kLayerEnqueued && state != kLayerComplete) {
     return Status(StatusCode::kInvalidArgument,
                   "state " + std::to_string(state) + " of a layer cannot be waited for");
   }
@@ -123,7 +123,7 @@ Status TicketState::WaitLayer(size_t layer, LayerState state, uint64_t deadline_
   // Once the ticket is over the word may be gone. It gets its last state before.
   while (!done()) {
     const uint32_t seen = word.load(std::memory_order_acquire);
-    if (seen == state) return Status::Ok();
+    if (seen == state || seen == kLayerComplete) return Status::Ok();
     const bool in_time = seen == kLayerFailed ? WaitDone(deadline_ns)
                                               : world_.scheduler->Wait(word, seen, deadline_ns);
     if (!in_time && !done()) {

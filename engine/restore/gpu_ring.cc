@@ -8,22 +8,20 @@
 
 namespace cairn::engine {
 
-GpuRing::GpuRing(std::shared_ptr<gpu::Device> device, std::shared_ptr<io::Scheduler> scheduler)
-    : device_(std::move(device)), scheduler_(std::move(scheduler)) {
+GpuRing::GpuRing(const GpuWaits* waits) : waits_(*waits) {
   free_.reserve(slots_.size());
   flying_.reserve(slots_.size());
-  rooms_.reserve(slots_.size());
   for (Slot& slot : slots_) free_.push_back(&slot);
 }
 
 GpuRing::~GpuRing() {
   CAIRN_CHECK(free_.size() + stuck_ == slots_.size());
-  for (const Room& room : rooms_) FreeRoom(room);
+  gpu::Device& device = waits_.device();
   for (const Slot* const slot : free_) {
-    if (slot->packed != nullptr) device_->Free(slot->packed);
-    if (slot->told != nullptr) device_->Free(slot->told);
-    if (slot->has_event) device_->Return(slot->done);
-    if (slot->has_stream) device_->Return(slot->stream);
+    if (slot->packed != nullptr) device.Free(slot->packed);
+    if (slot->told != nullptr) device.Free(slot->told);
+    if (slot->has_event) device.Return(slot->done);
+    if (slot->has_stream) device.Return(slot->stream);
   }
 }
 
@@ -47,7 +45,7 @@ Result<GpuRing::Slot*> GpuRing::Take(uint64_t packed_bytes, uint64_t frames) {
     if (flies) {
       Await(io::kNoDeadline);
     } else {
-      scheduler_->Wait(version_, seen, io::kNoDeadline);  // Others are about to launch.
+      waits_.scheduler().Wait(version_, seen, io::kNoDeadline);  // Others are about to launch.
     }
   }
   const Status prepared = Prepare(slot, packed_bytes, frames);
@@ -58,28 +56,29 @@ Result<GpuRing::Slot*> GpuRing::Take(uint64_t packed_bytes, uint64_t frames) {
 
 // Slots are made as they are used, and grow: most restores have nothing larger than a window.
 Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
+  gpu::Device& device = waits_.device();
   if (!slot->has_stream) {
-    CAIRN_ASSIGN_OR_RETURN(slot->stream, device_->NewStream(gpu::Priority::kLow));
+    CAIRN_ASSIGN_OR_RETURN(slot->stream, device.NewStream(gpu::Priority::kLow));
     slot->has_stream = true;
   }
   if (!slot->has_event) {
-    CAIRN_ASSIGN_OR_RETURN(slot->done, device_->NewEvent());
+    CAIRN_ASSIGN_OR_RETURN(slot->done, device.NewEvent());
     slot->has_event = true;
   }
   if (slot->packed_bytes < packed_bytes) {
-    if (slot->packed != nullptr) device_->Free(std::exchange(slot->packed, nullptr));
+    if (slot->packed != nullptr) device.Free(std::exchange(slot->packed, nullptr));
     slot->packed_bytes = 0;
     const uint64_t bytes = std::max(packed_bytes, kGpuSlotBytes);
-    CAIRN_ASSIGN_OR_RETURN(slot->packed, device_->Allocate(gpu::Memory::kDevice, bytes));
+    CAIRN_ASSIGN_OR_RETURN(slot->packed, device.Allocate(gpu::Memory::kDevice, bytes));
     slot->packed_bytes = bytes;
   }
   if (slot->frames_max < frames) {
-    if (slot->told != nullptr) device_->Free(std::exchange(slot->told, nullptr));
+    if (slot->told != nullptr) device.Free(std::exchange(slot->told, nullptr));
     slot->frames_max = 0;
     const uint64_t room = std::max(frames, kGpuSlotFrames);
     CAIRN_ASSIGN_OR_RETURN(
-        slot->told, device_->Allocate(gpu::Memory::kPinned,
-                                      room * (sizeof(gpu::FrameToScatter) + sizeof(gpu::Fault))));
+        slot->told, device.Allocate(gpu::Memory::kPinned,
+                                    room * (sizeof(gpu::FrameToScatter) + sizeof(gpu::Fault))));
     slot->frames_max = room;
   }
   return Status::Ok();
@@ -87,7 +86,7 @@ Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
 
 void GpuRing::Return(Slot* slot) {
   const bool has_work = slot->has_stream && slot->has_event;
-  Release(slot, !has_work || Drain(slot->stream, slot->done));
+  Release(slot, !has_work || waits_.Drain(slot->stream, slot->done));
 }
 
 void GpuRing::Release(Slot* slot, bool usable) {
@@ -100,7 +99,7 @@ void GpuRing::Release(Slot* slot, bool usable) {
     }
   }
   version_.fetch_add(1, std::memory_order_release);
-  scheduler_->WakeAll(version_);
+  waits_.scheduler().WakeAll(version_);
 }
 
 void GpuRing::Fly(Slot* slot, uint64_t frames, Ended ended) {
@@ -121,30 +120,10 @@ bool GpuRing::TakeFlying(const Flight& flight) {
 }
 
 void GpuRing::End(Slot* slot, const Status& status) {
-  const bool usable = status.ok() || Drain(slot->stream, slot->done);
+  const bool usable = status.ok() || waits_.Drain(slot->stream, slot->done);
   const Ended ended = std::exchange(slot->ended, nullptr);
   ended(status, {slot->faults(), slot->count});
   Release(slot, usable);
-}
-
-bool GpuRing::Drain(gpu::Stream stream, gpu::Event event) {
-  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
-  while (true) {
-    if (!device_->lost().ok()) return true;  // Nothing touches anything any more.
-    if (device_->Record(stream, event).ok() && WaitFor(event, io::kNoDeadline).ok()) return true;
-    if (scheduler_->MonotonicNs() >= until_ns) return !device_->lost().ok();
-    scheduler_->Sleep(kGpuAskAgainNs);
-  }
-}
-
-Status GpuRing::WaitFor(gpu::Event event, uint64_t deadline_ns) {
-  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
-  while (true) {
-    Status status = device_->Wait(event, deadline_ns);
-    if (status.ok() || status.code() == StatusCode::kDeadlineExceeded) return status;
-    if (!device_->lost().ok() || scheduler_->MonotonicNs() >= until_ns) return status;
-    scheduler_->Sleep(kGpuAskAgainNs);
-  }
 }
 
 bool GpuRing::Reap() {
@@ -157,9 +136,9 @@ bool GpuRing::Reap() {
   bool some = false;
   for (size_t i = 0; i < count; ++i) {
     const gpu::Event done = flying[i].slot->done;
-    const Result<bool> reached = device_->Reached(done);
+    const Result<bool> reached = waits_.device().Reached(done);
     if (reached.ok() && !*reached) continue;
-    const Status status = reached.ok() ? Status::Ok() : WaitFor(done, io::kNoDeadline);
+    const Status status = reached.ok() ? Status::Ok() : waits_.For(done, io::kNoDeadline);
     if (!TakeFlying(flying[i])) continue;
     End(flying[i].slot, status);
     some = true;
@@ -174,59 +153,10 @@ bool GpuRing::Await(uint64_t deadline_ns) {
     if (flying_.empty()) return false;
     first = {flying_.front(), flying_.front()->flight};
   }
-  const Status status = WaitFor(first.slot->done, deadline_ns);
+  const Status status = waits_.For(first.slot->done, deadline_ns);
   if (status.code() == StatusCode::kDeadlineExceeded) return Reap();
   if (TakeFlying(first)) End(first.slot, status);
   return true;
-}
-
-// ---------------------------------------------------------------- rooms for views
-
-Result<GpuRing::Room> GpuRing::TakeRoom(uint64_t bytes) {
-  Room room;
-  {
-    const MutexLock lock(&mutex_);
-    const auto fits = std::find_if(rooms_.begin(), rooms_.end(),
-                                   [&](const Room& kept) { return kept.bytes >= bytes; });
-    if (fits != rooms_.end()) {
-      room = *fits;
-      rooms_.erase(fits);
-      return room;
-    }
-  }
-  const uint64_t wanted = std::max(bytes, kGpuRoomBytes);
-  const Status made = [&]() -> Status {
-    CAIRN_ASSIGN_OR_RETURN(room.stream, device_->NewStream(gpu::Priority::kLow));
-    room.has_stream = true;
-    CAIRN_ASSIGN_OR_RETURN(room.copied, device_->NewEvent());
-    room.has_event = true;
-    CAIRN_ASSIGN_OR_RETURN(room.pinned, device_->Allocate(gpu::Memory::kPinned, wanted));
-    CAIRN_ASSIGN_OR_RETURN(room.on_device, device_->Allocate(gpu::Memory::kDevice, wanted));
-    room.bytes = wanted;
-    return Status::Ok();
-  }();
-  if (made.ok()) return room;
-  FreeRoom(room);
-  return made;
-}
-
-void GpuRing::ReturnRoom(const Room& room) {
-  if (!Drain(room.stream, room.copied)) return;
-  {
-    const MutexLock lock(&mutex_);
-    if (rooms_.size() < kGpuSlots && room.bytes <= kGpuRoomKeptBytes) {
-      rooms_.push_back(room);
-      return;
-    }
-  }
-  FreeRoom(room);
-}
-
-void GpuRing::FreeRoom(const Room& room) {
-  if (room.on_device != nullptr) device_->Free(room.on_device);
-  if (room.pinned != nullptr) device_->Free(room.pinned);
-  if (room.has_event) device_->Return(room.copied);
-  if (room.has_stream) device_->Return(room.stream);
 }
 
 }  // namespace cairn::engine

@@ -3,39 +3,35 @@
 // What all restores into one GPU share: slots, each with device memory that packed pages are copied
 // to, pinned memory for what the kernel is told about them and what it tells back, and a stream.
 //
-//   free -> taken -> flying -> free      Take, Fly, and whoever sees first that the event is
-//   reached
+//   free      Take gives it to a thread
+//   taken     which enqueues copy, launch and event, and waits for nothing in between
+//   flying    until a thread sees the event reached, ends it, and it is free again
 //
-// A slot is taken by a thread that launches at once and waits for nothing in between, so one that
-// is not to be had now will be, whatever restores wait for each other.
+// So a slot that is not to be had now will be, whatever restores wait for each other; and what
+// flies waits for nothing but the device's own work, so it ends soon.
 //
-// What flies waits for nothing but the device's own work, so it ends soon.
-//
-// Thread-safe. Take and Await may wait for the device, in the world's scheduler; no lock may be
-// held around them. Errors are those of the device; when it is lost, all that flies has ended, with
-// that error, and so has every later call. A device that could not be asked for kGpuAskNs whether
-// work has ended counts as lost as well; what it still touches is not known then.
+// Thread-safe. Take and Await may wait for the device; no lock may be held around them. Errors are
+// those of the device; when it is lost, all that flies has ended, with that error, and so has every
+// later call.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/core/mutex.h"
-#include "base/io/world.h"
 #include "engine/constants.h"
-#include "gpu/device.h"
+#include "engine/restore/gpu_waits.h"
 
 namespace cairn::engine {
 
 class GpuRing {
  public:
   // Of a slot that flew, and touches nothing any more: how it went, and what the kernel said of
-  // each frame. On whichever thread saw it. Must not throw, nor call the ring.
+  // each frame. On the thread that saw it. Must not throw, nor call the ring.
   using Ended = std::function<void(const Status& status, std::span<const gpu::Fault> faults)>;
 
   struct Slot {
@@ -56,12 +52,10 @@ class GpuRing {
     bool has_stream = false, has_event = false;
   };
 
-  GpuRing(std::shared_ptr<gpu::Device> device, std::shared_ptr<io::Scheduler> scheduler);
+  explicit GpuRing(const GpuWaits* waits);
   ~GpuRing();  // Nothing flies.
   GpuRing(const GpuRing&) = delete;
   GpuRing& operator=(const GpuRing&) = delete;
-
-  gpu::Device& device() const { return *device_; }
 
   // With room for so many packed bytes and frames. Waits until one has ended where none is free.
   Result<Slot*> Take(uint64_t packed_bytes, uint64_t frames);
@@ -75,44 +69,23 @@ class GpuRing {
   // Waits for what has flown longest, until `deadline_ns`, and ends it. False: nothing flies, or
   // nothing was reached in time.
   bool Await(uint64_t deadline_ns);
-  // As Device::Wait; asks again where the question fails.
-  Status WaitFor(gpu::Event event, uint64_t deadline_ns);
-  // After a failure: waits for all that is in the stream. False: that could not be found out, so
-  // what it touches must never be used again.
-  bool Drain(gpu::Stream stream, gpu::Event event);
-
-  // Memory for what kernels know of the views of one restore: pinned, to be written, and as much of
-  // the device, to be copied to.
-  struct Room {
-    gpu::Stream stream;
-    gpu::Event copied;
-    std::byte* pinned = nullptr;
-    std::byte* on_device = nullptr;
-    uint64_t bytes = 0;
-    bool has_stream = false, has_event = false;
-  };
-  Result<Room> TakeRoom(uint64_t bytes);
-  void ReturnRoom(const Room& room);  // What was enqueued of it ends before.
 
  private:
   struct Flight {
     Slot* slot = nullptr;
     uint64_t number = 0;
   };
-  void FreeRoom(const Room& room);
   void Release(Slot* slot, bool usable);
   Status Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames);
   void End(Slot* slot, const Status& status);
   bool TakeFlying(const Flight& flight);
 
-  const std::shared_ptr<gpu::Device> device_;
-  const std::shared_ptr<io::Scheduler> scheduler_;
+  const GpuWaits& waits_;
   std::array<Slot, kGpuSlots> slots_;
   Mutex mutex_;
   std::vector<Slot*> free_ CAIRN_GUARDED_BY(mutex_);
   size_t stuck_ CAIRN_GUARDED_BY(mutex_) = 0;           // Slots that are never used again.
   std::vector<Slot*> flying_ CAIRN_GUARDED_BY(mutex_);  // The one that began first is the first.
-  std::vector<Room> rooms_ CAIRN_GUARDED_BY(mutex_);    // Kept for the next restores.
   std::atomic<uint32_t> version_{0};                    // Changes when a slot gets free.
 };
 

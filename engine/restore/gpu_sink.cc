@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/codec/token_block.h"
@@ -10,7 +11,6 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "cairn/gpu.h"
 
 namespace cairn::engine {
 
@@ -36,13 +36,14 @@ GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreReque
     : means_(means),
       into_(request.into),
       store_(store),
-      tokens_(plan, request.tokens, store),
+      tokens_(plan, request.tokens),
       layers_(layers),
       open_(open),
       counts_(plan, request.into, open) {
   for (const GroupView& view : into_->groups) {
     const LayerCounts::Target* const target = counts_.TargetOf(1 + view.group);
     for (const auto& pieces : target->pieces) not_launched_.push_back(pieces.load());
+    layer_count_ += target->pieces.size();
   }
 }
 
@@ -52,17 +53,19 @@ Result<std::unique_ptr<GpuSink>> GpuSink::Make(const Means& means, const Restore
                                                std::span<const OpenPiece> open) {
   std::unique_ptr<GpuSink> sink(new GpuSink(means, plan, request, store, layers, open));
   CAIRN_RETURN_IF_ERROR(sink->Adopt(request));
-  CAIRN_ASSIGN_OR_RETURN(sink->views_, GpuViews::Make(means.ring, *plan.model, *request.into,
-                                                      [&] { return sink->AwaitReady(); }));
+  CAIRN_ASSIGN_OR_RETURN(sink->views_,
+                         GpuViews::Make(means.target->waits(), means.target->rooms(), *plan.model,
+                                        *request.into, [&] { return sink->AwaitReady(); }));
   return sink;
 }
 
 Status GpuSink::AwaitReady() {
   if (!has_ready_ || !CAIRN_KEPT(kGpuReady)) return Status::Ok();
-  io::Scheduler& scheduler = *means_.scheduler;
+  io::Scheduler& scheduler = means_.target->waits()->scheduler();
   while (!is_ready_.load(std::memory_order_acquire)) {
     const uint64_t look_ns = scheduler.MonotonicNs() + kGpuReadyLookNs;
-    const Status status = means_.ring->WaitFor(ready_, std::min(look_ns, means_.deadline_ns));
+    const Status status =
+        means_.target->waits()->For(ready_, std::min(look_ns, means_.deadline_ns));
     if (status.ok()) {
       is_ready_.store(true, std::memory_order_release);
     } else if (status.code() != StatusCode::kDeadlineExceeded) {
@@ -78,18 +81,16 @@ Status GpuSink::AwaitReady() {
 
 Status GpuSink::Adopt(const RestoreRequest& request) {
   if (request.gpu == nullptr) return Status::Ok();
-  gpu::Device& device = means_.ring->device();
+  gpu::Device& device = means_.target->waits()->device();
   if (request.gpu->ready != 0) {
     CAIRN_ASSIGN_OR_RETURN(ready_, device.AdoptEvent(request.gpu->ready));
     has_ready_ = true;
   }
   if (request.gpu->layer_events.empty()) return Status::Ok();
-  size_t layers = 0;
-  for (const GroupView& view : into_->groups) layers += view.planes[0].layer_bases.size();
-  if (request.gpu->layer_events.size() != layers) {
+  if (request.gpu->layer_events.size() != layer_count_) {
     return Status(StatusCode::kInvalidArgument, std::to_string(request.gpu->layer_events.size()) +
                                                     " layer_events; the view has " +
-                                                    std::to_string(layers) + " layers");
+                                                    std::to_string(layer_count_) + " layers");
   }
   for (const uintptr_t handle : request.gpu->layer_events) {
     CAIRN_ASSIGN_OR_RETURN(const gpu::Event event, device.AdoptEvent(handle));
@@ -103,7 +104,7 @@ Status GpuSink::Adopt(const RestoreRequest& request) {
 GpuSink::~GpuSink() {
   CAIRN_CHECK(in_flight_.load() == 0);
   views_ = nullptr;
-  gpu::Device& device = means_.ring->device();
+  gpu::Device& device = means_.target->waits()->device();
   if (has_behind_) device.Return(behind_);
   for (const gpu::Event event : layer_events_) device.Return(event);
   if (has_ready_) device.Return(ready_);
@@ -194,59 +195,36 @@ Status GpuSink::Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_
 }
 
 Status GpuSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
-  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
-                         wal::ParseRecord(read.bytes(), job.location, store_));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeRecord(record));
-  for (const RecordPiece& piece : job.pieces) {
-    CAIRN_ASSIGN_OR_RETURN(const LaneRange* range, RangeOfPiece(piece, ops, record));
-    CAIRN_RETURN_IF_ERROR(piece.lane == kTokenLane
-                              ? tokens_.OfRecord(piece, *range, record, read.bytes(), verify)
-                              : RecordKv(piece, *range, record, read, verify));
-  }
-  return Status::Ok();
+  const auto kv = [&](const RecordPiece& piece, const LaneRange& range, const ReadRecord& record) {
+    return RecordKv(piece, range, record, read);
+  };
+  return VisitRecord(job, read.bytes(), store_, verify, tokens_, kv);
 }
 
-Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
-                         const wal::RecordView& record, const ReadBytes& read, bool verify) {
+Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
+                         const ReadBytes& read) {
   LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
   CAIRN_CHECK(target != nullptr);
-  const GroupView& view = *target->view;
-  const KvLayout layout(*target->group, range.count);
-  if (range.strip + layout.strip_bytes().size() > record.strip_count()) {
-    return DamagedRecord(record, "strips of KV are missing");
-  }
-  const auto layers = static_cast<uint32_t>(target->pieces.size());
   const auto first = static_cast<uint32_t>(piece.begin - range.begin);
   const auto count = static_cast<uint32_t>(piece.end - piece.begin);
-  size_t verified = SIZE_MAX;
+  const gpu::WantedRows wanted = Wanted(*target, piece.Target(piece.begin), 0, count);
   std::vector<gpu::FrameToScatter> frames;          // Of a layer,
   std::vector<std::span<const std::byte>> covered;  // and where they lie.
-  for (const KvLayout::Slice& slice : layout.slices()) {
-    if (slice.layer < view.layer_begin) continue;
-    if (slice.layer - view.layer_begin >= layers) break;
-    const size_t strip = range.strip + slice.strip;
-    if (strip != verified) {
-      if (record.strip(strip).bytes != layout.strip_bytes()[slice.strip]) {
-        return DamagedRecord(record, "a strip of KV has another size");
-      }
-      if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(read.bytes(), strip, store_));
-      verified = strip;
-    }
+  const auto describe = [&](const KvLayout::Slice& slice, uint32_t /*layer*/,
+                            const std::byte* rows) -> Status {
     const Plane& plane = target->group->planes[slice.plane];
     const uint32_t channels = plane.row_bytes / DtypeBytes(plane.dtype);
-    const std::byte* const rows = read.bytes().data() + record.strip_offset(strip) + slice.offset;
     Head at;
     for (uint32_t head = 0; head < plane.heads; ++head) {
       at = HeadAt(target, slice.layer, slice.plane, head);
       const std::byte* const of_head =
           rows + (uint64_t{head} * range.count + first) * plane.row_bytes;
       frames.push_back(gpu::DescribeRaw(count, channels, of_head, at.base, views_->View(at.view),
-                                        at.view,
-                                        Wanted(*target, piece.Target(piece.begin), 0, count)));
+                                        at.view, wanted));
     }
     covered.push_back({rows, SliceBytes(plane, range.count)});
     delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.exact);
-    if (slice.plane + 1 != target->group->planes.size()) continue;
+    if (slice.plane + 1 != target->group->planes.size()) return Status::Ok();
     if (read.of_window()) {
       Add(read, covered, frames, at);
     } else {
@@ -254,8 +232,9 @@ Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
     }
     frames.clear();
     covered.clear();
-  }
-  return Status::Ok();
+    return Status::Ok();
+  };
+  return VisitSlices(*target, range, record, std::ref(describe));
 }
 
 uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
@@ -297,7 +276,7 @@ Status GpuSink::Stage(std::span<const gpu::FrameToScatter> frames, const Head& o
     const MutexLock lock(&mutex_);
     if (staged_.staged_bytes + room > staged_.staged.size()) {
       full = std::exchange(staged_, {});
-      staged_.staged = means_.pinned->TakeBuffer(room);
+      staged_.staged = means_.target->pinned()->TakeBuffer(room);
       if (staged_.staged.empty()) {
         return Status(StatusCode::kOutOfMemory, "restore: no pinned memory");
       }
@@ -349,16 +328,17 @@ Status GpuSink::Launch(Load load) {
   };
   CAIRN_ASSIGN_OR_RETURN(
       GpuRing::Slot * slot,
-      means_.ring->Take(static_cast<uint64_t>(shared->end - shared->begin), shared->frames.size()));
+      means_.target->ring()->Take(static_cast<uint64_t>(shared->end - shared->begin),
+                                  shared->frames.size()));
   const Status enqueued = Guarded([&] { return Enqueue(*shared, slot); });
   if (!enqueued.ok()) {
-    means_.ring->Return(slot);
+    means_.target->ring()->Return(slot);
     return enqueued;
   }
   in_flight_.fetch_add(1);
   if (!CAIRN_KEPT(kGpuHoldWindow)) shared->hold = {};
   Status told = Guarded([&] { return Enqueued(*shared, slot->done); });
-  means_.ring->Fly(slot, shared->frames.size(), std::move(ended));
+  means_.target->ring()->Fly(slot, shared->frames.size(), std::move(ended));
   return told;
 }
 
@@ -369,7 +349,7 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
     const auto* const host = reinterpret_cast<const std::byte*>(frame.payload);
     frame.payload = reinterpret_cast<const uint8_t*>(slot->packed + (host - load.begin));
   }
-  gpu::Device& device = means_.ring->device();
+  gpu::Device& device = means_.target->waits()->device();
   const gpu::CopyPiece piece{slot->packed, load.begin,
                              static_cast<uint64_t>(load.end - load.begin)};
   gpu::DecodeScatter scatter;
@@ -387,7 +367,7 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
 
 // Its pieces were launched. Who waits for a layer's event waits for all launches before.
 Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
-  gpu::Device& device = means_.ring->device();
+  gpu::Device& device = means_.target->waits()->device();
   const MutexLock lock(&mutex_);
   if (has_behind_ && CAIRN_KEPT(kGpuLayerBehind)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(behind_, done));
@@ -429,15 +409,15 @@ void GpuSink::LayerDone(size_t layer) {
 
 bool GpuSink::TakeBack(uint64_t deadline_ns) {
   if (in_flight_.load(std::memory_order_acquire) == 0) return false;
-  if (deadline_ns == 0) return means_.ring->Reap();
-  return means_.ring->Await(deadline_ns);
+  if (deadline_ns == 0) return means_.target->ring()->Reap();
+  return means_.target->ring()->Await(deadline_ns);
 }
 
 // The barrier: what was launched has ended when this returns, however the restore went.
 Status GpuSink::Finish() {
   Status flushed = Guarded([&] { return FlushStaged(); });
   while (CAIRN_KEPT(kGpuBarrier) && in_flight_.load(std::memory_order_acquire) != 0) {
-    if (!means_.ring->Await(io::kNoDeadline)) means_.scheduler->Yield();
+    if (!means_.target->ring()->Await(io::kNoDeadline)) means_.target->waits()->scheduler().Yield();
   }
   const MutexLock lock(&mutex_);
   windows_.clear();

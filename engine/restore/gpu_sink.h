@@ -7,7 +7,7 @@
 //
 //   described    frames and rows of a window          several threads, each its own window
 //   launched     copy, decode_scatter, event          when the window is done: gpu_ring.h
-//   ended        faults are looked at, layers told    by whoever sees the event
+//   ended        faults are looked at, layers told    by the thread that sees the event reached
 //
 // A layer is told enqueued when all that it waits for was launched, and complete when that has
 // ended without a fault. Token ids go to host memory at once.
@@ -21,11 +21,10 @@
 
 #include "base/core/mutex.h"
 #include "engine/commit/kv_layout.h"
-#include "engine/restore/gpu_ring.h"
+#include "engine/restore/gpu_target.h"
 #include "engine/restore/gpu_views.h"
 #include "engine/restore/layer_counts.h"
 #include "engine/restore/layer_words.h"
-#include "engine/restore/read_pool.h"
 #include "engine/restore/sink.h"
 #include "engine/restore/sink_parts.h"
 
@@ -34,14 +33,12 @@ namespace cairn::engine {
 class GpuSink final : public RestoreSink {
  public:
   struct Means {
-    GpuRing* ring = nullptr;
-    ReadPool* pinned = nullptr;  // Whose buffers the windows of this restore are read into.
-    io::Scheduler* scheduler = nullptr;
+    GpuTarget* target = nullptr;     // Windows of this restore are read into its pinned buffers.
     std::function<bool()> wanted{};  // Whether anybody still waits for the restore.
     uint64_t deadline_ns = io::kNoDeadline;
   };
-  // As HostSink. `request.into` is of the ring's device. kInvalidArgument: see GpuViews; and events
-  // that are not the device's.
+  // As HostSink. `request.into` is of the target's device. kInvalidArgument: see GpuViews; and
+  // events that are not the device's.
   static Result<std::unique_ptr<GpuSink>> Make(const Means& means, const RestorePlan& plan,
                                                const RestoreRequest& request, const StoreId& store,
                                                LayerWords* layers, std::span<const OpenPiece> open);
@@ -99,12 +96,13 @@ class GpuSink final : public RestoreSink {
   Status Enqueue(const Load& load, GpuRing::Slot* slot);
   void Ended(const Load& load, const Status& status, std::span<const gpu::Fault> faults);
   Status Enqueued(const Load& load, gpu::Event done);
-  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
-                  const ReadBytes& read, bool verify);
+  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
+                  const ReadBytes& read);
   Status TokenFrame(const FrameJob& job, const ReadBytes& stored) const;
 
   const Means means_;
   const KvView* const into_;
+  size_t layer_count_ = 0;  // Of all groups of the view.
   const StoreId store_;
   const TokenRows tokens_;
   LayerWords* const layers_;

@@ -10,7 +10,9 @@ GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
     : gpu_(gpu),
       budget_(budget),
       keep_bytes_(keep_bytes),
-      ring_(gpu.device(), world.scheduler),
+      waits_(gpu.device(), world.scheduler),
+      ring_(&waits_),
+      rooms_(&waits_),
       arena_({.allocate = Allocate, .deallocate = Deallocate, .context = gpu.device().get()},
              keep_bytes),
       pool_(world, arena_.allocator(), bytes_max, budget) {
@@ -21,8 +23,7 @@ GpuTarget::~GpuTarget() { budget_->Return(keep_bytes_); }
 
 void GpuTarget::Clear() {
   pool_.Clear();
-  arena_.Trim();
-  arena_.Trim();  // What came back since the last time as well.
+  arena_.Clear();
 }
 
 // A device aligns pinned memory to pages where it is made of pages, as all buffers of an arena are.

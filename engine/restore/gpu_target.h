@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU of a store: the ring that restores into it share, and pinned buffers to read into. Nothing
-// of the device is taken before the first restore that goes there.
+// A GPU of a store, and what restores into it share: the ring, rooms for views, and pinned buffers
+// to read into. Nothing of the device is taken before the first restore that goes there.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "base/io/world.h"
 #include "cairn/gpu.h"
 #include "engine/restore/gpu_ring.h"
+#include "engine/restore/gpu_rooms.h"
 #include "engine/restore/read_pool.h"
 
 namespace cairn::engine {
@@ -27,9 +29,12 @@ class GpuTarget {
   GpuTarget& operator=(const GpuTarget&) = delete;
 
   uint32_t ordinal() const { return gpu_.ordinal(); }
+  const GpuWaits* waits() const { return &waits_; }
   GpuRing* ring() { return &ring_; }
+  GpuRooms* rooms() { return &rooms_; }
   ReadPool* pinned() { return &pool_; }
-  void Clear();  // Gives back what is kept for the next restore.
+  // At the end of the store, which handles may outlive by far: pinned buffers are kept no more.
+  void Clear();
 
  private:
   static void* Allocate(void* context, size_t bytes, size_t alignment);
@@ -38,7 +43,9 @@ class GpuTarget {
   const Gpu gpu_;
   MemoryBudget* const budget_;
   const uint64_t keep_bytes_;
+  const GpuWaits waits_;
   GpuRing ring_;
+  GpuRooms rooms_;
   BlockArena arena_;
   ReadPool pool_;
 };

@@ -62,10 +62,10 @@ uint64_t SeenBytes(const GroupView& view) { return (EntriesEnd(view) + 31) / 32 
 
 }  // namespace
 
-Result<std::unique_ptr<GpuViews>> GpuViews::Make(GpuRing* ring, const ModelSpec& model,
-                                                 const KvView& view,
+Result<std::unique_ptr<GpuViews>> GpuViews::Make(const GpuWaits* waits, GpuRooms* rooms,
+                                                 const ModelSpec& model, const KvView& view,
                                                  const std::function<Status()>& await_ready) {
-  std::unique_ptr<GpuViews> views(new GpuViews(ring));
+  std::unique_ptr<GpuViews> views(new GpuViews(waits, rooms));
   CAIRN_RETURN_IF_ERROR(views->Fill(model, view));
   if (std::any_of(view.groups.begin(), view.groups.end(), HasDeviceTable)) {
     CAIRN_RETURN_IF_ERROR(await_ready());
@@ -75,7 +75,7 @@ Result<std::unique_ptr<GpuViews>> GpuViews::Make(GpuRing* ring, const ModelSpec&
 }
 
 GpuViews::~GpuViews() {
-  if (room_.bytes != 0) ring_->ReturnRoom(room_);
+  if (room_.bytes != 0) rooms_->Return(room_);
 }
 
 // Views first, then the tables, then what the check of tables needs.
@@ -98,7 +98,7 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
     }
   }
   check_at_ = bytes;
-  CAIRN_ASSIGN_OR_RETURN(room_, ring_->TakeRoom(bytes + sizeof(gpu::TableVerdict) + seen_bytes));
+  CAIRN_ASSIGN_OR_RETURN(room_, rooms_->Take(bytes + sizeof(gpu::TableVerdict) + seen_bytes));
   for (size_t i = 0; i < view.groups.size(); ++i) {
     const GroupView& group = view.groups[i];
     const BlockTable& table = group.table;
@@ -123,14 +123,14 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
   }
   std::memcpy(room_.pinned, views_.data(), views_.size() * sizeof(gpu::PagedView));
   const gpu::CopyPiece piece{room_.on_device, room_.pinned, check_at_};
-  gpu::Device& device = ring_->device();
+  gpu::Device& device = waits_.device();
   CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&piece, 1}));
   return device.Record(room_.stream, room_.copied);
 }
 
 // What is waited for is the device's own work, which ends soon.
 Status GpuViews::CheckTables(const KvView& view) {
-  gpu::Device& device = ring_->device();
+  gpu::Device& device = waits_.device();
   for (const GroupView& group : view.groups) {
     if (!HasDeviceTable(group)) continue;
     std::byte* const verdict_at = room_.on_device + check_at_;
@@ -153,7 +153,7 @@ Status GpuViews::CheckTables(const KvView& view) {
     CAIRN_RETURN_IF_ERROR(device.Copy(room_.stream, {&back, 1}));
     CAIRN_RETURN_IF_ERROR(device.Record(room_.stream, room_.copied));
     if (!CAIRN_KEPT(kGpuTableChecked)) continue;
-    CAIRN_RETURN_IF_ERROR(ring_->WaitFor(room_.copied, io::kNoDeadline));
+    CAIRN_RETURN_IF_ERROR(waits_.For(room_.copied, io::kNoDeadline));
     gpu::TableVerdict verdict;
     std::memcpy(&verdict, told, sizeof verdict);
     if (verdict.outside != gpu::TableVerdict::kFine) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cairn/kv_view.h"
-#include "engine/restore/gpu_ring.h"
+#include "engine/restore/gpu_rooms.h"
 #include "gpu/describe.h"
 
 namespace cairn::engine {
@@ -21,8 +21,8 @@ class GpuViews {
   // The view is valid (ValidateKvView) and outlives this. Before a table on the device is read
   // `await_ready` is called. kInvalidArgument: such a table names what is not there, or something
   // twice; a view of more than a device counts.
-  static Result<std::unique_ptr<GpuViews>> Make(GpuRing* ring, const ModelSpec& model,
-                                                const KvView& view,
+  static Result<std::unique_ptr<GpuViews>> Make(const GpuWaits* waits, GpuRooms* rooms,
+                                                const ModelSpec& model, const KvView& view,
                                                 const std::function<Status()>& await_ready);
   ~GpuViews();
   GpuViews(const GpuViews&) = delete;
@@ -38,12 +38,13 @@ class GpuViews {
   gpu::Event copied() const { return room_.copied; }
 
  private:
-  explicit GpuViews(GpuRing* ring) : ring_(ring) {}
+  GpuViews(const GpuWaits* waits, GpuRooms* rooms) : waits_(*waits), rooms_(rooms) {}
   Status Fill(const ModelSpec& model, const KvView& view);
   Status CheckTables(const KvView& view);
 
-  GpuRing* const ring_;
-  GpuRing::Room room_{};
+  const GpuWaits& waits_;
+  GpuRooms* const rooms_;
+  GpuRooms::Room room_{};
   uint64_t check_at_ = 0;        // In the room: a verdict, and bits of what was seen.
   std::vector<uint32_t> first_;  // By group: the index of its first plane.
   std::vector<gpu::PagedView> views_;

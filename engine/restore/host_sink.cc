@@ -2,6 +2,7 @@
 #include "engine/restore/host_sink.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
@@ -29,7 +30,7 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const
                    LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
                    bool ahead)
     : store_(store),
-      tokens_(plan, request.tokens, store),
+      tokens_(plan, request.tokens),
       layers_(layers),
       open_(open),
       counts_(plan, request.into, open),
@@ -48,54 +49,28 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const
 }
 
 Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
-  const std::span<const std::byte> bytes = read.bytes();
-  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
-                         wal::ParseRecord(bytes, job.location, store_));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<Op> ops, DecodeRecord(record));
-  for (const RecordPiece& piece : job.pieces) {
-    CAIRN_ASSIGN_OR_RETURN(const LaneRange* range, RangeOfPiece(piece, ops, record));
-    CAIRN_RETURN_IF_ERROR(piece.lane == kTokenLane
-                              ? tokens_.OfRecord(piece, *range, record, bytes, verify)
-                              : RecordKv(piece, *range, record, bytes, verify));
-  }
-  return Status::Ok();
+  const auto kv = [this](const RecordPiece& piece, const LaneRange& range,
+                         const ReadRecord& record) { return RecordKv(piece, range, record); };
+  return VisitRecord(job, read.bytes(), store_, verify, tokens_, kv);
 }
 
 Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
-                          const wal::RecordView& record, std::span<const std::byte> bytes,
-                          bool verify) {
+                          const ReadRecord& record) {
   LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
   CAIRN_CHECK(target != nullptr);
   const GroupView& view = *target->view;
-  const KvLayout layout(*target->group, range.count);
-  if (range.strip + layout.strip_bytes().size() > record.strip_count()) {
-    return DamagedRecord(record, "strips of KV are missing");
-  }
   const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
-  const auto layers = static_cast<uint32_t>(target->pieces.size());
-  size_t verified = SIZE_MAX;
-  for (const KvLayout::Slice& slice : layout.slices()) {
-    if (slice.layer < view.layer_begin) continue;
-    const uint32_t layer = slice.layer - view.layer_begin;
-    if (layer >= layers) break;
-    const size_t strip = range.strip + slice.strip;
-    if (strip != verified) {
-      if (record.strip(strip).bytes != layout.strip_bytes()[slice.strip]) {
-        return DamagedRecord(record, "a strip of KV has another size");
-      }
-      if (verify) CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, strip, store_));
-      verified = strip;
-    }
+  const auto scatter = [&](const KvLayout::Slice& slice, uint32_t layer, const std::byte* rows) {
     const Plane& plane = target->group->planes[slice.plane];
-    ScatterSlice(plane, view.planes[slice.plane], layer, map,
-                 bytes.data() + record.strip_offset(strip) + slice.offset, range.count,
+    ScatterSlice(plane, view.planes[slice.plane], layer, map, rows, range.count,
                  piece.begin - range.begin);
     delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
     if (slice.plane + 1 == target->group->planes.size()) {
       LayerCounts::PieceDone(target, layer, this);
     }
-  }
-  return Status::Ok();
+    return Status::Ok();
+  };
+  return VisitSlices(*target, range, record, std::ref(scatter));
 }
 
 // What was asked for ahead is as good as what was asked for twice.

@@ -36,8 +36,7 @@ class HostSink final : public RestoreSink {
   Delivered delivered() const override { return delivered_.Total(); }
 
  private:
-  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
-                  std::span<const std::byte> bytes, bool verify);
+  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record);
   Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
                 std::span<std::byte> raw) const;
   // A frame that is unpacked. The KV bytes that it was wanted for.

@@ -286,13 +286,9 @@ Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadF
   CAIRN_RETURN_IF_ERROR(FindFragments(request, run));
   if (run->gpu != nullptr) {
     const auto wanted = [run] { return !run->outcome.Cancelled() && !run->outcome.ended(); };
-    CAIRN_ASSIGN_OR_RETURN(run->sink,
-                           GpuSink::Make({.ring = run->gpu->ring(),
-                                          .pinned = run->gpu->pinned(),
-                                          .scheduler = world_.scheduler.get(),
-                                          .wanted = wanted,
-                                          .deadline_ns = deadline_ns},
-                                         run->plan, request, store_id(), layers, run->open));
+    CAIRN_ASSIGN_OR_RETURN(
+        run->sink, GpuSink::Make({.target = run->gpu, .wanted = wanted, .deadline_ns = deadline_ns},
+                                 run->plan, request, store_id(), layers, run->open));
     return Status::Ok();
   }
   run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,

@@ -5,37 +5,52 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <span>
-#include <string>
 
 #include "cairn/branch.h"
+#include "engine/commit/kv_layout.h"
+#include "engine/restore/layer_counts.h"
 #include "engine/restore/plan.h"
 #include "engine/restore/sink.h"
 
 namespace cairn::engine {
 
-Status DamagedRecord(const wal::RecordView& record, const std::string& what);
-
-// The range of a lane in the ops of a record that a piece names; kCorruption: it has none.
-Result<const LaneRange*> RangeOfPiece(const RecordPiece& piece, std::span<const Op> ops,
-                                      const wal::RecordView& record);
+// A record as it was read. `verify`: it came from a device, so every strip is checked before a byte
+// of it goes anywhere.
+struct ReadRecord {
+  const wal::RecordView& view;
+  std::span<const std::byte> bytes;
+  const StoreId& store;
+  bool verify = false;
+};
 
 // Of one item.
 class TokenRows {
  public:
-  TokenRows(const RestorePlan& plan, std::span<TokenId> into, const StoreId& store)
-      : plan_(plan), into_(into), store_(store) {}
+  TokenRows(const RestorePlan& plan, std::span<TokenId> into) : plan_(plan), into_(into) {}
   bool wanted() const { return !into_.empty(); }
-  Status OfRecord(const RecordPiece& piece, const LaneRange& range, const wal::RecordView& record,
-                  std::span<const std::byte> bytes, bool verify) const;
+  Status OfRecord(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record) const;
   // `raw`: all ids of the page.
   void OfPage(const OpenPiece& open, const FrameJob& job, std::span<const std::byte> raw) const;
 
  private:
   const RestorePlan& plan_;
   const std::span<TokenId> into_;
-  const StoreId store_;
 };
+
+// Takes a record apart: its ids go to `tokens`, each piece of KV to `kv`. kCorruption names segment
+// and offset.
+Status VisitRecord(
+    const RecordJob& job, std::span<const std::byte> bytes, const StoreId& store, bool verify,
+    const TokenRows& tokens,
+    const std::function<Status(const RecordPiece&, const LaneRange&, const ReadRecord&)>& kv);
+// The slices of a range that the target's view wants, in order. `rows`: [head][position][row], of
+// all positions of the range; `layer` is that of the view.
+Status VisitSlices(const LayerCounts::Target& target, const LaneRange& range,
+                   const ReadRecord& record,
+                   const std::function<Status(const KvLayout::Slice& slice, uint32_t layer,
+                                              const std::byte* rows)>& visit);
 
 // Positions of a page that are wanted, and where its first row stands.
 struct PageRowsWanted {

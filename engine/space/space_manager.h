@@ -63,7 +63,7 @@ class SpaceManager final : public DataRoomWatcher {
   void OnRefused(const Status& status) override;
   // There is more room than there was: who stands still for want of it goes on.
   void OnFreed() override;
-  // A record got its place. Under the commit lock.
+  // A record got its place. Under the commit lock. One of a caller is use of the device by others.
   void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin);
   // Of the log, that anything was placed in.
   uint64_t newest_segment() const { return newest_segment_.load(); }

@@ -43,10 +43,12 @@ class TableSeries {
   TableSeries(const TableSeries&) = delete;
   TableSeries& operator=(const TableSeries&) = delete;
 
-  // Writes a table of these sources of the batch. An error may be that of the table before it.
-  // std::bad_alloc leaves Finish something to do, or nothing.
+  // Writes a table of these sources of the batch. Errors, which may be those of the table before
+  // it: kNoSpace, kIoError, kOutOfMemory, kCorruption of what is read or read back, kCancelled once
+  // stopped. May throw std::bad_alloc.
   Status Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> sources);
-  // Proves the last and tells of it. Also after an error: what Add has written is not lost.
+  // Proves the last and tells of it. To be called at the end, whatever Add returned or threw: what
+  // it had written is not lost then. Errors as of Add.
   Status Finish();
 
  private:

@@ -208,7 +208,7 @@ TEST(MemoryPartsTest, AddUpToNoMoreThanAll) {
         EXPECT_LE(parts.fixed() + parts.staging + parts.read_buffers + parts.page_floor, max);
         for (const uint64_t part :
              {parts.index_blocks, parts.directories, parts.read_buffers, parts.page_floor}) {
-          EXPECT_GE(part, 128u << 10) << "of " << max << ", hot tail " << hot;
+          EXPECT_GE(part, 256u << 10) << "of " << max << ", hot tail " << hot;
         }
       }
     }

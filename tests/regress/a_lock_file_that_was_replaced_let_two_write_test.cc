@@ -5,6 +5,7 @@
 // log, at a bounded rate, and each MANIFEST, table or segment. Method: LOCK removed or replaced
 // under a store of every kind of world; no name and no byte changes from then on, and what a second
 // store writes stays.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -38,9 +39,15 @@ class ALockThatWasReplaced : public WorldTest {
   // A group may follow the last look at once.
   void Pause() { world_->world().scheduler->Sleep(20'000'000); }
 
-  // The log prepares segments by itself, two and the next one; then nothing is under way.
+  // The log prepares segments by itself, two and the next one; then nothing is under way. One that
+  // is counted may not have its name yet.
   void AwaitSpares() {
-    while (store_.Metrics().log_spare_segments < 3) Pause();
+    while (store_.Metrics().log_spare_segments < 3 || OneIsMade()) Pause();
+  }
+  bool OneIsMade() {
+    const auto names = files().List(io::JoinPath(world_->path(), "log")).value();
+    return std::any_of(names.begin(), names.end(),
+                       [](const std::string& name) { return name.ends_with(".tmp"); });
   }
 
   // Who finds out tells the listener when callers know already.
@@ -62,8 +69,7 @@ class ALockThatWasReplaced : public WorldTest {
       const std::string path = io::JoinPath(world_->path(), directory);
       for (const std::string& name : files().List(path).value()) {
         const std::string file = io::JoinPath(path, name);
-        if (name == "HINT" || name.ends_with(".tmp")) continue;  // The log's pool may rename it.
-        if (files().Info(file)->is_directory) continue;
+        if (name == "HINT" || files().Info(file)->is_directory) continue;
         all[file] = io::ReadWholeFile(files(), file, UINT64_MAX).value();
       }
     }

@@ -15,7 +15,7 @@ TEST(Regress, LargeReadsTookNewMemoryEachTime) {
   Options options = world->options();
   options.segment_bytes = 8 << 20;
   options.hot_tail_bytes = 1 << 20;
-  options.max_memory_bytes = 512 << 20;
+  options.max_memory_bytes = 1 << 30;
   options.allocator = memory.allocator();
   {
     ASSERT_OK_ASSIGN(Store store, world->Open(options));

@@ -333,4 +333,4 @@ class Branch {
   BranchId id_{};
 };
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn

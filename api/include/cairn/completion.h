@@ -59,9 +59,9 @@ class Ticket {
   // A time-out of the wait is kDeadlineExceeded and leaves the ticket as it is.
   Status Wait(uint64_t timeout_ns = UINT64_MAX);
   // Of a restore that was given a LayerProgress: waits until the word `layer` of it has reached
-  // `state`, which is kLayerComplete, or the restore is over: then its status is returned. Ok: the
-  // layer is in place. kDeadlineExceeded as in Wait, kInvalidArgument (another state, no such
-  // word). The words must outlive the wait, unless the ticket was over before.
+  // `state`, kLayerEnqueued or kLayerComplete, or the restore is over: then its status is returned.
+  // Ok: the layer is enqueued, or in place. kDeadlineExceeded as in Wait, kInvalidArgument (another
+  // state, no such word). The words must outlive the wait, unless the ticket was over before.
   Status WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns = UINT64_MAX) const;
   // Ends the ticket now. kCancelled: nothing was or will be applied. kUnknownOutcome: it had been
   // given to the log and may survive. Returns the status it ended with, which is the earlier one
@@ -98,4 +98,4 @@ class CompletionQueue {
   std::shared_ptr<CompletionQueueState> state_;
 };
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn

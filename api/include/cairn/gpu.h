@@ -18,14 +18,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cairn/status.h"
 
-namespace [[gnu::visibility("default")]] cairn {
-
-namespace gpu {
+namespace cairn::gpu {
 class Device;
 }
+
+namespace [[gnu::visibility("default")]] cairn {
 
 struct GpuOptions {
   uint32_t ordinal = 0;  // As CUDA counts them in this process.
@@ -63,4 +64,4 @@ class Gpu {
   uint32_t ordinal_ = 0;
 };
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn

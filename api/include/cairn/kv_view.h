@@ -89,4 +89,4 @@ enum class KvUse : uint8_t { kAppend, kRestore };
 // kInvalidArgument naming group, plane and field. Reads no KV memory.
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn

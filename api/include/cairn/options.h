@@ -179,4 +179,4 @@ struct Options {
   Status Validate() const;  // kInvalidArgument naming the field.
 };
 
-}  // namespace gnu::visibility("default")]]cairn
+}  // namespace cairn

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/restore/gpu_waits.h"
+
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+Status GpuWaits::For(gpu::Event event, uint64_t deadline_ns) const {
+  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
+  while (true) {
+    Status status = device_->Wait(event, deadline_ns);
+    if (status.ok() || status.code() == StatusCode::kDeadlineExceeded) return status;
+    if (!device_->lost().ok() || scheduler_->MonotonicNs() >= until_ns) return status;
+    scheduler_->Sleep(kGpuAskAgainNs);
+  }
+}
+
+bool GpuWaits::Drain(gpu::Stream stream, gpu::Event event) const {
+  const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
+  while (true) {
+    if (!device_->lost().ok()) return true;  // Nothing touches anything any more.
+    if (device_->Record(stream, event).ok() && For(event, io::kNoDeadline).ok()) return true;
+    if (scheduler_->MonotonicNs() >= until_ns) return !device_->lost().ok();
+    scheduler_->Sleep(kGpuAskAgainNs);
+  }
+}
+
+}  // namespace cairn::engine

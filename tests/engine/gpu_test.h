@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV memory on a simulated device, and a store that restores into it on the simulated machine.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/io/sim_world.h"
+#include "cairn/gpu.h"
+#include "gpu/host_device.h"
+#include "tests/engine/engine_test.h"
+
+namespace cairn::testing {
+
+inline constexpr uint32_t kOrdinal = 3;
+
+// KV memory of a model on the device: the pools of a KvSet, moved there.
+class DeviceKv {
+ public:
+  DeviceKv(const Gpu& gpu, const ModelSpec& model, Layout layout, uint64_t first, uint64_t count)
+      : gpu_(gpu), model_(model) {
+    for (uint32_t i = 0; i < model.groups.size(); ++i) {
+      pools_.push_back(std::make_unique<KvPool>(model.groups[i], i, layout, first, count));
+      const std::vector<std::byte>& memory = pools_.back()->memory();
+      auto at = gpu.Allocate(memory.size());
+      EXPECT_OK(at);
+      memory_.push_back(*at);
+      EXPECT_OK(gpu.CopyIn(*at, memory.data(), memory.size()));
+    }
+  }
+  ~DeviceKv() {
+    for (std::byte* const at : memory_) gpu_.Free(at);
+    for (std::byte* const at : tables_) gpu_.Free(at);
+  }
+  DeviceKv(const DeviceKv&) = delete;
+  DeviceKv& operator=(const DeviceKv&) = delete;
+
+  // `tables`: they are on the device as well.
+  const KvView* View(uint64_t position, uint64_t count, bool tables = false) {
+    for (uint32_t i = 0; i < pools_.size(); ++i) {
+      GroupView group = pools_[i]->View(position, count);
+      std::vector<PlaneView>& planes = planes_.emplace_back();
+      for (const PlaneView& plane : group.planes) {
+        std::vector<std::byte*>& bases = bases_.emplace_back();
+        for (std::byte* const base : plane.layer_bases) {
+          bases.push_back(memory_[i] + (base - pools_[i]->memory().data()));
+        }
+        planes.push_back(plane);
+        planes.back().layer_bases = bases;
+      }
+      group.planes = planes;
+      if (tables && group.table.kind == TableKind::kBlocks) MoveTable(&group);
+      groups_.push_back(group);
+    }
+    view_.groups = groups_;
+    view_.memory = MemoryKind::kCuda;
+    view_.device = kOrdinal;
+    return &view_;
+  }
+  std::vector<GroupView>& groups() { return groups_; }
+  std::byte* base(uint32_t group) const { return memory_[group]; }
+
+  // All bytes are those of a KvSet with this content in [begin, end).
+  bool Holds(Layout layout, uint64_t first, uint64_t count, uint64_t begin, uint64_t end) {
+    for (uint32_t i = 0; i < pools_.size(); ++i) {
+      KvPool want(model_.groups[i], i, layout, first, count);
+      want.Write(kSeed, begin, end);
+      if (Bytes(i) != want.memory()) return false;
+    }
+    return true;
+  }
+  std::vector<std::byte> Bytes(uint32_t group) const {
+    // Of a simulated device the host may look at it; nothing runs for that.
+    return {memory_[group], memory_[group] + pools_[group]->memory().size()};
+  }
+
+ private:
+  void MoveTable(GroupView* group) {
+    const uint64_t bytes = group->table.count * (group->table.is_64_bit ? 8 : 4);
+    auto at = gpu_.Allocate(bytes);
+    EXPECT_OK(at);
+    tables_.push_back(*at);
+    EXPECT_OK(gpu_.CopyIn(*at, static_cast<const std::byte*>(group->table.entries), bytes));
+    group->table.entries = *at;
+    group->table.on_device = true;
+    group->blocks = group->table.count;  // The pool's table is a permutation.
+  }
+
+  const Gpu gpu_;
+  const ModelSpec model_;
+  std::vector<std::unique_ptr<KvPool>> pools_;
+  std::vector<std::byte*> memory_, tables_;
+  std::deque<std::vector<PlaneView>> planes_;
+  std::deque<std::vector<std::byte*>> bases_;
+  std::vector<GroupView> groups_;
+  KvView view_;
+};
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Start({.seed = 1}); }
+
+  void Start(const gpu::HostDeviceOptions& device) {
+    chat_ = {};
+    ASSERT_OK(store_.Close());
+    device_ = gpu::MakeHostDevice(sim_.scheduler, device);
+    gpu_.emplace(device_, kOrdinal);
+    Options options = TinyOptions();
+    options.segment_bytes = 4 << 20;
+    options.world = std::make_shared<io::World>(sim_.world());
+    options.gpus = {*gpu_};
+    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
+  }
+  void Fill(const ModelSpec& model, uint64_t count, uint64_t step) {
+    ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));
+    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id, {.name = "chat"}));
+    for (uint64_t at = 0; at < count; at += step) {
+      ASSERT_OK(AppendSome(chat_, model, at, std::min(step, count - at)));
+    }
+  }
+  void Find() { ASSERT_OK_ASSIGN(chat_, store_.FindBranch("chat")); }
+
+  ::testing::AssertionResult Restores(const ModelSpec& model, Layout layout, uint64_t begin,
+                                      uint64_t end, bool tables = false) {
+    const uint64_t first = begin - std::min<uint64_t>(begin, 2);
+    const uint64_t count = end - first + 3;
+    DeviceKv got(*gpu_, model, layout, first, count);
+    std::vector<TokenId> tokens(end - begin);
+    RestoreRequest request;
+    request.begin = begin;
+    request.end = end;
+    request.tokens = tokens;
+    request.into = got.View(begin, end - begin, tables);
+    const auto result = chat_.Restore(request);
+    if (!result.ok()) return ::testing::AssertionFailure() << result.status().ToString();
+    if (!got.Holds(layout, first, count, begin, end)) {
+      return ::testing::AssertionFailure() << LayoutName(layout) << ": bytes differ";
+    }
+    const auto ids = chat_.ReadTokens(begin, end);
+    if (!ids.ok() || *ids != tokens) return ::testing::AssertionFailure() << "ids differ";
+    return ::testing::AssertionSuccess();
+  }
+
+  const io::SimWorld sim_ = io::MakeSimWorld(1);
+  std::shared_ptr<gpu::HostDevice> device_;
+  std::optional<Gpu> gpu_;
+  Store store_;
+  Branch chat_;
+};
+
+// Events of the caller, one a layer, given back at the end.
+class LayerEvents {
+ public:
+  LayerEvents(gpu::Device* device, size_t layers) : device_(*device) {
+    for (size_t i = 0; i < layers; ++i) {
+      const auto event = device_.NewEvent();
+      EXPECT_OK(event);
+      events_.push_back(*event);
+      handles_.push_back(gpu::HostDevice::HandleOf(*event));
+    }
+  }
+  ~LayerEvents() {
+    for (const gpu::Event event : events_) device_.Return(event);
+  }
+  LayerEvents(const LayerEvents&) = delete;
+  LayerEvents& operator=(const LayerEvents&) = delete;
+  gpu::Event operator[](size_t layer) const { return events_[layer]; }
+  const std::vector<uintptr_t>& handles() const { return handles_; }
+
+ private:
+  gpu::Device& device_;
+  std::vector<gpu::Event> events_;
+  std::vector<uintptr_t> handles_;
+};
+
+}  // namespace cairn::testing
