@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV memory on a simulated device, and a store that restores into it on the simulated machine.
+// KV memory on a simulated device, and a store that restores into it on the simulated machine; or
+// on the card that was named (tests/gpu/card.h), and then the store is in a world that is real.
 #pragma once
 
 #include <deque>
@@ -12,6 +13,7 @@
 #include "cairn/gpu.h"
 #include "gpu/host_device.h"
 #include "tests/engine/engine_test.h"
+#include "tests/gpu/card.h"
 
 namespace cairn::testing {
 
@@ -73,8 +75,14 @@ class DeviceKv {
     return true;
   }
   std::vector<std::byte> Bytes(uint32_t group) const {
-    // Of a simulated device the host may look at it; nothing runs for that.
-    return {memory_[group], memory_[group] + pools_[group]->memory().size()};
+    std::vector<std::byte> bytes(pools_[group]->memory().size());
+    if (dynamic_cast<gpu::HostDevice*>(gpu_.device().get()) != nullptr) {
+      // The host may look at it; nothing runs for that.
+      std::copy_n(memory_[group], bytes.size(), bytes.data());
+    } else {
+      EXPECT_OK(gpu_.CopyOut(bytes.data(), memory_[group], bytes.size()));
+    }
+    return bytes;
   }
 
  private:
@@ -102,14 +110,24 @@ class DeviceKv {
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override { Start({.seed = 1}); }
+  // Whether it needs nothing that a HostDevice alone has; `device_` is null then.
+  virtual bool OnACard() const { return false; }
 
   void Start(const gpu::HostDeviceOptions& device) {
     chat_ = {};
     ASSERT_OK(store_.Close());
-    device_ = gpu::MakeHostDevice(sim_.scheduler, device);
-    gpu_.emplace(device_, kOrdinal);
     Options options = TinyOptions();
     options.segment_bytes = 4 << 20;
+    if (OnACard()) {
+      ASSERT_OK_ASSIGN(const std::shared_ptr<gpu::Device> card, OpenCard());
+      gpu_.emplace(card, kOrdinal);
+      if (disk_ == nullptr) disk_ = TestWorld::Make("threads");
+      options.gpus = {*gpu_};
+      ASSERT_OK_ASSIGN(store_, disk_->Open(options));
+      return;
+    }
+    device_ = gpu::MakeHostDevice(sim_.scheduler, device);
+    gpu_.emplace(device_, kOrdinal);
     options.world = std::make_shared<io::World>(sim_.world());
     options.gpus = {*gpu_};
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
@@ -145,6 +163,7 @@ class GpuTest : public ::testing::Test {
   }
 
   const io::SimWorld sim_ = io::MakeSimWorld(1);
+  std::unique_ptr<TestWorld> disk_;
   std::shared_ptr<gpu::HostDevice> device_;
   std::optional<Gpu> gpu_;
   Store store_;

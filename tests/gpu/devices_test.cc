@@ -7,12 +7,10 @@
 
 #include "base/io/real_scheduler.h"
 #include "gpu/host_device.h"
+#include "tests/gpu/card.h"
 #include "tests/gpu/kernel_rounds.h"
 #include "tests/gpu/ring_pipeline.h"
 #include "tests/support/test_seed.h"
-#if CAIRN_WITH_CUDA
-#include "gpu/cuda/cuda_device.h"
-#endif
 
 namespace cairn::testing {
 namespace {
@@ -37,15 +35,9 @@ TEST(Devices, KernelsOnTheHostsDevice) {
   }
 }
 
-#if CAIRN_WITH_CUDA
 TEST(Devices, KernelsOnACard) {
-  const auto scheduler = std::make_shared<io::RealScheduler>();
-  const auto device = gpu::OpenCudaDevice(scheduler, 0);
-  if (!device.ok()) {
-    // Of what there is not; no other call of CUDA has failed, and nothing crashed.
-    ASSERT_EQ(device.status().code(), StatusCode::kNotFound) << device.status().ToString();
-    GTEST_SKIP() << device.status().ToString();
-  }
+  const auto device = OpenCard();
+  if (!device.ok()) GTEST_SKIP() << device.status().ToString();
   const uint64_t seed = QuickTestSeed();
   const Repeatable repeatable(seed);
   AllRounds(**device, seed, 1000);
@@ -54,12 +46,6 @@ TEST(Devices, KernelsOnACard) {
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(result, expected);
 }
-
-TEST(Devices, ACardThatIsNotThereIsNotFound) {
-  const auto device = gpu::OpenCudaDevice(std::make_shared<io::RealScheduler>(), 4096);
-  EXPECT_EQ(device.status().code(), StatusCode::kNotFound) << device.status().ToString();
-}
-#endif
 
 }  // namespace
 }  // namespace cairn::testing
