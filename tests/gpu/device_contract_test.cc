@@ -127,26 +127,30 @@ TEST_P(DeviceContract, RegisteredMemoryIsCopiedFromAndTo) {
   device_->Unregister(back);
 }
 
-// As restores do: what a kernel is told, and what it says, lies in pinned memory.
-TEST_P(DeviceContract, KernelsReadAndWritePinnedMemory) {
+TEST_P(DeviceContract, KernelsReadPinnedMemory) {
   constexpr uint32_t kEntries = 1000;
+  constexpr uint64_t kVerdictBytes = sizeof(gpu::TableVerdict), kSeenBytes = kEntries / 8 + 4;
   auto* const entries = reinterpret_cast<uint32_t*>(Allocate(Memory::kPinned, kEntries * 4));
-  auto* const verdict =
-      reinterpret_cast<gpu::TableVerdict*>(Allocate(Memory::kPinned, sizeof(gpu::TableVerdict)));
-  std::byte* const seen = Allocate(Memory::kDevice, kEntries / 8 + 4);
+  std::byte* const told = Allocate(Memory::kPinned, kVerdictBytes);
+  std::byte* const verdict_at = Allocate(Memory::kDevice, kVerdictBytes);
+  std::byte* const seen = Allocate(Memory::kDevice, kSeenBytes);
   for (uint32_t i = 0; i < kEntries; ++i) entries[i] = kEntries - 1 - i;
   entries[700] = 5;  // As entries[994] is.
   entries[800] = kEntries;
-  *verdict = {};
-  ASSERT_OK(device_->Fill(stream_, {seen, kEntries / 8 + 4}, std::byte{0}));
-  ASSERT_OK(device_->Launch(stream_, gpu::CheckTable{.entries = entries,
-                                                     .seen = reinterpret_cast<uint32_t*>(seen),
-                                                     .verdict = verdict,
-                                                     .end = kEntries,
-                                                     .entries_end = kEntries}));
+  ASSERT_OK(device_->Fill(stream_, {verdict_at, kVerdictBytes}, std::byte{0xff}));
+  ASSERT_OK(device_->Fill(stream_, {seen, kSeenBytes}, std::byte{0}));
+  const gpu::CheckTable check{.entries = entries,
+                              .seen = reinterpret_cast<uint32_t*>(seen),
+                              .verdict = reinterpret_cast<gpu::TableVerdict*>(verdict_at),
+                              .end = kEntries,
+                              .entries_end = kEntries};
+  ASSERT_OK(device_->Launch(stream_, check));
+  ASSERT_OK(Copy(told, verdict_at, kVerdictBytes));
   ASSERT_OK(End());
-  EXPECT_EQ(800u, verdict->outside);
-  EXPECT_EQ(5u, verdict->twice);
+  gpu::TableVerdict verdict;
+  std::memcpy(&verdict, told, kVerdictBytes);
+  EXPECT_EQ(800u, verdict.outside);
+  EXPECT_EQ(5u, verdict.twice);
 }
 
 TEST_P(DeviceContract, AnEventThatWasNeverRecordedHoldsUpNobody) {
