@@ -138,6 +138,17 @@ std::vector<Case> Cases() {
        {"auto_scalar_encode_to_memcpy", "auto_scalar_decode_to_memcpy",
         "kv64s_scalar_decode_to_memcpy", "cached_scalar_decode_to_memcpy"},
        /*opens_store=*/false},
+      {"gpu",
+       "--device simulated",
+       {"simulated_copy_in_gb_per_s", "simulated_copy_out_64k_gb_per_s",
+        "simulated_decode_kv64_gb_per_s", "simulated_decode_kv64s_window_us",
+        "simulated_decode_int8_gb_per_s", "simulated_gather_token_us", "simulated_check_table_us",
+        "simulated_restore_disk_gb_per_s", "simulated_restore_memory_hot_share",
+        "simulated_cancel_us"},
+       {"simulated_copy_in_64k_to_whole", "simulated_decode_kv64_to_bus",
+        "simulated_loop_beside_gather_token", "simulated_restore_disk_to_host_restore",
+        "simulated_restore_disk_to_raw_read", "simulated_restore_memory_to_bus",
+        "simulated_restore_memory_first_layer_share"}},
   };
 }
 
@@ -184,6 +195,26 @@ TEST_P(BenchTest, PrintsOneJsonObjectAndLeavesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, BenchTest, testing::ValuesIn(Cases()));
+
+TEST(BenchGpuTest, NoFigureOfASimulatedDeviceHasTheNameOfACards) {
+  const cairn::testing::TempDirectory directory;
+  const Outcome outcome =
+      RunBench("gpu --device simulated --json --seconds 0.1 --rounds 1 --dir " + directory.path());
+  ASSERT_EQ(outcome.exit_status, 0);
+  const json report = json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << outcome.output;
+  EXPECT_NE(report["machine"]["gpu"].get<std::string>().find("simulated"), std::string::npos);
+  for (const char* kind : {"values", "ratios"}) {
+    for (const auto& [name, value] : report[kind].items()) {
+      EXPECT_TRUE(name.starts_with("simulated_")) << name;
+    }
+  }
+}
+
+TEST(BenchGpuTest, NamesADeviceThatIsNotThere) {
+  EXPECT_EQ(RunBench("gpu --device cuda:4096 2>/dev/null").exit_status, 1);
+  EXPECT_EQ(RunBench("gpu --device cuda: 2>/dev/null").exit_status, 2);
+}
 
 class BenchLoadTest : public ::testing::TestWithParam<const char*> {};
 

@@ -72,6 +72,7 @@ struct Config {
   uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
   double peer_seconds = 3;             // Of each work, all arms together.
   uint32_t peer_rounds = 6;
+  std::string gpu_device = "cuda:0";  // gpu.
 };
 
 // One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
@@ -181,5 +182,6 @@ Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);
 Status RunLoad(const Config&, const std::string&, Report*);
 Status RunPeers(const Config&, const std::string&, Report*);
+Status RunGpu(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

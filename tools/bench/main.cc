@@ -108,6 +108,13 @@ constexpr std::array kBenchmarks = {
         "small sessions; equal durability, equal cache budget, every setting in the report, CPU\n"
         "and page faults a GB. Engines not built in are named and skipped.",
         RunPeers},
+    Benchmark{"gpu", "copies, kernels and restores on a GPU",
+              "By the size of pieces; decode_scatter, gather_save and check_table; restores from "
+              "disk and\n"
+              "from memory, beside the bus, raw reads and the host. --device cuda:N, or simulated, "
+              "which\n"
+              "runs the same on the CPU: what it prints then says nothing of a card.",
+              RunGpu},
 };
 
 void PrintList() {
@@ -241,6 +248,13 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "sweep") AddSweepOptions(app, config);
   if (name == "load") AddLoadOptions(app, config);
   if (name == "peers") AddPeersOptions(app, config);
+  if (name == "gpu") {
+    app.get_option("--seconds")->default_val(30);
+    app.get_option("--rounds")->default_val(6);
+    app.add_option("--device", config.gpu_device, "cuda:N, as CUDA counts them, or simulated");
+    app.add_option("--session-bytes", config.session_bytes, "KV that is restored; 0: 1 GiB")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 34));
+  }
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
