@@ -837,15 +837,26 @@ TEST_F(CliTest, DoctorJudgesMachineVolumeAndStore) {
     EXPECT_FALSE(finding["detail"].get<std::string>().empty()) << finding;
     findings[finding["what"]] = finding;
   }
-  for (const char* what :
-       {"cairn", "machine", "io_uring", "memlock", "open files", "huge pages", "GPU", "file system",
-        "O_DIRECT", "space", "sync 4 KiB", "sync 128 KiB", "store", "sync method"}) {
+  for (const char* what : {"cairn", "machine", "io_uring", "memlock", "open files", "huge pages",
+                           "GPU", "GPU direct", "GPU rates", "file system", "O_DIRECT", "space",
+                           "sync 4 KiB", "sync 128 KiB", "store", "sync method"}) {
     EXPECT_TRUE(findings.contains(what)) << what;
   }
   EXPECT_NE(findings["store"]["detail"].get<std::string>().find("1 branch"), std::string::npos);
   const std::string text = Output({"doctor", root_.string(), "--no-probe"});
   EXPECT_EQ(text.find("sync 4 KiB"), std::string::npos) << text;
   EXPECT_NE(text.find("OK    space "), std::string::npos) << text;
+}
+
+TEST_F(CliTest, DoctorMeasuresTheWayToAGpu) {
+  const std::string text = Output({"doctor", root_.string(), "--gpu", "simulated"});
+  EXPECT_NE(text.find("that to simulated "), std::string::npos) << text;
+  EXPECT_TRUE(fs::is_empty(root_)) << "the probe file was left";
+  EXPECT_NE(
+      Output({"doctor", root_.string(), "--gpu", "cuda:4096"}).find("GPU rates    not measured"),
+      std::string::npos);
+  EXPECT_NE(Output({"doctor", root_.string(), "--gpu", "it"}).find("WARN  GPU rates "),
+            std::string::npos);
 }
 
 TEST_F(CliTest, DoctorFailsWhereNothingWouldLast) {

@@ -26,6 +26,7 @@ namespace {
 struct DoctorArguments {
   std::string directory = ".";
   bool probe = true;
+  std::string gpu = "cuda:0";
 };
 
 const char* VerdictName(Verdict verdict) {
@@ -86,6 +87,7 @@ Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
   CheckVolume(world, checked, &findings);
   std::optional<SyncTimes> measured;
   if (arguments.probe) measured = CheckSync(world, checked, &findings);
+  if (arguments.probe) MeasureGpu(world, checked, arguments.gpu, &findings);
   if (checked == arguments.directory) CheckStore(world, checked, measured, &findings);
 
   Verdict worst = Verdict::kOk;
@@ -131,7 +133,10 @@ void AddDoctorCommand(CLI::App& app, Session& session) {
       })
       ->capture_default_str();
   command->add_flag("--probe,!--no-probe", doctor->probe,
-                    "Measure durable writes with a small file in DIR (the default)");
+                    "Measure durable writes with a small file in DIR, and with one of 32 MiB the "
+                    "way to a GPU (the default)");
+  command->add_option("--gpu", doctor->gpu, "The card to measure: cuda:N, or simulated, for tests")
+      ->capture_default_str();
 }
 
 }  // namespace cairn::cli

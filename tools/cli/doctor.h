@@ -26,7 +26,13 @@ void CheckProcessor(Findings* findings);
 void CheckUring(Findings* findings);
 void CheckLimits(Findings* findings);
 void CheckHugePages(Findings* findings);
+
+// --- doctor_gpu.cc: the driver, and ways to a card that go past the host's memory
 void CheckGpu(Findings* findings);
+// What the disk below `directory` gives to pinned memory, and that to a card, each by itself; by a
+// small file there, which is removed. `name`: as cairn-bench gpu has it.
+void MeasureGpu(io::World& world, const std::string& directory, const std::string& name,
+                Findings* findings);
 
 // --- doctor_volume.cc: a directory
 void CheckVolume(io::World& world, const std::string& directory, Findings* findings);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
@@ -109,41 +108,6 @@ void CheckHugePages(Findings* findings) {
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
   }
   findings->push_back({none ? Verdict::kWarn : Verdict::kOk, "huge pages", detail});
-}
-
-void CheckGpu(Findings* findings) {
-  const std::string driver = FirstLine("/proc/driver/nvidia/version");
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    if (driver.empty()) {
-      findings->push_back({Verdict::kOk, "GPU", "none: KV is exchanged with host memory"});
-    } else {
-      findings->push_back({Verdict::kWarn, "GPU",
-                           driver + ", but libcuda.so.1 cannot be loaded (" + dlerror() +
-                               "): give the container the driver's libraries"});
-    }
-    return;
-  }
-  using Init = int (*)(unsigned);
-  using GetCount = int (*)(int*);
-  const auto init = reinterpret_cast<Init>(dlsym(library, "cuInit"));
-  const auto get_count = reinterpret_cast<GetCount>(dlsym(library, "cuDeviceGetCount"));
-  int count = 0;
-  int error = init == nullptr || get_count == nullptr ? -1 : init(0);
-  if (error == 0) error = get_count(&count);
-  const bool built = CAIRN_WITH_CUDA;
-  if (error != 0) {
-    findings->push_back({Verdict::kWarn, "GPU",
-                         "libcuda.so.1 is there, but gives error " + std::to_string(error) +
-                             (driver.empty() ? "; no driver is loaded" : "; " + driver)});
-  } else if (count > 0 && !built) {
-    findings->push_back({Verdict::kWarn, "GPU",
-                         Plural(static_cast<uint64_t>(count), "device") +
-                             ", but this build has no CUDA: build with CAIRN_WITH_CUDA=ON"});
-  } else {
-    findings->push_back(
-        {Verdict::kOk, "GPU", Plural(static_cast<uint64_t>(count), "device") + ", " + driver});
-  }
 }
 
 }  // namespace cairn::cli
