@@ -4,7 +4,7 @@
 # benchmark of `cairn-bench gpu`, each a program that needs nothing there but libc and the driver.
 # They are linked from objects that other programs are made of anyway, and only when asked for.
 #
-#   cairn-gpu-check-tests   tests/gpu, tests/engine/gpu_*
+#   cairn-gpu-check-tests   tests/gpu, tests/engine/gpu_restore_test.cc and gpu_card_test.cc
 #   cairn-gpu-check-bench   tools/gpu_check/main.cc, tools/bench/gpu*
 
 set(gpu_check_libraries)
@@ -40,7 +40,7 @@ endfunction()
 
 cairn_add_gpu_check(cairn-gpu-check-tests
   OBJECTS $<TARGET_OBJECTS:cairn_gpu_test>
-          $<FILTER:$<TARGET_OBJECTS:cairn_engine_test>,INCLUDE,/gpu_restore_test>
+          $<FILTER:$<TARGET_OBJECTS:cairn_engine_test>,INCLUDE,/gpu_[rc][a-z]*_test>
   LIBRARIES $<TARGET_FILE:cairn_test_support> ${CAIRN_STATIC_gtest} ${CAIRN_STATIC_gtest_main})
 add_dependencies(cairn-gpu-check-tests cairn_test_support)
 

@@ -44,6 +44,9 @@ file(GLOB support_sources CONFIGURE_DEPENDS tests/*/*.cc)
 list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$|tests/(agent|memory|soak|tools)/")
 add_library(cairn_test_support STATIC ${support_sources})
 cairn_test_settings(cairn_test_support)
+if(CAIRN_CUDA_COMPILED)  # tests/gpu/callers_events.cc makes events of CUDA.
+  target_include_directories(cairn_test_support SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
 if(FUSE3_FOUND)  # Else tests/crash/lossy_mount.cc says so and mounts nothing.
   target_compile_definitions(cairn_test_support PRIVATE CAIRN_TESTS_FUSE)
   target_link_libraries(cairn_test_support PRIVATE PkgConfig::FUSE3)
