@@ -66,6 +66,7 @@ Status StoreCore::Close() {
   committer_.mutex().unlock();
   Status status = joined_.EndAll();
   lifecycle_.AwaitUses();
+  arrivals_.Stop();
   executor_->Stop();  // Finishes what was posted. Its jobs look for it here.
   reads_.Stop();
   const Status log_closed = Guarded([this] { return CloseLog(); });
@@ -73,6 +74,7 @@ Status StoreCore::Close() {
   // Whatever is still pending has been decided by now.
   tickets_.CutByClose();
   hints_.Close();
+  gpu_sources_.Clear();
   reader_.LetGo();  // Handles may outlive this by far.
   arena_.Clear();
   lock_.reset();  // The log stays for calls that are under way; it refuses everything now.

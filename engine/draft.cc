@@ -9,6 +9,7 @@
 #include "base/core/out_of_memory.h"
 #include "base/core/text.h"
 #include "base/io/no_cancel.h"
+#include "engine/commit/gpu_puts.h"
 #include "engine/store_core.h"
 #include "engine/tree/retention.h"
 
@@ -23,9 +24,14 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
         length_(length),
         version_(version),
         positions_(positions),
-        staging_(std::move(staging)) {
+        staging_(std::move(staging)),
+        puts_(std::make_shared<engine::GpuPuts>(core_->write_means(), staging_.get())) {
     for (const LayerGroup& group : staging_->model().groups) staged_.emplace_back(group.layers);
   }
+
+  ~DraftState() { puts_->Stop(); }
+  DraftState(const DraftState&) = delete;
+  DraftState& operator=(const DraftState&) = delete;
 
   // The room of a draft that goes in a child of fork() is the parent's.
   static void Destroy(DraftState* draft) {
@@ -34,32 +40,19 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   Status Put(uint32_t layer, const GroupView& view) {
-    CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckProcess());
-    const ModelSpec& model = staging_->model();
-    CAIRN_RETURN_IF_ERROR(ValidateKvView(model, {.groups = std::span(&view, 1)}, KvUse::kRestore));
-    if (layer >= model.groups[view.group].layers) {
-      return Bad("layer " + std::to_string(layer) + " of group " + std::to_string(view.group) +
-                 " does not exist");
-    }
-    if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
-    if (engine::KeepsStates(model.groups[view.group])) {
-      return Bad("group " + Quoted(model.groups[view.group].name) +
-                 " keeps states, which are given to Commit");
-    }
-    std::atomic<uint64_t>& staged = staged_[view.group][layer];
-    const uint64_t first = staging_->position(view.group);
-    const uint64_t next = first + staged.load(std::memory_order_acquire);
-    if (view.position < first || view.position > next ||
-        view.position + view.count > first + staging_->capacity()) {
-      return Bad("positions [" + std::to_string(view.position) + ", " +
-                 std::to_string(view.position + view.count) + ") of layer " +
-                 std::to_string(layer) + "; the draft goes on at " + std::to_string(next) +
-                 " and ends at " + std::to_string(first + staging_->capacity()));
-    }
-    if (ended_.load(std::memory_order_acquire)) return Ended();
+    CAIRN_RETURN_IF_ERROR(CheckPut(layer, {.groups = std::span(&view, 1)}));
     staging_->Put(view, layer, 0);
-    const uint64_t end = view.position + view.count - first;
-    if (end > staged.load(std::memory_order_relaxed)) staged.store(end, std::memory_order_release);
+    NoteStaged(layer, view);
+    return Status::Ok();
+  }
+
+  Status PutFromGpu(uint32_t layer, const KvView& kv, uintptr_t ready) {
+    if (kv.groups.size() != 1) return Bad("PutFromGpu takes a view of one group");
+    CAIRN_RETURN_IF_ERROR(CheckPut(layer, kv));
+    CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckUsable());
+    CAIRN_RETURN_IF_ERROR(puts_->Put(layer, kv, ready));
+    has_puts_.store(true, std::memory_order_release);
+    NoteStaged(layer, kv.groups[0]);
     return Status::Ok();
   }
 
@@ -84,9 +77,43 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     return ticket;
   }
 
-  void Abort() { ended_.store(true, std::memory_order_release); }
+  void Abort() {
+    ended_.store(true, std::memory_order_release);
+    puts_->Stop();
+  }
 
  private:
+  Status CheckPut(uint32_t layer, const KvView& kv) const {
+    CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckProcess());
+    const ModelSpec& model = staging_->model();
+    CAIRN_RETURN_IF_ERROR(ValidateKvView(model, kv, KvUse::kRestore));
+    const GroupView& view = kv.groups[0];
+    if (layer >= model.groups[view.group].layers) {
+      return Bad("layer " + std::to_string(layer) + " of group " + std::to_string(view.group) +
+                 " does not exist");
+    }
+    if (view.planes[0].layer_bases.size() != 1) return Bad("Put takes one layer base a plane");
+    if (engine::KeepsStates(model.groups[view.group])) {
+      return Bad("group " + Quoted(model.groups[view.group].name) +
+                 " keeps states, which are given to Commit");
+    }
+    const uint64_t first = staging_->position(view.group);
+    const uint64_t next = first + staged_[view.group][layer].load(std::memory_order_acquire);
+    if (view.position < first || view.position > next ||
+        view.position + view.count > first + staging_->capacity()) {
+      return Bad("positions [" + std::to_string(view.position) + ", " +
+                 std::to_string(view.position + view.count) + ") of layer " +
+                 std::to_string(layer) + "; the draft goes on at " + std::to_string(next) +
+                 " and ends at " + std::to_string(first + staging_->capacity()));
+    }
+    return ended_.load(std::memory_order_acquire) ? Ended() : Status::Ok();
+  }
+  void NoteStaged(uint32_t layer, const GroupView& view) {
+    std::atomic<uint64_t>& staged = staged_[view.group][layer];
+    const uint64_t end = view.position + view.count - staging_->position(view.group);
+    if (end > staged.load(std::memory_order_relaxed)) staged.store(end, std::memory_order_release);
+  }
+
   Result<Ticket> CommitEnded(const Delta& delta, const AppendOptions& options) try {
     Delta whole = delta;
     for (uint32_t group = 0; group < staged_.size(); ++group) {
@@ -103,12 +130,13 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       views_.insert(views_.end(), delta.kv->groups.begin(), delta.kv->groups.end());
     }
     kv_.groups = views_;
-    if (delta.kv != nullptr) {
-      kv_.memory = delta.kv->memory;
-      kv_.device = delta.kv->device;
+    if (delta.kv != nullptr && delta.kv->memory != MemoryKind::kHost) {
+      return Bad("states are given to Commit in host memory");
     }
     if (!views_.empty()) whole.kv = &kv_;
-    return core_->appender().Append(id_, whole, options, shared_from_this(), version_);
+    engine::Drafted drafted{.keep = shared_from_this(), .version = version_};
+    if (has_puts_.load(std::memory_order_acquire)) drafted.arrival = puts_->arrival();
+    return core_->appender().Append(id_, whole, options, std::move(drafted));
   } catch (const std::bad_alloc&) {
     return OutOfMemory();
   }
@@ -125,6 +153,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   const uint64_t length_, version_;  // Of the branch at BeginAppend.
   const uint64_t positions_;
   const std::unique_ptr<engine::KvStaging> staging_;
+  const std::shared_ptr<engine::GpuPuts> puts_;
+  std::atomic<bool> has_puts_{false};
   std::vector<std::vector<std::atomic<uint64_t>>> staged_;  // Positions, by group and layer.
   std::atomic<bool> ended_{false};
   std::vector<GroupView> views_;  // Borrowed by the append.
@@ -165,6 +195,12 @@ Status Draft::Put(uint32_t layer, const GroupView& view) {
   if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
   const io::NoCancel guard;
   return Guarded([&] { return state_->Put(layer, view); });
+}
+
+Status Draft::PutFromGpu(uint32_t layer, const KvView& view, uintptr_t ready) {
+  if (state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty draft");
+  const io::NoCancel guard;
+  return Guarded([&] { return state_->PutFromGpu(layer, view, ready); });
 }
 
 Result<Ticket> Draft::Commit(const Delta& delta, const AppendOptions& options) {

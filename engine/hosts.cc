@@ -141,6 +141,7 @@ engine::WriteMeans StoreCore::MakeWriteMeans() {
           .tickets = &tickets_,
           .staging = &staging_,
           .ingest_line = &ingest_line_,
+          .gpus = &gpu_sources_,
           .counters = &call_counters_};
 }
 
@@ -174,6 +175,8 @@ void StoreCore::StartParts() {
   write_means_.log = log_.get();
   write_means_.timer = timer_.get();
   write_means_.executor = executor_.get();
+  arrivals_.Start(executor_.get());
+  write_means_.arrivals = &arrivals_;
   lifecycle_.SetLog(log_.get());
   committer_.SetLog(log_.get());
   access_.SetLog(log_.get());

@@ -160,8 +160,8 @@ Result<std::vector<PathStep>> Branch::Path() const {
   return OnCore(core_, [&](StoreCore& core) { return core.lookup().Path(id_); });
 }
 Result<Ticket> Branch::Append(const Delta& delta, const AppendOptions& options) {
-  return OnCore(
-      core_, [&](StoreCore& core) { return core.appender().Append(id_, delta, options, nullptr); });
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.appender().Append(id_, delta, options); });
 }
 Result<uint64_t> Branch::AppendSync(const Delta& delta, const AppendOptions& options) {
   return OnCore(core_,

@@ -61,6 +61,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::DerivedTables& derived() { return derived_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
+  const engine::WriteMeans& write_means() const { return write_means_; }
 
   Result<Draft> BeginAppend(BranchId id, uint64_t positions);  // draft.cc
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);
@@ -147,6 +148,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::Tickets tickets_{world_, this};
   engine::StagingPool staging_;
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
+  engine::GpuSources gpu_sources_{options_.gpus, world_};
   engine::WriteMeans write_means_{MakeWriteMeans()};
   engine::JoinedAppends joined_{write_means_};
   engine::Appender appender_{write_means_, &joined_};
@@ -172,6 +174,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   std::unique_ptr<wal::Log> log_;
   std::unique_ptr<engine::Timer> timer_;
   std::unique_ptr<io::Executor> executor_;
+  engine::Arrivals arrivals_{world_};
   std::unique_ptr<io::Executor> background_executor_;  // As many threads, for the space thread.
   std::unique_ptr<io::ParallelFor> parallel_for_;      // The same.
 };

@@ -22,6 +22,12 @@ LaunchShape ShapeOf(const DecodeScatter& k) {
 
 LaunchShape ShapeOf(const GatherSave& k) { return OfWarps(k.count, GatherSave::kSharedBytes); }
 
+LaunchShape ShapeOf(const GatherStep& k) {
+  return OfWarps(k.strips_count + k.rows_count, GatherStep::kSharedBytes);
+}
+
+LaunchShape ShapeOf(const AdvanceStep& /*k*/) { return {}; }
+
 LaunchShape ShapeOf(const CheckTable& k) {
   return {.blocks = std::max(1u, (k.end - k.first + kBlockThreads - 1) / kBlockThreads),
           .threads = kBlockThreads,

@@ -9,6 +9,7 @@
 #include "gpu/kernels/check_table.h"
 #include "gpu/kernels/decode_scatter.h"
 #include "gpu/kernels/gather_save.h"
+#include "gpu/kernels/gather_step.h"
 
 namespace cairn::gpu {
 
@@ -16,6 +17,8 @@ namespace cairn::gpu {
 #define CAIRN_EACH_KERNEL(X) \
   X(DecodeScatter)           \
   X(GatherSave)              \
+  X(GatherStep)              \
+  X(AdvanceStep)             \
   X(CheckTable)
 
 enum class Kernel : uint16_t {
@@ -40,6 +43,8 @@ inline constexpr uint32_t kBlockThreads = 128;
 // The shape of a launch: a warp for each frame, each strip; a thread for each entry.
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
+LaunchShape ShapeOf(const GatherStep& k);
+LaunchShape ShapeOf(const AdvanceStep& k);
 LaunchShape ShapeOf(const CheckTable& k);
 
 }  // namespace cairn::gpu

@@ -27,10 +27,6 @@ class Checker {
     if (on_host_ && view.device != 0) {
       return Bad("device is " + std::to_string(view.device) + "; host memory has only 0");
     }
-    if (!on_host_ && use_ == KvUse::kAppend) {
-      return Bad(std::string("memory is ") + MemoryKindName(view.memory) +
-                 "; appends take host memory");
-    }
     uint32_t seen = 0;
     for (const GroupView& group : view.groups) {
       if (group.group >= model_.groups.size()) {

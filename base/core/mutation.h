@@ -88,6 +88,8 @@
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \
   X(kGpuFaults, "bound", "what a kernel could not unpack is told as restored")                   \
+  X(kGpuGathered, "wait", "KV is appended before it has come from a GPU")                        \
+  X(kGpuStepRun, "wait", "the rows of a step are copied before they are there")                  \
   X(kGpuBarrier, "wait", "a restore returns while a GPU still works on it")                      \
   X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
   X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \

@@ -171,6 +171,12 @@ Status AppendLimits::CheckPosition(uint64_t bytes) const {
                     std::to_string(most) + " fit a log record");
 }
 
+bool IsOnGpu(const Delta& delta) {
+  return delta.kv != nullptr && delta.kv->memory != MemoryKind::kHost &&
+         std::any_of(delta.kv->groups.begin(), delta.kv->groups.end(),
+                     [](const GroupView& view) { return view.count != 0; });
+}
+
 Status CheckLength(uint64_t length, std::optional<uint64_t> expected) {
   if (!expected.has_value() || *expected == length) return Status::Ok();
   return Status(StatusCode::kConflict, "expected_length is " + std::to_string(*expected) +
@@ -188,12 +194,8 @@ uint64_t RawBytes(const ModelSpec& model, const Delta& delta) {
 }
 
 uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) {
-  uint64_t bytes = delta.tokens.size() * sizeof(TokenId);
-  if (delta.kv == nullptr) return bytes;
-  for (const GroupView& view : delta.kv->groups) {
-    bytes += KvLayoutBytes(model.groups[view.group], view.count);
-  }
-  return bytes;
+  return delta.tokens.size() * sizeof(TokenId) +
+         WindowKvBytes(model, delta, DeltaWindow::Whole(delta));
 }
 
 // Half of what a segment can hold, so that a part always finds room in a fresh one.

@@ -25,6 +25,8 @@ namespace cairn::engine {
 // What can be said against a delta without knowing the branch.
 Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
 
+bool IsOnGpu(const Delta& delta);  // It has KV there.
+
 // kConflict: the branch has another number of tokens than its caller expects.
 Status CheckLength(uint64_t length, std::optional<uint64_t> expected);
 

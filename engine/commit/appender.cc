@@ -21,6 +21,9 @@ Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
+  if (options.gpu_ready != 0 && delta.kv != nullptr && !IsOnGpu(delta)) {
+    return Status(StatusCode::kInvalidArgument, "gpu_ready: the view is of host memory");
+  }
   if (!fill) CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
   return model;
 }
@@ -48,7 +51,7 @@ Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
   const Result<Applied> applied =
-      AppendWithRoom(id, kept, {options.expected_length, {}}, *model, deadline_ns);
+      AppendWithRoom(id, kept, {options.expected_length, {}}, *model, options, deadline_ns);
   if (!applied.ok()) return applied.status();
   CAIRN_RETURN_IF_ERROR(
       means_.tickets->WaitFor(applied->sequence, options.durability, deadline_ns));
@@ -57,28 +60,31 @@ Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
 }
 
 Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOptions& options,
-                                std::shared_ptr<void> keep, std::optional<uint64_t> version) {
+                                Drafted drafted) {
   const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
-  const Expected expected{options.expected_length, version};
+  const Expected expected{options.expected_length, drafted.version};
   bool keeps_kv = true;
   CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false, &keeps_kv));
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
-  if (means_.options->delta_batch_tokens > 1 && !version.has_value()) {
+  if (means_.options->delta_batch_tokens > 1 && !drafted.version.has_value() && !IsOnGpu(kept)) {
     if (auto ticket = joined_->Append(id, kept, options, model, !keeps_kv))
       return std::move(*ticket);
   }
   if (const Status flushed = joined_->TryFlush(id); !flushed.ok()) {
     return means_.host->WhileRoomIsMade(id, 0, flushed);
   }
+  if (IsOnGpu(kept)) return PostFromGpu(id, kept, options, expected, model, !keeps_kv);
   const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > means_.options->submit_copy_max_bytes || !means_.limits->FitsRecord(*model, kept)) {
+  if (bytes > means_.options->submit_copy_max_bytes || !means_.limits->FitsRecord(*model, kept) ||
+      drafted.arrival.arrived != nullptr) {
     return large_.Post({.branch = id,
                         .delta = kept,
                         .expected = expected,
                         .model = std::move(model),
-                        .keep = std::move(keep),
-                        .kv_shed = !keeps_kv},
+                        .keep = std::move(drafted.keep),
+                        .kv_shed = !keeps_kv,
+                        .source = {.arrival = std::move(drafted.arrival)}},
                        options);
   }
   NewTicket ticket = MakeTicket(means_, options, started_ns);
@@ -94,12 +100,14 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
 }
 
 Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
-                                         const ModelSpec& model, uint64_t deadline_ns) {
+                                         const ModelSpec& model, const AppendOptions& options,
+                                         uint64_t deadline_ns) {
+  CAIRN_ASSIGN_OR_RETURN(const LargeAppends::Source source, OpenSource(model, delta, options));
   RetryPolicy policy{.no_space = RetryPolicy::NoSpace::kEvict,
                      .branch = id,
                      .room_bytes = PayloadBytes(model, delta),
                      .deadline_ns = deadline_ns};
-  if (means_.limits->FitsRecord(model, delta)) {
+  if (source.gpu == nullptr && means_.limits->FitsRecord(model, delta)) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
     return AppendRecord(id, delta, expected, model, policy);
   }
@@ -109,7 +117,8 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
                                          .delta = delta,
                                          .expected = expected,
                                          .model = model,
-                                         .deadline_ns = deadline_ns});
+                                         .deadline_ns = deadline_ns,
+                                         .source = source.gpu == nullptr ? nullptr : &source});
     if (!appended.ok()) return Attempt::Refused(appended.status());
     applied = *appended;
     return {};
@@ -117,20 +126,25 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
   return applied;
 }
 
+// KV that does not connect: what lies before it was shed.
+Result<bool> Appender::HasGap(BranchId id, const Delta& delta) {
+  bool gap = false;
+  if (delta.kv == nullptr) return gap;
+  Committer::Lock lock(means_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+  const std::vector<LayerGroup>& groups = means_.tree().FindModel(head->model)->groups;
+  for (const GroupView& view : delta.kv->groups) {
+    gap |= view.position > head->lengths[1 + view.group] && !MayHaveGaps(groups[view.group]);
+  }
+  return gap;
+}
+
 // Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
 // and is shed as well, until Fill closes the gap, where the group may have none.
 Result<Ticket> Appender::AppendShedding(BranchId id, const Delta& delta,
                                         const AppendOptions& options, const Expected& expected,
                                         const Status& cause) {
-  bool gap = false;
-  if (delta.kv != nullptr) {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
-    const std::vector<LayerGroup>& groups = means_.tree().FindModel(head->model)->groups;
-    for (const GroupView& view : delta.kv->groups) {
-      gap |= view.position > head->lengths[1 + view.group] && !MayHaveGaps(groups[view.group]);
-    }
-  }
+  CAIRN_ASSIGN_OR_RETURN(const bool gap, HasGap(id, delta));
   const bool full = cause.code() == StatusCode::kBusy || cause.code() == StatusCode::kNoSpace;
   if (delta.kv == nullptr || (!full && !gap)) return cause;
   Delta tokens_only = delta;

@@ -7,6 +7,7 @@
 //   a record   what fits one                                  append_resolver.h
 //   large      in parts, or into a table; borrowed memory     large_appends.h
 //   filled     KV that comes later than its tokens            fill.cc
+//   from a GPU any of these, through staging memory           append_from_gpu.cc
 //
 // Thread-safe. No lock may be held around the calls. Errors: those of Branch.
 #pragma once
@@ -23,6 +24,13 @@
 
 namespace cairn::engine {
 
+// What a draft gives of its own.
+struct Drafted {
+  std::shared_ptr<void> keep{};       // Lives as long as a borrowed source is read.
+  std::optional<uint64_t> version{};  // kConflict unless the branch has that Head::version.
+  Arrival arrival{};                  // Of what is in host memory then.
+};
+
 class Appender {
  public:
   Appender(const WriteMeans& means, JoinedAppends* joined)
@@ -30,10 +38,8 @@ class Appender {
   Appender(const Appender&) = delete;
   Appender& operator=(const Appender&) = delete;
 
-  // `keep` lives as long as a borrowed source is read. With `version`, kConflict unless the branch
-  // has that Head::version.
   Result<Ticket> Append(BranchId id, const Delta& delta, const AppendOptions& options,
-                        std::shared_ptr<void> keep, std::optional<uint64_t> version = {});
+                        Drafted drafted = {});
   // Waits for room, and until it is as safe as was asked for. The branch's length then.
   Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
   Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
@@ -48,9 +54,26 @@ class Appender {
                                const ModelSpec& model, RetryPolicy policy);
   // Whatever its size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
-                                 const ModelSpec& model, uint64_t deadline_ns);
+                                 const ModelSpec& model, const AppendOptions& options,
+                                 uint64_t deadline_ns);
+  // --- append_from_gpu.cc
+  // Where a delta's KV comes from; nothing, if that is host memory.
+  Result<LargeAppends::Source> OpenSource(const ModelSpec& model, const Delta& delta,
+                                          const AppendOptions& options) const;
+  uint64_t StagedBytes(const ModelSpec& model, const Delta& delta) const;
+  Result<Ticket> PostFromGpu(BranchId id, const Delta& delta, const AppendOptions& options,
+                             const Expected& expected,
+                             const std::shared_ptr<const ModelSpec>& model, bool kv_shed);
+  Result<uint64_t> FillFromGpu(BranchId id, const Delta& delta, const ModelSpec& model,
+                               const AppendOptions& options, uint64_t deadline_ns);
+
+  Result<bool> HasGap(BranchId id, const Delta& delta);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, const Status& cause);
+  // All that the view describes; the sequence with which it is there.
+  Result<uint64_t> FillView(BranchId id, const Delta& delta, size_t view_index,
+                            const ModelSpec& model, const AppendOptions& options,
+                            uint64_t deadline_ns);
   Result<uint64_t> FillNext(BranchId id, const Delta& delta, size_t view_index, uint64_t* from,
                             const ModelSpec& model, const AppendOptions& options,
                             uint64_t deadline_ns);

@@ -153,24 +153,36 @@ Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& option
   if (goes_on) {
     CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
-                           AppendWithRoom(id, delta, expected, *model, deadline_ns));
+                           AppendWithRoom(id, delta, expected, *model, options, deadline_ns));
     return means_.tickets->WaitFor(applied.sequence, options.durability, deadline_ns);
   }
   for (const GroupView& view : kv.groups) {
     CAIRN_RETURN_IF_ERROR(
         means_.limits->CheckPosition(KvLayoutBytes(model->groups[view.group], 1)));
   }
-  // With nothing left to do it is as safe as was asked for all the same: who did it may not have
-  // waited.
-  uint64_t sequence = means_.log->last_reserved_sequence();
-  for (size_t view = 0; view < kv.groups.size(); ++view) {
-    uint64_t from = kv.groups[view].position;
-    while (from < kv.groups[view].position + kv.groups[view].count) {
-      CAIRN_ASSIGN_OR_RETURN(sequence,
-                             FillNext(id, delta, view, &from, *model, options, deadline_ns));
+  uint64_t sequence = 0;
+  if (IsOnGpu(delta)) {
+    CAIRN_ASSIGN_OR_RETURN(sequence, FillFromGpu(id, delta, *model, options, deadline_ns));
+  } else {
+    for (size_t view = 0; view < kv.groups.size(); ++view) {
+      CAIRN_ASSIGN_OR_RETURN(sequence, FillView(id, delta, view, *model, options, deadline_ns));
     }
   }
   return means_.tickets->WaitFor(sequence, options.durability, deadline_ns);
+}
+
+// With nothing left to do it is as safe as was asked for all the same: who did it may not have
+// waited.
+Result<uint64_t> Appender::FillView(BranchId id, const Delta& delta, size_t view_index,
+                                    const ModelSpec& model, const AppendOptions& options,
+                                    uint64_t deadline_ns) {
+  const GroupView& view = delta.kv->groups[view_index];
+  uint64_t sequence = means_.log->last_reserved_sequence();
+  for (uint64_t from = view.position; from < view.position + view.count;) {
+    CAIRN_ASSIGN_OR_RETURN(sequence,
+                           FillNext(id, delta, view_index, &from, model, options, deadline_ns));
+  }
+  return sequence;
 }
 
 // The sequence with which all up to `from`, which is moved on, is there.

@@ -8,6 +8,8 @@
 #include "base/codec/kv_copy.h"
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/mutex.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/parallel_for.h"
 #include "engine/constants.h"
 #include "engine/pages/page_writer.h"
@@ -36,6 +38,46 @@ class ViewRows final : public PageRows {
   const PositionMap map_;
 };
 
+// The same in the memory of a GPU. The first that fails is told in `failed`, which all share.
+class GpuRows final : public PageRows {
+ public:
+  struct Failed {
+    Mutex mutex;
+    Status status CAIRN_GUARDED_BY(mutex);
+    Status Get() {
+      const MutexLock lock(&mutex);
+      return status;
+    }
+  };
+  GpuRows(const GpuSource& source, const LayerGroup& group, size_t index, uint64_t begin,
+          uint64_t count, Failed* failed)
+      : source_(source),
+        group_(group),
+        index_(index),
+        begin_(begin),
+        count_(count),
+        failed_(failed) {}
+
+  bool gathers() const override { return true; }
+  std::span<std::byte> Plane(uint32_t layer, uint32_t plane,
+                             std::span<std::byte> room) const override {
+    const GpuSource::Slice slice{index_, layer, plane, begin_, count_, room.data()};
+    Status gathered = Guarded([&] { return source_.Gather({&slice, 1}); });
+    if (!gathered.ok()) {
+      const MutexLock lock(&failed_->mutex);
+      if (failed_->status.ok()) failed_->status = std::move(gathered);
+    }
+    return room.first(SliceBytes(group_.planes[plane], count_));
+  }
+
+ private:
+  const GpuSource& source_;
+  const LayerGroup& group_;
+  const size_t index_;
+  const uint64_t begin_, count_;
+  Failed* const failed_;
+};
+
 class IngestTable {
  public:
   IngestTable(const IngestContext& context, const IngestSource& source)
@@ -53,14 +95,13 @@ class IngestTable {
     CAIRN_RETURN_IF_ERROR(context_.go_on());
     CAIRN_RETURN_IF_ERROR(TakeMemory());
     io::ParallelFor parallel_for(*context_.scheduler, context_.executor, context_.helpers);
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto writer,
-        PageWriter::Create({.tables = context_.tables,
-                            .allocator = context_.allocator,
-                            .parallel_for = &parallel_for,
-                            .batch_bytes = batch_bytes_,
-                            .write_bytes = write_bytes_,
-                            .go_on = [this](uint64_t) { return context_.go_on(); }}));
+    CAIRN_ASSIGN_OR_RETURN(const auto writer,
+                           PageWriter::Create({.tables = context_.tables,
+                                               .allocator = context_.allocator,
+                                               .parallel_for = &parallel_for,
+                                               .batch_bytes = batch_bytes_,
+                                               .write_bytes = write_bytes_,
+                                               .go_on = [this](uint64_t) { return GoOn(); }}));
     if (source_.tokens) {
       const FragmentLayout layout(*source_.model, kTokenLane);
       const std::span<const TokenId> ids = source_.delta->tokens;
@@ -70,6 +111,8 @@ class IngestTable {
     for (size_t i = 0; i < views_.size(); ++i) {
       CAIRN_RETURN_IF_ERROR(AddPages(*views_[i], layouts_[i], writer.get()));
     }
+    CAIRN_RETURN_IF_ERROR(writer->Pack());
+    CAIRN_RETURN_IF_ERROR(GoOn());
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
     CAIRN_CHECK(done_.ranges.size() == writer->stored_bytes().size());
     for (size_t i = 0; i < done_.ranges.size(); ++i) {
@@ -113,12 +156,24 @@ class IngestTable {
     for (uint64_t at = view.position; at < end;) {
       const uint64_t page_end = std::min(end, (at / layout.page_rows() + 1) * layout.page_rows());
       const PageRange range = Range(1 + view.group, at, page_end - at, source_.delta->exact);
-      CAIRN_RETURN_IF_ERROR(
-          writer->AddKv(range, layout,
-                        std::make_shared<const ViewRows>(layout.group(), view, at, page_end - at)));
+      CAIRN_RETURN_IF_ERROR(writer->AddKv(range, layout, RowsOf(view, layout, at, page_end - at)));
       at = page_end;
     }
     return Status::Ok();
+  }
+
+  Status GoOn() {
+    CAIRN_RETURN_IF_ERROR(failed_.Get());
+    return context_.go_on();
+  }
+  std::shared_ptr<const PageRows> RowsOf(const GroupView& view, const FragmentLayout& layout,
+                                         uint64_t begin, uint64_t count) {
+    if (source_.gpu == nullptr) {
+      return std::make_shared<const ViewRows>(layout.group(), view, begin, count);
+    }
+    const auto index = static_cast<size_t>(&view - source_.delta->kv->groups.data());
+    return std::make_shared<const GpuRows>(*source_.gpu, layout.group(), index, begin, count,
+                                           &failed_);
   }
 
   PageRange Range(uint32_t lane, uint64_t begin, uint64_t count, bool exact) {
@@ -134,6 +189,7 @@ class IngestTable {
   MemoryLine::Share share_;              // Of all that is packed and written with.
   uint64_t batch_bytes_ = 0;
   size_t write_bytes_ = sstable::kSnapshotWriteBytes;
+  GpuRows::Failed failed_;
   Ingested done_;
 };
 

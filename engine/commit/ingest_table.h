@@ -17,6 +17,7 @@
 
 #include "base/io/executor.h"
 #include "cairn/branch.h"
+#include "engine/gpu/gpu_source.h"
 #include "engine/memory_line.h"
 #include "engine/tree/op.h"
 #include "sstable/snapshot_writer.h"
@@ -25,10 +26,11 @@ namespace cairn::engine {
 
 struct IngestSource {
   const ModelSpec* model = nullptr;
-  const Delta* delta = nullptr;  // Checked against the model.
-  uint64_t node = 0;             // Whose positions they will be.
-  uint64_t length = 0;           // Tokens before the delta's.
-  bool tokens = false;           // The ids go into the table as well.
+  const Delta* delta = nullptr;    // Checked against the model.
+  uint64_t node = 0;               // Whose positions they will be.
+  uint64_t length = 0;             // Tokens before the delta's.
+  bool tokens = false;             // The ids go into the table as well.
+  const GpuSource* gpu = nullptr;  // Where the KV lies, if not in host memory. It is ready.
 };
 
 struct IngestContext {

@@ -47,6 +47,14 @@ DeltaWindow DeltaWindow::Whole(const Delta& delta) {
   return window;
 }
 
+uint64_t WindowKvBytes(const ModelSpec& model, const Delta& delta, const DeltaWindow& window) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < window.kv.size(); ++i) {
+    bytes += KvLayoutBytes(model.groups[delta.kv->groups[i].group], window.kv[i].count);
+  }
+  return bytes;
+}
+
 std::vector<LaneRange> LanesOf(const Delta& delta, uint64_t length) {
   std::vector<LaneRange> lanes;
   if (!delta.tokens.empty()) lanes.push_back({kTokenLane, 0, length, delta.tokens.size()});

@@ -61,6 +61,9 @@ struct DeltaWindow {
   static DeltaWindow Whole(const Delta& delta);
 };
 
+// Payload bytes of the window's KV.
+uint64_t WindowKvBytes(const ModelSpec& model, const Delta& delta, const DeltaWindow& window);
+
 // What a delta brings to a branch of `length` tokens, states excepted, wherever it will lie.
 std::vector<LaneRange> LanesOf(const Delta& delta, uint64_t length);
 std::vector<ContentSpan> SpansOf(const Delta& delta);

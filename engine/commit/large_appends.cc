@@ -43,6 +43,12 @@ bool IsEmpty(const DeltaWindow& window) {
                                                 [](const auto& kv) { return kv.count == 0; });
 }
 
+Status Cancelled() { return Status(StatusCode::kCancelled, "cancelled while being gathered"); }
+
+StagedWindow* StagedOf(const LargeAppends::Large& large) {
+  return large.source == nullptr ? nullptr : large.source->staged.get();
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- begun
@@ -124,10 +130,18 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   }
   AppendOptions own = options;
   own.queue = nullptr;
-  means_.executor->Post([this, store = means_.host->Hold(), borrowed = std::move(borrowed), own,
-                         length, deadline_ns, cut, state] {
+  const auto arrived = borrowed.source.arrival.arrived;
+  const auto job = [this, store = means_.host->Hold(), borrowed = std::move(borrowed), own, length,
+                    deadline_ns, cut, state] {
     if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, cut.get());
-  });
+  };
+  if (arrived == nullptr) {
+    means_.executor->Post(job);
+  } else {
+    means_.arrivals->Post({.arrived = [arrived, state] { return state->done() || arrived(); },
+                           .run = std::make_shared<std::function<void()>>(job),
+                           .deadline_ns = deadline_ns});
+  }
   return Ticket(state);
 }
 
@@ -140,7 +154,8 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
                     .expected = borrowed.expected,
                     .model = *borrowed.model,
                     .deadline_ns = deadline_ns,
-                    .ticket = state.get()};
+                    .ticket = state.get(),
+                    .source = &borrowed.source};
   const auto applied = Guarded([&] { return Gather(large, length); });
   if (!applied.ok()) {
     if (applied.status().code() == StatusCode::kCancelled) {
@@ -172,6 +187,11 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
     BranchId id;
     ~End() { committer->EndLargeAppend(id); }
   } end{means_.committer, large.branch};
+  if (large.source != nullptr && large.source->arrival.await != nullptr) {
+    CAIRN_RETURN_IF_ERROR(large.source->arrival.await(large.deadline_ns, [&] {
+      return large.ticket == nullptr || !large.ticket->cancel_requested();
+    }));
+  }
   uint64_t node = 0;
   const bool ingested = means_.limits->IsIngested(large.model, large.delta);
   {
@@ -188,7 +208,8 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
     // A table names the node; one that is still to be made has its id from here on.
     node = ingested && (op.flags & kOpNewNode) != 0 ? means_.tree().TakeId() : op.node;
   }
-  return ingested ? Ingest(large, length, node) : WriteParts(large, length);
+  if (ingested) return Ingest(large, length, node);
+  return FitsWhole(large) ? WriteWhole(large) : WriteParts(large, length);
 }
 
 // The last record of a large append, which makes it count.
@@ -220,7 +241,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
       .helpers = std::min(means_.executor_threads, kIngestHelpersMax),
       .go_on = [&]() -> Status {
         if (large.ticket != nullptr && large.ticket->cancel_requested()) {
-          return Status(StatusCode::kCancelled, "cancelled while being gathered");
+          return Cancelled();
         }
         if (large.deadline_ns != io::kNoDeadline && scheduler.MonotonicNs() >= large.deadline_ns) {
           return Status(StatusCode::kDeadlineExceeded, "the table was not written in time");
@@ -231,7 +252,8 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
                             .delta = &large.delta,
                             .node = node,
                             .length = length,
-                            .tokens = tokens};
+                            .tokens = tokens,
+                            .gpu = large.source == nullptr ? nullptr : large.source->gpu.get()};
   CAIRN_ASSIGN_OR_RETURN(Ingested ingested, WriteIngestTable(context, source));
   const uint64_t ids_bytes = tokens ? large.delta.tokens.size_bytes() : 0;
   const Written written{.parts = {},
@@ -254,6 +276,31 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
   }
   counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;
+}
+
+// ---------------------------------------------------------------- whole
+
+bool LargeAppends::FitsWhole(const Large& large) const {
+  const StagedWindow* const staged = StagedOf(large);
+  return large.source != nullptr && means_.limits->FitsRecord(large.model, large.delta) &&
+         (staged == nullptr || WindowKvBytes(large.model, large.delta,
+                                             DeltaWindow::Whole(large.delta)) <= staged->bytes());
+}
+
+Result<Applied> LargeAppends::WriteWhole(const Large& large) {
+  const DeltaWindow whole = DeltaWindow::Whole(large.delta);
+  CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, whole));
+  if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
+  DeltaPayload payload(large.model, *delta, whole, StatesOf(large.delta));
+  return WriteLast(large, &payload, {});
+}
+
+// The delta with the KV of the window in host memory.
+Result<const Delta*> LargeAppends::OnHost(const Large& large, const DeltaWindow& window) const {
+  StagedWindow* const staged = StagedOf(large);
+  if (staged == nullptr) return &large.delta;
+  CAIRN_RETURN_IF_ERROR(staged->Gather(*large.source->gpu, large.model, large.delta, window));
+  return &staged->delta();
 }
 
 // ---------------------------------------------------------------- in parts
@@ -314,7 +361,8 @@ class LargeAppends::PartResolver final : public Resolver {
 
 Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
                                      uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes) {
-  DeltaPayload payload(large.model, large.delta, window, {});
+  CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, window));
+  DeltaPayload payload(large.model, *delta, window, {});
   payload.SetLength(length);
   PartResolver record(payload, unit, large.ticket);
   // A job keeps no thread waiting.
@@ -322,7 +370,7 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
   const Attempt ended = means_.committer->Commit(
       &record, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
   if (!ended.done()) return ended.status;
-  if (record.cancelled()) return Status(StatusCode::kCancelled, "cancelled while being gathered");
+  if (record.cancelled()) return Cancelled();
   *sequence = record.sequence();
   *kv_bytes += payload.kv_bytes();
   return record.part();
@@ -331,12 +379,16 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
 Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
   // Nothing in the tree names the parts until the last record is there.
   const std::shared_ptr<void> kept = means_.host->KeepNewestSegment();
-  const uint64_t part_bytes = means_.limits->PayloadBytesMax();
+  uint64_t part_bytes = means_.limits->PayloadBytesMax();
+  if (const StagedWindow* const staged = StagedOf(large); staged != nullptr) {
+    part_bytes = std::min(part_bytes, staged->bytes());
+  }
   std::vector<DeltaWindow> windows;
   std::vector<uint64_t> record_bytes;
   for (DeltaWindow rest = DeltaWindow::Whole(large.delta); !IsEmpty(rest);) {
     windows.push_back(TakeWindow(large.model, large.delta, &rest, part_bytes));
-    record_bytes.push_back(DeltaPayload(large.model, large.delta, windows.back(), {}).bytes());
+    record_bytes.push_back(windows.back().token_count * sizeof(TokenId) +
+                           WindowKvBytes(large.model, large.delta, windows.back()));
   }
   // Parts that are followed by a refusal fill the log for nothing: a caller that tries again and
   // again would take what is being freed for it.

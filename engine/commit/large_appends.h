@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Appends larger than one record, and asynchronous ones on borrowed memory. What is written first
-// counts with the append record that comes last. Until that one is reserved nothing is applied, so
-// cancelling is a matter of stopping.
+// Appends larger than one record, asynchronous ones on borrowed memory, and those from a GPU. What
+// is written first counts with the append record that comes last. Until that one is reserved
+// nothing is applied, so cancelling is a matter of stopping.
 //
 //   parts      a *unit*: records of kind kPart carry the payload, and the unit's last record, an
 //              ordinary append, makes it count. What recovery finds of an unfinished unit it drops.
+//   whole      what fits a record, and comes from a GPU or is not there yet.
 //   ingested   from direct_ingest_bytes on: the KV goes into a snapshot table of its own
 //              (ingest_table.h), which is durable before the append record that names it is placed.
 //              A table that no record names is an orphan, which the next opening removes.
@@ -19,7 +20,9 @@
 
 #include "cairn/branch.h"
 #include "engine/commit/append_resolver.h"
+#include "engine/commit/arrivals.h"
 #include "engine/commit/joined_appends.h"
+#include "engine/commit/staged_window.h"
 #include "engine/commit/write_means.h"
 
 namespace cairn::engine {
@@ -30,6 +33,13 @@ class LargeAppends {
   LargeAppends(const LargeAppends&) = delete;
   LargeAppends& operator=(const LargeAppends&) = delete;
 
+  // Where the KV of a delta comes from, if not from host memory that may be read at once.
+  struct Source {
+    std::shared_ptr<GpuSource> gpu{};        // Of a view of GPU memory; and then, unless it goes
+    std::shared_ptr<StagedWindow> staged{};  // into a table, where it comes to.
+    Arrival arrival{};
+  };
+
   // One delta to a branch. What it refers to, and the model, outlives the call, or the job.
   struct Large {
     BranchId branch{};
@@ -38,6 +48,7 @@ class LargeAppends {
     const ModelSpec& model;
     uint64_t deadline_ns = io::kNoDeadline;
     TicketState* ticket = nullptr;  // Of a job; else the caller waits.
+    const Source* source = nullptr;
   };
   // By the calling thread. Waits for another one of the branch.
   Result<Applied> Append(const Large& large);
@@ -51,6 +62,7 @@ class LargeAppends {
     std::shared_ptr<const ModelSpec> model;
     std::shared_ptr<void> keep{};
     bool kv_shed = false;
+    Source source{};
   };
   Result<Ticket> Post(Borrowed borrowed, const AppendOptions& options);
 
@@ -65,6 +77,9 @@ class LargeAppends {
            uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* cut);
   Result<Applied> Gather(const Large& large, uint64_t length);
   Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
+  bool FitsWhole(const Large& large) const;
+  Result<const Delta*> OnHost(const Large& large, const DeltaWindow& window) const;
+  Result<Applied> WriteWhole(const Large& large);
   Result<Applied> WriteParts(const Large& large, uint64_t length);
   Result<Part> WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
                          uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes);

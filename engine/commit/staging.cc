@@ -103,6 +103,21 @@ void KvStaging::Put(const GroupView& view, uint32_t layer, uint32_t base_index) 
   }
 }
 
+Status KvStaging::PutFromGpu(const GpuSource& source, const GroupView& view, uint32_t layer) {
+  const LayerGroup& group = model_->groups[view.group];
+  const GroupView own = View(view.group, capacity_);
+  const PositionMap to(own, view.position, view.count);
+  std::vector<std::byte> rows;
+  for (uint32_t i = 0; i < group.planes.size(); ++i) {
+    const Plane& plane = group.planes[i];
+    rows.resize(SliceBytes(plane, view.count));
+    const GpuSource::Slice slice{0, 0, i, view.position, view.count, rows.data()};
+    CAIRN_RETURN_IF_ERROR(source.Gather({&slice, 1}));
+    ScatterSlice(plane, own.planes[i], layer, to, rows.data(), view.count, 0);
+  }
+  return Status::Ok();
+}
+
 GroupView KvStaging::View(uint32_t group, uint64_t count) const {
   CAIRN_CHECK(count <= capacity_);
   GroupView view;

@@ -12,6 +12,7 @@
 #include "base/core/memory_budget.h"
 #include "cairn/kv_view.h"
 #include "cairn/model.h"
+#include "engine/gpu/gpu_source.h"
 
 namespace cairn::engine {
 
@@ -47,6 +48,8 @@ class KvStaging {
   // Copies what the (validated) view describes of one layer. `base_index`: which of its layer
   // bases.
   void Put(const GroupView& view, uint32_t layer, uint32_t base_index);
+  // The same out of the memory of a GPU. `view` is the only one of the source, of one layer.
+  Status PutFromGpu(const GpuSource& source, const GroupView& view, uint32_t layer);
   // A view of the first `count` positions of a group; lives as long as this.
   GroupView View(uint32_t group, uint64_t count) const;
   uint64_t position(uint32_t group) const { return positions_[group]; }

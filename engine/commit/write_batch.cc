@@ -202,6 +202,11 @@ class BatchResolver final : public Resolver {
     CAIRN_RETURN_IF_ERROR(CheckLength(length, op.expected_length));
     const auto model = tree_->FindModel(head->model);
     CAIRN_RETURN_IF_ERROR(CheckShape(*model, op.delta, false));
+    if (IsOnGpu(op.delta)) {
+      return Status(StatusCode::kInvalidArgument,
+                    "kv view: memory is cuda; a batch takes host "
+                    "memory");
+    }
     Delta& delta = deltas_.emplace_back(op.delta);
     if (!KeepsKv(*head, options_)) delta.kv = nullptr;
     if (delta.kv != nullptr) {
@@ -225,9 +230,9 @@ class BatchResolver final : public Resolver {
     payloads_.push_back(std::move(payload));
     models_.push_back(model);
     CAIRN_ASSIGN_OR_RETURN(
-        Op resolved,
-        engine::ResolveAppend(*tree_, branch, std::move(lanes),
-                      std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end())));
+        Op resolved, engine::ResolveAppend(
+                         *tree_, branch, std::move(lanes),
+                         std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end())));
     resolved.exact = delta.kv == nullptr || delta.exact;
     return resolved;
   }

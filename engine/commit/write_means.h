@@ -13,12 +13,14 @@
 #include "base/io/world.h"
 #include "cairn/options.h"
 #include "engine/commit/append_limits.h"
+#include "engine/commit/arrivals.h"
 #include "engine/commit/committer.h"
 #include "engine/commit/lifecycle.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/tickets.h"
 #include "engine/commit/timer.h"
 #include "engine/commit/tree_access.h"
+#include "engine/gpu/gpu_source.h"
 #include "engine/memory_line.h"
 #include "engine/tree/op.h"
 #include "sstable/table_files.h"
@@ -72,11 +74,13 @@ struct WriteMeans {
   Tickets* tickets = nullptr;
   StagingPool* staging = nullptr;
   MemoryLine* ingest_line = nullptr;
+  GpuSources* gpus = nullptr;
   CallCounters* counters = nullptr;
   // From the opening of the log on.
   wal::Log* log = nullptr;
   Timer* timer = nullptr;
   io::Executor* executor = nullptr;
+  Arrivals* arrivals = nullptr;
   uint32_t executor_threads = 1;
 
   std::mutex& mutex() const { return committer->mutex(); }  // The commit lock.

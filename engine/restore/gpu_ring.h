@@ -24,7 +24,7 @@
 
 #include "base/core/mutex.h"
 #include "engine/constants.h"
-#include "engine/restore/gpu_waits.h"
+#include "engine/gpu/gpu_waits.h"
 
 namespace cairn::engine {
 

@@ -39,7 +39,8 @@ GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreReque
       tokens_(plan, request.tokens),
       layers_(layers),
       open_(open),
-      counts_(plan, request.into, open) {
+      counts_(plan, request.into, open),
+      ready_(means.target->waits(), "restore") {
   for (const GroupView& view : into_->groups) {
     const LayerCounts::Target* const target = counts_.TargetOf(1 + view.group);
     for (const auto& pieces : target->pieces) not_launched_.push_back(pieces.load());
@@ -53,40 +54,19 @@ Result<std::unique_ptr<GpuSink>> GpuSink::Make(const Means& means, const Restore
                                                std::span<const OpenPiece> open) {
   std::unique_ptr<GpuSink> sink(new GpuSink(means, plan, request, store, layers, open));
   CAIRN_RETURN_IF_ERROR(sink->Adopt(request));
-  CAIRN_ASSIGN_OR_RETURN(sink->views_,
-                         GpuViews::Make(means.target->waits(), means.target->rooms(), *plan.model,
-                                        *request.into, [&] { return sink->AwaitReady(); }));
+  CAIRN_ASSIGN_OR_RETURN(sink->views_, GpuViews::Make(means.target->waits(), means.target->rooms(),
+                                                      *plan.model, *request.into, KvUse::kRestore,
+                                                      [&] { return sink->AwaitReady(); }));
   return sink;
 }
 
-Status GpuSink::AwaitReady() {
-  if (!has_ready_ || !CAIRN_KEPT(kGpuReady)) return Status::Ok();
-  io::Scheduler& scheduler = means_.target->waits()->scheduler();
-  while (!is_ready_.load(std::memory_order_acquire)) {
-    const uint64_t look_ns = scheduler.MonotonicNs() + kGpuReadyLookNs;
-    const Status status =
-        means_.target->waits()->For(ready_, std::min(look_ns, means_.deadline_ns));
-    if (status.ok()) {
-      is_ready_.store(true, std::memory_order_release);
-    } else if (status.code() != StatusCode::kDeadlineExceeded) {
-      return status;
-    } else if (scheduler.MonotonicNs() >= means_.deadline_ns) {
-      return Status(StatusCode::kDeadlineExceeded, "restore: the caller's event was not reached");
-    } else if (means_.wanted && !means_.wanted()) {
-      return Status(StatusCode::kCancelled, "restore: not wanted any more");
-    }
-  }
-  return Status::Ok();
-}
+Status GpuSink::AwaitReady() { return ready_.Await(means_.deadline_ns, means_.wanted); }
 
 Status GpuSink::Adopt(const RestoreRequest& request) {
   if (request.gpu == nullptr) return Status::Ok();
-  gpu::Device& device = means_.target->waits()->device();
-  if (request.gpu->ready != 0) {
-    CAIRN_ASSIGN_OR_RETURN(ready_, device.AdoptEvent(request.gpu->ready));
-    has_ready_ = true;
-  }
+  CAIRN_RETURN_IF_ERROR(ready_.Adopt(request.gpu->ready));
   if (request.gpu->layer_events.empty()) return Status::Ok();
+  gpu::Device& device = means_.target->waits()->device();
   if (request.gpu->layer_events.size() != layer_count_) {
     return Status(StatusCode::kInvalidArgument, std::to_string(request.gpu->layer_events.size()) +
                                                     " layer_events; the view has " +
@@ -107,7 +87,6 @@ GpuSink::~GpuSink() {
   gpu::Device& device = means_.target->waits()->device();
   if (has_behind_) device.Return(behind_);
   for (const gpu::Event event : layer_events_) device.Return(event);
-  if (has_ready_) device.Return(ready_);
 }
 
 // ---------------------------------------------------------------- described

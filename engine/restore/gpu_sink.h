@@ -21,8 +21,9 @@
 
 #include "base/core/mutex.h"
 #include "engine/commit/kv_layout.h"
+#include "engine/gpu/gpu_ready.h"
+#include "engine/gpu/gpu_views.h"
 #include "engine/restore/gpu_target.h"
-#include "engine/restore/gpu_views.h"
 #include "engine/restore/layer_counts.h"
 #include "engine/restore/layer_words.h"
 #include "engine/restore/sink.h"
@@ -113,9 +114,8 @@ class GpuSink final : public RestoreSink {
   std::atomic<uint32_t> in_flight_{0};
 
   // The caller's events, adopted.
-  bool has_ready_ = false, has_behind_ = false;
-  std::atomic<bool> is_ready_{false};
-  gpu::Event ready_{};
+  bool has_behind_ = false;
+  GpuReady ready_;
   std::vector<gpu::Event> layer_events_;  // By layer, or empty.
   gpu::Stream behind_{};                  // Waits for all that was launched.
 

@@ -12,7 +12,7 @@ GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
       keep_bytes_(keep_bytes),
       waits_(gpu.device(), world.scheduler),
       ring_(&waits_),
-      rooms_(&waits_),
+      rooms_(&waits_, {.bytes = kGpuRoomBytes, .kept_bytes = kGpuRoomKeptBytes, .kept = kGpuSlots}),
       arena_({.allocate = Allocate, .deallocate = Deallocate, .context = gpu.device().get()},
              keep_bytes),
       pool_(world, arena_.allocator(), bytes_max, budget) {
@@ -24,6 +24,7 @@ GpuTarget::~GpuTarget() { budget_->Return(keep_bytes_); }
 void GpuTarget::Clear() {
   pool_.Clear();
   arena_.Clear();
+  rooms_.Clear();
 }
 
 // A device aligns pinned memory to pages where it is made of pages, as all buffers of an arena are.

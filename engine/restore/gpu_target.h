@@ -12,8 +12,8 @@
 #include "base/core/memory_budget.h"
 #include "base/io/world.h"
 #include "cairn/gpu.h"
+#include "engine/gpu/gpu_rooms.h"
 #include "engine/restore/gpu_ring.h"
-#include "engine/restore/gpu_rooms.h"
 #include "engine/restore/read_pool.h"
 
 namespace cairn::engine {

@@ -65,6 +65,15 @@ class DeviceKv {
   std::vector<GroupView>& groups() { return groups_; }
   std::byte* base(uint32_t group) const { return memory_[group]; }
 
+  // Puts the content of positions [begin, end) in place, as KvSet::Write.
+  void Write(uint64_t seed, uint64_t begin, uint64_t end) {
+    for (uint32_t i = 0; i < pools_.size(); ++i) {
+      pools_[i]->Write(seed, begin, end);
+      const std::vector<std::byte>& memory = pools_[i]->memory();
+      EXPECT_OK(gpu_.CopyIn(memory_[i], memory.data(), memory.size()));
+    }
+  }
+
   // All bytes are those of a KvSet with this content in [begin, end).
   bool Holds(Layout layout, uint64_t first, uint64_t count, uint64_t begin, uint64_t end) {
     for (uint32_t i = 0; i < pools_.size(); ++i) {

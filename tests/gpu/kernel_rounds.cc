@@ -304,6 +304,81 @@ std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {
   return differ.empty() ? "" : differ + "; " + paged.Describe();
 }
 
+std::string GatherStepRound(KernelMachine& machine, uint64_t seed) {
+  constexpr uint32_t kSlots = 3, kPlans = 4;
+  io::SimRandom random(seed);
+  PagedCase paged(random);
+  const GroupView& group = paged.group();
+  const uint64_t begin = group.position, count = group.count;
+  // Some positions may have no place on the machine.
+  const PagedCase::Positions lost =
+      random.Below(3) == 0 ? paged.LoseEntry(random) : PagedCase::Positions{};
+  const uint64_t head_bytes = count * paged.plane().row_bytes;
+  const uint64_t rows_bytes = paged.plane().heads * head_bytes;
+  const uint64_t slot_bytes = (rows_bytes + count + 15) / 16 * 16;
+  const PositionMap map(group, begin, count);
+  Bytes slice(rows_bytes);
+  GatherSlice(paged.plane(), paged.PlaneIn(paged.memory().data()), 0, map, slice.data());
+
+  Bytes expected(kSlots * slot_bytes, std::byte{0xee});
+  std::byte* const memory = machine.Put(paged.memory(), paged.skew());
+  std::byte* const slots = machine.Put(expected);
+  const std::vector<gpu::PagedView> views = {paged.OnMachine(machine)};
+  const gpu::WantedRows wanted = gpu::DescribeRows(group, begin, begin, begin + count);
+  std::vector<gpu::StripToGather> strips;
+  for (uint32_t head = 0; head < paged.plane().heads; ++head) {
+    strips.push_back(gpu::DescribeStrip(paged.plane(), paged.BaseIn(memory, head),
+                                        slots + head * head_bytes, views[0], 0, wanted));
+  }
+  const std::vector<gpu::RowsThere> rows{
+      {.there = reinterpret_cast<uint8_t*>(slots + rows_bytes), .wanted = wanted, .view = 0}};
+  // Steps go on from any number, and some are given no slot.
+  const auto first = static_cast<uint32_t>(random.Below(1000));
+  std::vector<gpu::StepPlan> plans(kPlans);
+  for (uint32_t step = first; step < first + kPlans; ++step) {
+    const bool saved = random.Below(3) != 0;
+    const uint64_t slot = random.Below(kSlots);
+    plans[step % kPlans] = (saved ? step : step - kPlans) | slot << 32;
+    if (!saved) continue;
+    for (uint64_t head = 0; head < paged.plane().heads; ++head) {
+      for (uint64_t row = 0; row < count; ++row) {
+        if (begin + row >= lost.begin && begin + row < lost.end) continue;
+        const uint64_t at = head * head_bytes + row * paged.plane().row_bytes;
+        std::copy_n(slice.begin() + static_cast<int64_t>(at), paged.plane().row_bytes,
+                    expected.begin() + static_cast<int64_t>(slot * slot_bytes + at));
+      }
+    }
+    for (uint64_t row = 0; row < count; ++row) {
+      const bool there = begin + row < lost.begin || begin + row >= lost.end;
+      expected[slot * slot_bytes + rows_bytes + row] = std::byte{there};
+    }
+  }
+  gpu::GatherStep gather;
+  gather.strips = machine.PutAll(strips);
+  gather.rows = machine.PutAll(rows);
+  gather.views = machine.PutAll(views);
+  gather.plans = machine.PutAll(plans);
+  uint32_t* const counter = machine.PutAll(std::vector<uint32_t>{first});
+  gather.step = counter;
+  gather.slot_bytes = slot_bytes;
+  gather.plans_mask = kPlans - 1;
+  gather.strips_count = static_cast<uint32_t>(strips.size());
+  gather.rows_count = 1;
+  gpu::AdvanceStep advance;
+  advance.step = counter;
+  advance.told = machine.PutAll(std::vector<uint32_t>{0});
+  for (uint32_t step = 0; step < kPlans; ++step) {
+    machine.Launch(gather);
+    machine.Launch(advance);
+  }
+  const Bytes is = machine.Get(slots, expected.size());
+  const uint32_t told = machine.GetAll(advance.told, 1)[0];
+  machine.Clear();
+  if (told != first + kPlans) return "told " + std::to_string(told) + " steps";
+  const std::string differ = Differ(is, expected);
+  return differ.empty() ? "" : differ + "; " + paged.Describe();
+}
+
 std::string CheckTableRound(KernelMachine& machine, uint64_t seed) {
   io::SimRandom random(seed);
   const bool wide = random.Below(2) == 0;

@@ -32,6 +32,8 @@ TEST(Kernels, ATableThatLeadsOutOfTheViewIsAFault) { Rounds(LostTableRound, 300)
 
 TEST(Kernels, GatherSaveIsGatherSlice) { Rounds(GatherSaveRound, 1000); }
 
+TEST(Kernels, GatherStepIsGatherSliceIntoTheSlotOfTheStep) { Rounds(GatherStepRound, 500); }
+
 TEST(Kernels, CheckTableFindsWhatLiesOutsideAndWhatIsThereTwice) { Rounds(CheckTableRound, 500); }
 
 }  // namespace

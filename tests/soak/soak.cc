@@ -132,7 +132,7 @@ std::string Kernels(uint64_t seed, Counts* counts) {
   (*counts)["kernel_cases"] += 5;
   for (const auto round :
        {testing::DecodeScatterRound, testing::DamagedFramesRound, testing::LostTableRound,
-        testing::GatherSaveRound, testing::CheckTableRound}) {
+        testing::GatherSaveRound, testing::GatherStepRound, testing::CheckTableRound}) {
     std::string differs = round(*machine, seed);
     if (!differs.empty()) return differs;
   }

@@ -117,6 +117,10 @@ struct AppendOptions {
   uint64_t timeout_ns = UINT64_MAX;
   Overload overload = Overload::kFail;     // Append only.
   bool exact = true;                       // Fill only: as Delta::exact.
+  // Of KV in the memory of a GPU: an event of that device (a cudaEvent_t), recorded by the caller,
+  // behind which it may be read. The host waits for it, asynchronous calls on a thread of the
+  // store. 0: it may be read at once.
+  uintptr_t gpu_ready = 0;
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
 };
@@ -234,13 +238,19 @@ class Draft {
   // one layer base each. Nothing is kept of the view. kInvalidArgument for groups that keep states
   // (kCheckpoint, kPerRequest): these are given to Commit.
   Status Put(uint32_t layer, const GroupView& view);
+  // The same out of the memory of a GPU; the view has one group. Does not wait for the device: the
+  // layer is gathered, by a thread of the store, when `ready` (AppendOptions::gpu_ready) was
+  // reached, so that it leaves the GPU while later layers are computed. View and memory are
+  // borrowed until the ticket of Commit is released, or Abort or the draft's destructor returns.
+  // What goes wrong on the way, Commit or its ticket tells.
+  Status PutFromGpu(uint32_t layer, const KvView& view, uintptr_t ready = 0);
   // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
   // (accepted speculation); KV of a group counts as far as all its layers were Put. Of `delta.kv`
   // only groups that keep states may be given, as to Append, borrowed likewise. Ends the draft,
   // unless it fails: then nothing was applied and it may be tried again. kConflict when the branch
   // was changed since BeginAppend, since what was Put would belong to other tokens.
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
-  void Abort();
+  void Abort();  // Waits for what is being gathered from a GPU just now.
 
  private:
   std::shared_ptr<DraftState> state_;
@@ -261,7 +271,10 @@ class Branch {
 
   // Asynchronous; never blocks on the disk. Sources up to submit_copy_max_bytes are copied in the
   // call, larger ones are borrowed until the ticket is released; while one is being gathered,
-  // further appends to this branch give kBusy.
+  // further appends to this branch give kBusy. KV in the memory of a GPU is always borrowed, and
+  // read when AppendOptions::gpu_ready was reached; nothing on the GPU waits for that. kBusy when
+  // staging memory, a share of max_memory_bytes, is used up; a table on the device that leads out
+  // of the view ends the ticket with kInvalidArgument, and nothing was applied.
   // Fails at once (no ticket) with kInvalidArgument, kConflict, kModelMismatch, kNotFound, kBusy,
   // kNoSpace, kIoError (no further log segment can be made), kPoisoned, kReadOnly: then nothing was
   // applied.

@@ -33,7 +33,7 @@ namespace [[gnu::visibility("default")]] cairn {
 enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
 
 // Where what a view names lies. Restores may go to a device that the store was given
-// (Options::gpus); all else takes host memory.
+// (Options::gpus), and appends, fills and drafts come from one; batches take host memory.
 enum class MemoryKind : uint8_t {
   kHost = 0,
   kCuda = 1,
@@ -85,7 +85,7 @@ enum class KvUse : uint8_t { kAppend, kRestore };
 // strides do not make rows overlap, tables cover the positions and hold no negative entry, nor one
 // beyond `blocks`; for kRestore, which writes, also that no table names an entry twice and no two
 // layers next to each other have one base. Whether planes or layers overlap otherwise is not looked
-// at. Nor is what a table on a device holds: the restore does that.
+// at. Nor is what a table on a device holds: a restore checks it there, an append as it reads.
 // kInvalidArgument naming group, plane and field. Reads no KV memory.
 Status ValidateKvView(const ModelSpec& model, const KvView& view, KvUse use);
 

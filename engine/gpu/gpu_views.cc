@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/restore/gpu_views.h"
+#include "engine/gpu/gpu_views.h"
 
 #include <algorithm>
 #include <cstring>
@@ -64,10 +64,12 @@ uint64_t SeenBytes(const GroupView& view) { return (EntriesEnd(view) + 31) / 32 
 
 Result<std::unique_ptr<GpuViews>> GpuViews::Make(const GpuWaits* waits, GpuRooms* rooms,
                                                  const ModelSpec& model, const KvView& view,
+                                                 KvUse use,
                                                  const std::function<Status()>& await_ready) {
   std::unique_ptr<GpuViews> views(new GpuViews(waits, rooms));
   CAIRN_RETURN_IF_ERROR(views->Fill(model, view));
-  if (std::any_of(view.groups.begin(), view.groups.end(), HasDeviceTable)) {
+  if (use == KvUse::kRestore &&
+      std::any_of(view.groups.begin(), view.groups.end(), HasDeviceTable)) {
     CAIRN_RETURN_IF_ERROR(await_ready());
     CAIRN_RETURN_IF_ERROR(views->CheckTables(view));
   }

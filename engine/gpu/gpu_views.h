@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The view of one restore as kernels know it: for every plane of every group a PagedView, and the
+// The view of one call as kernels know it: for every plane of every group a PagedView, and the
 // tables, in memory of the device. A table that the caller has on the device is looked at there
-// before anything is written through it.
+// before anything is written through it. Where it is only read, a kernel says what leads out.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 #include <vector>
 
 #include "cairn/kv_view.h"
-#include "engine/restore/gpu_rooms.h"
+#include "engine/gpu/gpu_rooms.h"
 #include "gpu/describe.h"
 
 namespace cairn::engine {
 
 class GpuViews {
  public:
-  // The view is valid (ValidateKvView) and outlives this. Before a table on the device is read
+  // The view is valid (ValidateKvView) and outlives this. Before a table on the device is checked
   // `await_ready` is called. kInvalidArgument: such a table names what is not there, or something
   // twice; a view of more than a device counts.
   static Result<std::unique_ptr<GpuViews>> Make(const GpuWaits* waits, GpuRooms* rooms,
                                                 const ModelSpec& model, const KvView& view,
+                                                KvUse use,
                                                 const std::function<Status()>& await_ready);
   ~GpuViews();
   GpuViews(const GpuViews&) = delete;

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/restore/gpu_rooms.h"
+#include "engine/gpu/gpu_rooms.h"
 
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "engine/constants.h"
 
 namespace cairn::engine {
 
-GpuRooms::~GpuRooms() {
-  for (const Room& room : kept_) Free(room);
+GpuRooms::~GpuRooms() { Clear(); }
+
+void GpuRooms::Clear() {
+  std::vector<Room> rooms;
+  {
+    const MutexLock lock(&mutex_);
+    rooms.swap(kept_);
+  }
+  for (const Room& room : rooms) Free(room);
 }
 
 Result<GpuRooms::Room> GpuRooms::Take(uint64_t bytes) {
@@ -25,7 +31,7 @@ Result<GpuRooms::Room> GpuRooms::Take(uint64_t bytes) {
     }
   }
   gpu::Device& device = waits_.device();
-  const uint64_t wanted = std::max(bytes, kGpuRoomBytes);
+  const uint64_t wanted = std::max(bytes, limits_.bytes);
   const Status made = [&]() -> Status {
     CAIRN_ASSIGN_OR_RETURN(room.stream, device.NewStream(gpu::Priority::kLow));
     room.has_stream = true;
@@ -45,7 +51,7 @@ void GpuRooms::Return(const Room& room) {
   if (!waits_.Drain(room.stream, room.copied)) return;
   {
     const MutexLock lock(&mutex_);
-    if (kept_.size() < kGpuSlots && room.bytes <= kGpuRoomKeptBytes) {
+    if (kept_.size() < limits_.kept && room.bytes <= limits_.kept_bytes) {
       kept_.push_back(room);
       return;
     }

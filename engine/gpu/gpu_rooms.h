@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory for what kernels know of the views of one restore (gpu_views.h): pinned, to be written,
-// and as much of the device, to be copied to. Small ones are kept for the next restores.
+// Pinned memory and as much of the device, with a stream that copies between them: for what kernels
+// know of the views of one call (gpu_views.h), and for rows on their way to the host
+// (gpu_source.h). Some are kept for the next calls.
 //
 // Thread-safe. Return may wait for the device; no lock may be held around it.
 #pragma once
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "base/core/mutex.h"
-#include "engine/restore/gpu_waits.h"
+#include "engine/gpu/gpu_waits.h"
 
 namespace cairn::engine {
 
@@ -26,20 +27,27 @@ class GpuRooms {
     bool has_stream = false, has_event = false;
   };
 
-  explicit GpuRooms(const GpuWaits* waits) : waits_(*waits) {}
+  struct Limits {
+    uint64_t bytes = 0;       // A room has so much at least.
+    uint64_t kept_bytes = 0;  // One that is larger is not kept,
+    size_t kept = 0;          // nor are more than these.
+  };
+  GpuRooms(const GpuWaits* waits, const Limits& limits) : waits_(*waits), limits_(limits) {}
   ~GpuRooms();  // All came back.
   GpuRooms(const GpuRooms&) = delete;
   GpuRooms& operator=(const GpuRooms&) = delete;
 
-  // kOutOfMemory, and other errors of the device.
+  // Waits for nobody. kOutOfMemory, and other errors of the device.
   Result<Room> Take(uint64_t bytes);
   // What was enqueued in its stream ends before.
   void Return(const Room& room);
+  void Clear();  // None is kept any more.
 
  private:
   void Free(const Room& room);
 
   const GpuWaits& waits_;
+  const Limits limits_;
   Mutex mutex_;
   std::vector<Room> kept_ CAIRN_GUARDED_BY(mutex_);
 };

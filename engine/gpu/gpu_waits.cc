@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/restore/gpu_waits.h"
+#include "engine/gpu/gpu_waits.h"
 
 #include "engine/constants.h"
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Takes what steps of generation compute out of a GPU without stopping it.
+//
+// A serving engine computes the next token of many sequences in one step, mostly as a CUDA graph
+// that it launches again and again. One kernel at its end gathers the new rows of all sequences
+// into a slot of a ring on the device; behind the step a stream of lower priority copies the slot
+// to the host; from there each row is appended to its branch like any KV in host memory.
+//
+//   GpuSteps steps = *GpuSteps::Make(gpu, model, view);   // the rows of one step
+//   steps.Enqueue(stream);                                // once, while the graph is captured
+//   ...
+//   auto step = steps.Begin();                            // before each launch; may be kBusy
+//   cudaGraphLaunch(graph, stream);
+//   cudaEventRecord(done, stream);
+//   if (step.ok()) step->End(done);
+//   ...                                                   // while the next step runs
+//   step->Wait();
+//   branch.Append({.tokens = ids, .kv = *step->Row(row, position)});
+//
+// The engine's stream never waits for any of this: where no slot is free the step is not saved, and
+// Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks.
+//
+// Not tied to a store; the memory, slots * (rows of a step) on the device and as much pinned, is
+// the caller's choice and counts for none. Every call is thread-safe, those of one GpuStep among
+// themselves are not. Nothing blocks but Wait. Algorithm: the ring of vLLM's OffloadingConnector
+// and of SGLang's HiCache write-back, with the choice of the slot left to the device's own count,
+// so that it can stand in a graph.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cairn/gpu.h"
+#include "cairn/kv_view.h"
+#include "cairn/model.h"
+#include "cairn/status.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+class GpuStepsState;
+
+struct GpuStepsOptions {
+  uint32_t slots = 64;  // Steps that may be on their way; 1 to 1024.
+};
+
+// One step on its way to the host. Gives its slot back when it goes, whatever became of it.
+class GpuStep {
+ public:
+  GpuStep() = default;
+  GpuStep(std::shared_ptr<GpuStepsState> state, uint32_t slot)
+      : state_(std::move(state)), slot_(slot) {}
+  ~GpuStep();
+  GpuStep(GpuStep&& other) noexcept { *this = std::move(other); }
+  GpuStep& operator=(GpuStep&& other) noexcept;
+
+  // `done`: an event of the device (a cudaEvent_t), recorded by the caller behind the step's
+  // launch. Once. kInvalidArgument: of another device. After an error the step does not arrive.
+  Status End(uintptr_t done);
+  Result<bool> Arrived() const;  // Its rows are in host memory.
+  // kDeadlineExceeded; kInvalidState: End was not called, or failed.
+  Status Wait(uint64_t timeout_ns = UINT64_MAX) const;
+  // Row `row` of all groups, in host memory, as the KV of this position. Lives as long as this.
+  // Append copies up to Options::submit_copy_max_bytes in the call, and borrows what is larger.
+  // kBusy: it has not arrived. kInvalidArgument: there is no such row, or the step's table named no
+  // place for it, as that of a graph's padding.
+  Result<const KvView*> Row(uint32_t row, uint64_t position);
+
+ private:
+  std::shared_ptr<GpuStepsState> state_;
+  uint32_t slot_ = 0;
+  std::deque<std::vector<GroupView>> groups_;
+  std::deque<KvView> views_;
+};
+
+class GpuSteps {
+ public:
+  // `view`: of memory of `gpu`; each group all layers, and `count` rows, as many as the others. A
+  // row stands for a sequence of the step; which token of the blocks it is says the table, mostly
+  // one of slots on the device, which the caller rewrites before each step. Its position is 0, and
+  // the table's. What the view names outlives all steps; its arrays need not.
+  // kInvalidArgument, kOutOfMemory, and what else the device says.
+  static Result<GpuSteps> Make(const Gpu& gpu, const ModelSpec& model, const KvView& view,
+                               const GpuStepsOptions& options = {});
+  // Puts the kernels into the stream (a cudaStream_t), which may be being captured. Each time they
+  // run is one step; steps run in the order of their Begin, one Begin before each.
+  Status Enqueue(uintptr_t stream);
+  // kBusy: no slot is free, so this step is not saved; it may be launched all the same.
+  Result<GpuStep> Begin();
+
+  uint64_t slot_bytes() const;  // Of device memory, and as much pinned.
+
+ private:
+  explicit GpuSteps(std::shared_ptr<GpuStepsState> state) : state_(std::move(state)) {}
+  std::shared_ptr<GpuStepsState> state_;
+};
+
+}  // namespace cairn

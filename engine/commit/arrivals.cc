@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/commit/arrivals.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/out_of_memory.h"
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+void Arrivals::Post(Job job) {
+  if (!job.arrived()) {
+    const MutexLock lock(&mutex_);
+    if (!stopped_ && thread_ == nullptr) {
+      thread_ = world_.scheduler->StartThread("cairn-arrive", [this] { Run(); });
+    }
+    if (!stopped_ && thread_ != nullptr) {
+      waiting_.push_back(std::move(job));
+      version_.fetch_add(1, std::memory_order_release);
+      world_.scheduler->WakeAll(version_);
+      return;
+    }
+  }
+  executor_->Post([run = std::move(job.run)] { (*run)(); });
+}
+
+void Arrivals::Stop() {
+  std::unique_ptr<io::Thread> thread;
+  {
+    const MutexLock lock(&mutex_);
+    stopped_ = true;
+    thread = std::move(thread_);
+    version_.fetch_add(1, std::memory_order_release);
+  }
+  world_.scheduler->WakeAll(version_);
+}
+
+// Moving a job takes no memory; what the executor has none for runs here.
+void Arrivals::Run() {
+  while (true) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    Job arrived;
+    uint64_t look_ns = io::kNoDeadline;
+    {
+      const MutexLock lock(&mutex_);
+      const uint64_t now_ns = world_.scheduler->MonotonicNs();
+      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Job& job) {
+        return stopped_ || now_ns >= job.deadline_ns || job.arrived();
+      });
+      if (found != waiting_.end()) {
+        arrived = std::move(*found);
+        waiting_.erase(found);
+      } else if (stopped_) {
+        return;
+      } else if (!waiting_.empty()) {
+        look_ns = now_ns + kGpuArrivalLookNs;
+      }
+    }
+    if (arrived.run == nullptr) {
+      world_.scheduler->Wait(version_, seen, look_ns);
+      continue;
+    }
+    const Status posted = Guarded([&] {
+      executor_->Post([run = arrived.run] { (*run)(); });
+      return Status::Ok();
+    });
+    if (!posted.ok()) (*arrived.run)();
+  }
+}
+
+}  // namespace cairn::engine

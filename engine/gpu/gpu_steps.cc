@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cairn/gpu_steps.h"
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/codec/kv_copy.h"
+#include "base/core/align.h"
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/real_scheduler.h"
+#include "engine/constants.h"
+#include "engine/gpu/gpu_steps_state.h"
+
+namespace cairn {
+
+namespace {
+
+constexpr uint32_t kSlotsMax = 1024;
+
+Status Bad(const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "gpu steps: " + what);
+}
+
+uint64_t SliceRoom(const Plane& plane, uint64_t count) {
+  return AlignUp(SliceBytes(plane, count), uint64_t{gpu::kLargestUnit});
+}
+
+Status CheckView(const ModelSpec& model, const Gpu& gpu, const KvView& view) {
+  CAIRN_RETURN_IF_ERROR(ValidateKvView(model, view, KvUse::kAppend));
+  if (view.memory != MemoryKind::kCuda || view.device != gpu.ordinal()) {
+    return Bad(std::string("the view's memory is ") + MemoryKindName(view.memory) + ", device " +
+               std::to_string(view.device) + "; the GPU has ordinal " +
+               std::to_string(gpu.ordinal()));
+  }
+  if (view.groups.empty()) return Bad("the view has no group");
+  for (const GroupView& group : view.groups) {
+    if (group.count == 0 || group.count != view.groups[0].count) {
+      return Bad("group " + std::to_string(group.group) + " has " + std::to_string(group.count) +
+                 " rows; all have as many, and one at least");
+    }
+    if (group.position != 0 || group.table.table_position != 0) {
+      return Bad("group " + std::to_string(group.group) + ": a step's rows begin at position 0");
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+GpuStepsState::GpuStepsState(const Gpu& gpu, const ModelSpec& model, uint32_t slots)
+    : gpu_(gpu),
+      model_(model),
+      device_(*gpu.device()),
+      waits_(gpu.device(), std::make_shared<io::RealScheduler>()),
+      rooms_(&waits_, {.bytes = 0, .kept_bytes = 0, .kept = 0}),
+      slots_(slots) {}
+
+// Steps that were enqueued have run: their memory is the caller's. What is copied ends here.
+GpuStepsState::~GpuStepsState() {
+  bool usable = true;
+  for (Slot& slot : slots_) {
+    if (slot.has_event && has_side_) usable &= waits_.Drain(side_, slot.copied);
+    if (slot.has_event) device_.Return(slot.copied);
+  }
+  if (has_side_) device_.Return(side_);
+  views_ = nullptr;
+  if (!usable) return;
+  for (std::byte* const memory : {device_slots_, host_slots_, counter_, told_}) {
+    if (memory != nullptr) device_.Free(memory);
+  }
+}
+
+Result<std::shared_ptr<GpuStepsState>> GpuStepsState::Make(const Gpu& gpu, const ModelSpec& model,
+                                                           const KvView& view, uint32_t slots) {
+  if (slots == 0 || slots > kSlotsMax) {
+    return Bad("slots is " + std::to_string(slots) + ", not 1 to " + std::to_string(kSlotsMax));
+  }
+  CAIRN_RETURN_IF_ERROR(CheckView(model, gpu, view));
+  const std::shared_ptr<GpuStepsState> state(new GpuStepsState(gpu, model, slots));
+  CAIRN_ASSIGN_OR_RETURN(state->views_,
+                         engine::GpuViews::Make(&state->waits_, &state->rooms_, state->model_, view,
+                                                KvUse::kAppend, [] { return Status::Ok(); }));
+  // A captured launch waits for nothing of ours.
+  CAIRN_RETURN_IF_ERROR(state->waits_.For(state->views_->copied(), io::kNoDeadline));
+  CAIRN_RETURN_IF_ERROR(state->Allocate(view));
+  state->Describe(view);
+  for (uint32_t slot = 0; slot < slots; ++slot) state->DescribeSlot(slot);
+  return state;
+}
+
+Status GpuStepsState::Allocate(const KvView& view) {
+  size_t planes = 0;
+  for (const GroupView& group : view.groups) {
+    const LayerGroup& of = model_.groups[group.group];
+    groups_.push_back({.group = group.group,
+                       .count = static_cast<uint32_t>(group.count),
+                       .rows_at = slot_bytes_,
+                       .first_plane = planes});
+    planes += of.planes.size();
+    for (const Plane& plane : of.planes) slot_bytes_ += of.layers * SliceRoom(plane, group.count);
+    groups_.back().there_at = slot_bytes_;
+    slot_bytes_ = AlignUp(slot_bytes_ + group.count, gpu::kDeviceAlignment);
+    for (const Plane& plane : of.planes) gather_.strips_count += of.layers * plane.heads;
+  }
+  gather_.rows_count = static_cast<uint32_t>(groups_.size());
+  indices_.resize(groups_[0].count);
+  std::iota(indices_.begin(), indices_.end(), 0);
+  const size_t slots = slots_.size();
+  using gpu::Memory;
+  CAIRN_ASSIGN_OR_RETURN(device_slots_, device_.Allocate(Memory::kDevice, slots * slot_bytes_));
+  CAIRN_ASSIGN_OR_RETURN(host_slots_, device_.Allocate(Memory::kPinned, slots * slot_bytes_));
+  CAIRN_ASSIGN_OR_RETURN(counter_, device_.Allocate(Memory::kDevice, sizeof(uint32_t)));
+  const uint64_t told_bytes = engine::kGpuPlans * sizeof(gpu::StepPlan) + sizeof(uint64_t) +
+                              gather_.rows_count * sizeof(gpu::RowsThere) +
+                              gather_.strips_count * sizeof(gpu::StripToGather);
+  CAIRN_ASSIGN_OR_RETURN(told_, device_.Allocate(Memory::kPinned, told_bytes));
+  CAIRN_ASSIGN_OR_RETURN(side_, device_.NewStream(gpu::Priority::kLow));
+  has_side_ = true;
+  for (Slot& slot : slots_) {
+    CAIRN_ASSIGN_OR_RETURN(slot.copied, device_.NewEvent());
+    slot.has_event = true;
+  }
+  CAIRN_RETURN_IF_ERROR(device_.Fill(side_, {counter_, sizeof(uint32_t)}, std::byte{0}));
+  CAIRN_RETURN_IF_ERROR(device_.Record(side_, slots_[0].copied));
+  return waits_.For(slots_[0].copied, io::kNoDeadline);
+}
+
+// In `told_`: plans, the count, rows, strips.
+void GpuStepsState::Describe(const KvView& view) {
+  auto* const plans = reinterpret_cast<gpu::StepPlan*>(told_);
+  std::byte* const count = told_ + engine::kGpuPlans * sizeof(gpu::StepPlan);
+  auto* const rows = reinterpret_cast<gpu::RowsThere*>(count + sizeof(uint64_t));
+  auto* const strips = reinterpret_cast<gpu::StripToGather*>(rows + gather_.rows_count);
+  // Numbers that no step has before the ring has come round.
+  for (uint32_t i = 0; i < engine::kGpuPlans; ++i) plans[i] = UINT32_MAX - engine::kGpuPlans;
+  new (count) uint32_t(0);
+  size_t strip = 0;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const GroupView& group = view.groups[i];
+    const LayerGroup& of = model_.groups[group.group];
+    const gpu::WantedRows wanted = gpu::DescribeRows(group, 0, 0, group.count);
+    std::byte* at = device_slots_ + groups_[i].rows_at;
+    for (uint32_t p = 0; p < of.planes.size(); ++p) {
+      const Plane& plane = of.planes[p];
+      const uint32_t index = views_->IndexOf(i, p);
+      for (uint32_t layer = 0; layer < of.layers; ++layer, at += SliceRoom(plane, group.count)) {
+        for (uint32_t head = 0; head < plane.heads; ++head) {
+          const PlaneView& from = group.planes[p];
+          new (strips + strip++) gpu::StripToGather(gpu::DescribeStrip(
+              plane, from.layer_bases[layer] + static_cast<int64_t>(head) * from.head_stride,
+              at + head * group.count * plane.row_bytes, views_->View(index), index, wanted));
+        }
+      }
+    }
+    new (rows + i)
+        gpu::RowsThere{.there = reinterpret_cast<uint8_t*>(device_slots_ + groups_[i].there_at),
+                       .wanted = wanted,
+                       .view = views_->IndexOf(i, 0)};
+  }
+  gather_.strips = strips;
+  gather_.rows = rows;
+  gather_.views = views_->on_device();
+  gather_.plans = plans;
+  gather_.plans_mask = engine::kGpuPlans - 1;
+  gather_.step = reinterpret_cast<uint32_t*>(counter_);
+  gather_.slot_bytes = slot_bytes_;
+  advance_.step = reinterpret_cast<uint32_t*>(counter_);
+  advance_.told = reinterpret_cast<uint32_t*>(count);
+}
+
+void GpuStepsState::DescribeSlot(uint32_t index) {
+  const MutexLock lock(&mutex_);
+  Slot& slot = slots_[index];
+  for (const Group& group : groups_) {
+    const LayerGroup& of = model_.groups[group.group];
+    std::byte* at = OnHost(index) + group.rows_at;
+    for (const Plane& plane : of.planes) {
+      std::vector<std::byte*>& bases = slot.bases.emplace_back();
+      for (uint32_t layer = 0; layer < of.layers; ++layer, at += SliceRoom(plane, group.count)) {
+        bases.push_back(at);
+      }
+      slot.planes.push_back({.token_stride = plane.row_bytes,
+                             .head_stride = static_cast<int64_t>(group.count * plane.row_bytes)});
+    }
+  }
+  for (size_t i = 0; i < slot.planes.size(); ++i) slot.planes[i].layer_bases = slot.bases[i];
+}
+
+Status GpuStepsState::Enqueue(uintptr_t handle) {
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
+  Status launched = device_.Launch(stream, gather_);
+  if (launched.ok()) launched = device_.Launch(stream, advance_);
+  device_.Return(stream);
+  return launched;
+}
+
+// What the device has told may be old; never more than has run.
+uint32_t GpuStepsState::StepsRun() const {
+  return std::atomic_ref<uint32_t>(*advance_.told).load(std::memory_order_acquire);
+}
+
+bool GpuStepsState::IsReached(gpu::Event event) {
+  const Result<bool> reached = device_.Reached(event);
+  return reached.ok() && *reached;
+}
+
+void GpuStepsState::ReapLocked() {
+  for (Slot& slot : slots_) {
+    if (!slot.left) continue;
+    const bool ended = slot.state == State::kBegun
+                           ? static_cast<int32_t>(StepsRun() - slot.number) > 0
+                           : slot.arrived || IsReached(slot.copied);
+    if (!ended) continue;
+    slot.state = State::kFree;
+    slot.left = slot.arrived = false;
+  }
+}
+
+Result<uint32_t> GpuStepsState::Begin() {
+  CAIRN_RETURN_IF_ERROR(device_.lost());
+  const MutexLock lock(&mutex_);
+  const uint32_t number = next_++;
+  ReapLocked();
+  const auto free = std::find_if(slots_.begin(), slots_.end(),
+                                 [](const Slot& slot) { return slot.state == State::kFree; });
+  if (free == slots_.end()) return Status(StatusCode::kBusy, "gpu steps: no slot is free");
+  // The plan of the step that stood there before may still be read.
+  if (number - StepsRun() >= engine::kGpuPlans) {
+    return Status(StatusCode::kBusy, "gpu steps: " + std::to_string(engine::kGpuPlans) +
+                                         " steps were begun that have not run");
+  }
+  free->state = State::kBegun;
+  free->number = number;
+  const auto slot = static_cast<uint32_t>(free - slots_.begin());
+  auto* const plans = const_cast<gpu::StepPlan*>(gather_.plans);
+  std::atomic_ref<gpu::StepPlan>(plans[number & gather_.plans_mask])
+      .store(number | uint64_t{slot} << 32, std::memory_order_release);
+  return slot;
+}
+
+Status GpuStepsState::End(uint32_t index, uintptr_t done) {
+  const MutexLock lock(&mutex_);
+  Slot& slot = slots_[index];
+  if (slot.state != State::kBegun) {
+    return Status(StatusCode::kInvalidState, "gpu steps: End was called before");
+  }
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Event behind, device_.AdoptEvent(done));
+  const Status enqueued = [&]() -> Status {
+    if (CAIRN_KEPT(kGpuStepRun)) CAIRN_RETURN_IF_ERROR(device_.StreamWait(side_, behind));
+    const gpu::CopyPiece piece{OnHost(index), device_slots_ + index * slot_bytes_, slot_bytes_};
+    CAIRN_RETURN_IF_ERROR(device_.Copy(side_, {&piece, 1}));
+    return device_.Record(side_, slot.copied);
+  }();
+  device_.Return(behind);
+  if (enqueued.ok()) slot.state = State::kCopying;
+  return enqueued;
+}
+
+Result<bool> GpuStepsState::Arrived(uint32_t index) {
+  const MutexLock lock(&mutex_);
+  Slot& slot = slots_[index];
+  if (slot.state != State::kCopying) return false;
+  if (!slot.arrived && CAIRN_KEPT(kGpuGathered)) {
+    CAIRN_ASSIGN_OR_RETURN(slot.arrived, device_.Reached(slot.copied));
+    return slot.arrived;
+  }
+  slot.arrived = true;
+  return true;
+}
+
+Status GpuStepsState::Wait(uint32_t index, uint64_t timeout_ns) {
+  gpu::Event copied;
+  {
+    const MutexLock lock(&mutex_);
+    if (slots_[index].state != State::kCopying) {
+      return Status(StatusCode::kInvalidState, "gpu steps: End was not called, or failed");
+    }
+    copied = slots_[index].copied;
+  }
+  const uint64_t now_ns = waits_.scheduler().MonotonicNs();
+  const uint64_t deadline_ns =
+      timeout_ns > io::kNoDeadline - now_ns ? io::kNoDeadline : now_ns + timeout_ns;
+  if (CAIRN_KEPT(kGpuGathered)) CAIRN_RETURN_IF_ERROR(waits_.For(copied, deadline_ns));
+  const MutexLock lock(&mutex_);
+  slots_[index].arrived = true;
+  return Status::Ok();
+}
+
+void GpuStepsState::Leave(uint32_t index) {
+  const MutexLock lock(&mutex_);
+  slots_[index].left = true;
+  ReapLocked();
+}
+
+Status GpuStepsState::FillRow(uint32_t index, uint32_t row, uint64_t position,
+                              std::vector<GroupView>* groups) {
+  const MutexLock lock(&mutex_);
+  const Slot& slot = slots_[index];
+  if (row >= indices_.size()) {
+    return Bad("row " + std::to_string(row) + " of " + std::to_string(indices_.size()));
+  }
+  for (const Group& group : groups_) {
+    if (OnHost(index)[group.there_at + row] == std::byte{0}) {
+      return Bad("row " + std::to_string(row) + ": the table of group " +
+                 std::to_string(group.group) + " named no place in that step");
+    }
+    GroupView& view = groups->emplace_back();
+    view.group = group.group;
+    view.position = position;
+    view.count = 1;
+    view.table.kind = TableKind::kSlots;
+    view.table.entries = &indices_[row];
+    view.table.count = 1;
+    view.table.table_position = position;
+    view.planes =
+        std::span(slot.planes).subspan(group.first_plane, model_.groups[group.group].planes.size());
+  }
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- the handles
+
+GpuStep::~GpuStep() {
+  if (state_ != nullptr) state_->Leave(slot_);
+}
+
+GpuStep& GpuStep::operator=(GpuStep&& other) noexcept {
+  if (this == &other) return *this;
+  if (state_ != nullptr) state_->Leave(slot_);
+  state_ = std::move(other.state_);
+  slot_ = other.slot_;
+  groups_ = std::move(other.groups_);
+  views_ = std::move(other.views_);
+  return *this;
+}
+
+namespace {
+
+Status NoStep() { return Status(StatusCode::kInvalidState, "gpu steps: an empty step"); }
+
+}  // namespace
+
+Status GpuStep::End(uintptr_t done) {
+  return state_ == nullptr ? NoStep() : state_->End(slot_, done);
+}
+
+Result<bool> GpuStep::Arrived() const {
+  if (state_ == nullptr) return NoStep();
+  return state_->Arrived(slot_);
+}
+
+Status GpuStep::Wait(uint64_t timeout_ns) const {
+  return state_ == nullptr ? NoStep() : state_->Wait(slot_, timeout_ns);
+}
+
+Result<const KvView*> GpuStep::Row(uint32_t row, uint64_t position) {
+  CAIRN_ASSIGN_OR_RETURN(const bool arrived, Arrived());
+  if (!arrived) return Status(StatusCode::kBusy, "gpu steps: the step has not arrived");
+  return Guarded([&]() -> Result<const KvView*> {
+    std::vector<GroupView>& groups = groups_.emplace_back();
+    CAIRN_RETURN_IF_ERROR(state_->FillRow(slot_, row, position, &groups));
+    return &views_.emplace_back(KvView{.groups = groups});
+  });
+}
+
+Result<GpuSteps> GpuSteps::Make(const Gpu& gpu, const ModelSpec& model, const KvView& view,
+                                const GpuStepsOptions& options) {
+  return Guarded([&]() -> Result<GpuSteps> {
+    CAIRN_ASSIGN_OR_RETURN(auto state, GpuStepsState::Make(gpu, model, view, options.slots));
+    return GpuSteps(std::move(state));
+  });
+}
+
+Status GpuSteps::Enqueue(uintptr_t stream) { return state_->Enqueue(stream); }
+
+Result<GpuStep> GpuSteps::Begin() {
+  return Guarded([&]() -> Result<GpuStep> {
+    CAIRN_ASSIGN_OR_RETURN(const uint32_t slot, state_->Begin());
+    return GpuStep(state_, slot);
+  });
+}
+
+uint64_t GpuSteps::slot_bytes() const { return state_->slot_bytes(); }
+
+}  // namespace cairn
