@@ -107,16 +107,13 @@ inline constexpr uint64_t kGpuSlotFrames = 256;
 inline constexpr uint64_t kGpuRoomBytes = 64u << 10;
 inline constexpr uint64_t kGpuRoomKeptBytes = 1u << 20;
 // Appends from a GPU bring rows to the host by so much at once, where a copy is at the bus's rate,
-// and of strips (one head of a layer) as many as that has of 512 bytes. Two rooms of each of the
-// threads that gather: one is copied while the next is gathered.
+// and of strips (one head of a layer) as many as that has of 512 bytes. Kept are two rooms for each
+// core, so of each thread that gathers: one is copied while the next is gathered.
 inline constexpr uint64_t kGpuGatherBytes = 2u << 20;
 inline constexpr uint64_t kGpuGatherStrips = 4096;
-inline constexpr size_t kGpuGatherRoomsKept = 8;
+inline constexpr size_t kGpuGatherRoomsShare = 2;
 // Sources that are not ready yet are looked at so often: a twentieth of a fast step of generation.
 inline constexpr uint64_t kGpuArrivalLookNs = 100'000;
-// Steps of generation that may have been begun and not run; a power of two, as many as a stream of
-// a card takes launches before it makes the host wait.
-inline constexpr uint32_t kGpuPlans = 1024;
 // A device that does not answer is asked again, since another thread of the process may be doing
 // what forbids it meanwhile (the capture of a graph); after so long it counts as lost.
 inline constexpr uint64_t kGpuAskAgainNs = 10'000'000;

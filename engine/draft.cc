@@ -48,8 +48,9 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
 
   Status PutFromGpu(uint32_t layer, const KvView& kv, uintptr_t ready) {
     if (kv.groups.size() != 1) return Bad("PutFromGpu takes a view of one group");
-    CAIRN_RETURN_IF_ERROR(CheckPut(layer, kv));
+    const engine::Lifecycle::Use use(core_->write_means().lifecycle);
     CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckUsable());
+    CAIRN_RETURN_IF_ERROR(CheckPut(layer, kv));
     CAIRN_RETURN_IF_ERROR(puts_->Put(layer, kv, ready));
     has_puts_.store(true, std::memory_order_release);
     NoteStaged(layer, kv.groups[0]);
@@ -78,8 +79,8 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   }
 
   void Abort() {
-    ended_.store(true, std::memory_order_release);
-    puts_->Stop();
+    // What was committed goes on, whatever other handles say.
+    if (!ended_.exchange(true)) puts_->Stop();
   }
 
  private:
@@ -105,6 +106,10 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
                  std::to_string(view.position + view.count) + ") of layer " +
                  std::to_string(layer) + "; the draft goes on at " + std::to_string(next) +
                  " and ends at " + std::to_string(first + staging_->capacity()));
+    }
+    if (view.position < next && puts_->IsPending(view.group, layer)) {
+      return Status(StatusCode::kBusy, "draft: layer " + std::to_string(layer) +
+                                           " is being gathered; what repeats it must wait");
     }
     return ended_.load(std::memory_order_acquire) ? Ended() : Status::Ok();
   }

@@ -62,7 +62,7 @@ struct StreamState {
 
 struct EventState {
   RecordRef last;
-  uint64_t adopted = 0;  // As of a stream.
+  uint64_t owner = 0;  // Of an adopted one: which it stands for, from 1 on.
   bool returned = false;
 };
 
@@ -172,10 +172,9 @@ class Host final : public HostDevice {
   Result<Event> AdoptEvent(uintptr_t handle) override {
     const std::lock_guard lock(mutex_);
     CAIRN_RETURN_IF_ERROR(Call(kFailEvent, "AdoptEvent"));
-    const Event event{handle};
-    CAIRN_ASSIGN_OR_RETURN(EventState * state, Find(event));
-    ++state->adopted;
-    return event;
+    CAIRN_RETURN_IF_ERROR(Find(Event{handle}).status());
+    events_.push_back({.last = nullptr, .owner = handle & UINT32_MAX});
+    return Event{number_ << 32 | events_.size()};
   }
 
   void Return(Stream stream) override {
@@ -187,9 +186,9 @@ class Host final : public HostDevice {
 
   void Return(Event event) override {
     const std::lock_guard lock(mutex_);
-    const Result<EventState*> state = Find(event);
+    const Result<EventState*> state = FindIn(events_, event.id, "the event");
     CAIRN_CHECK(state.ok());
-    GiveUp(*state);
+    (*state)->returned = true;
   }
 
   Status Copy(Stream stream, std::span<const CopyPiece> pieces) override {
@@ -304,8 +303,7 @@ class Host final : public HostDevice {
   // How far a stream has to go: operations up to this number.
   using Goals = std::map<size_t, uint64_t>;
 
-  template <typename State>
-  static void GiveUp(State* state) {
+  static void GiveUp(StreamState* state) {
     if (state->adopted == 0) {
       state->returned = true;
     } else {
@@ -343,7 +341,15 @@ class Host final : public HostDevice {
     return &all[index - 1];
   }
   Result<StreamState*> Find(Stream stream) { return FindIn(streams_, stream.id, "the stream"); }
-  Result<EventState*> Find(Event event) { return FindIn(events_, event.id, "the event"); }
+  // Using an adopted event that its owner has destroyed is what CUDA does not survive.
+  Result<EventState*> Find(Event event) {
+    CAIRN_ASSIGN_OR_RETURN(EventState * state, FindIn(events_, event.id, "the event"));
+    while (state->owner != 0) {
+      state = &events_[state->owner - 1];
+      CAIRN_CHECK(!state->returned);
+    }
+    return state;
+  }
 
   // Whether the device may touch it: its own memory, pinned or registered.
   Status Known(const std::byte* at, uint64_t bytes, const char* what) const {

@@ -9,6 +9,7 @@
 //     source is read and written there.
 //   - Reached says no a drawn number of times after the event was reached.
 //   - Freed memory traps for ever. A copy that touches it when it runs loses the device.
+//   - An adopted event that its owner has returned ends the process when it is used.
 //   - Any call fails when it is told to: the n-th of its kind, once or from there on, or the device
 //     is lost there. An allocation over the device's memory fails as well.
 //

@@ -26,7 +26,7 @@ LaunchShape ShapeOf(const GatherStep& k) {
   return OfWarps(k.strips_count + k.rows_count, GatherStep::kSharedBytes);
 }
 
-LaunchShape ShapeOf(const AdvanceStep& /*k*/) { return {}; }
+LaunchShape ShapeOf(const EndStep& /*k*/) { return {}; }
 
 LaunchShape ShapeOf(const CheckTable& k) {
   return {.blocks = std::max(1u, (k.end - k.first + kBlockThreads - 1) / kBlockThreads),

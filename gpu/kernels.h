@@ -18,7 +18,7 @@ namespace cairn::gpu {
   X(DecodeScatter)           \
   X(GatherSave)              \
   X(GatherStep)              \
-  X(AdvanceStep)             \
+  X(EndStep)                 \
   X(CheckTable)
 
 enum class Kernel : uint16_t {
@@ -44,7 +44,7 @@ inline constexpr uint32_t kBlockThreads = 128;
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
 LaunchShape ShapeOf(const GatherStep& k);
-LaunchShape ShapeOf(const AdvanceStep& k);
+LaunchShape ShapeOf(const EndStep& k);
 LaunchShape ShapeOf(const CheckTable& k);
 
 }  // namespace cairn::gpu

@@ -9,14 +9,18 @@
 
 namespace cairn::engine {
 
-// Of a part: at least a position.
-uint64_t Appender::StagedBytes(const ModelSpec& model, const Delta& delta) const {
-  DeltaWindow one;
-  for (const GroupView& view : delta.kv->groups) {
-    one.kv.push_back({view.position, std::min<uint64_t>(view.count, 1)});
+// Room for a window, which has a position at least, and `bytes` at most.
+Result<std::shared_ptr<StagedWindow>> Appender::TakeStaging(uint64_t bytes,
+                                                            uint64_t position_bytes) const {
+  const uint64_t most = means_.staging->max_bytes();
+  if (position_bytes > most) {
+    return Status(StatusCode::kInvalidArgument,
+                  "kv: one position takes " + std::to_string(position_bytes) +
+                      " bytes; from a GPU at most " + std::to_string(most) +
+                      ", all staging memory (a share of max_memory_bytes)");
   }
-  return std::max(WindowKvBytes(model, delta, one),
-                  std::min(means_.limits->PayloadBytesMax(), means_.staging->max_bytes()));
+  const uint64_t window = std::min(means_.limits->PayloadBytesMax(), most);
+  return StagedWindow::Make(means_.staging, std::min(bytes, std::max(window, position_bytes)));
 }
 
 // What goes into a table comes there layer by layer. The rest comes through staging memory: whole,
@@ -32,10 +36,13 @@ Result<LargeAppends::Source> Appender::OpenSource(const ModelSpec& model, const 
     return gpu->ready().Await(deadline_ns, wanted);
   };
   if (means_.limits->IsIngested(model, delta)) return source;
-  const uint64_t bytes = WindowKvBytes(model, delta, DeltaWindow::Whole(delta));
-  CAIRN_ASSIGN_OR_RETURN(
-      source.staged,
-      StagedWindow::Make(means_.staging, std::min(bytes, StagedBytes(model, delta))));
+  DeltaWindow one;
+  for (const GroupView& view : delta.kv->groups) {
+    one.kv.push_back({view.position, std::min<uint64_t>(view.count, 1)});
+  }
+  CAIRN_ASSIGN_OR_RETURN(source.staged,
+                         TakeStaging(WindowKvBytes(model, delta, DeltaWindow::Whole(delta)),
+                                     WindowKvBytes(model, delta, one)));
   return source;
 }
 
@@ -67,22 +74,20 @@ Result<uint64_t> Appender::FillFromGpu(BranchId id, const Delta& delta, const Mo
                                        const AppendOptions& options, uint64_t deadline_ns) {
   CAIRN_ASSIGN_OR_RETURN(const auto gpu, means_.gpus->Open(model, *delta.kv, options.gpu_ready));
   CAIRN_RETURN_IF_ERROR(gpu->ready().Await(deadline_ns, nullptr));
+  CAIRN_RETURN_IF_ERROR(gpu->Prepare());
   std::shared_ptr<StagedWindow> staged;
   uint64_t sequence = 0;
   for (size_t i = 0; i < delta.kv->groups.size(); ++i) {
     const GroupView& view = delta.kv->groups[i];
     const uint64_t position_bytes = KvLayoutBytes(model.groups[view.group], 1);
-    const uint64_t positions =
-        std::max<uint64_t>(1, means_.limits->PayloadBytesMax() / position_bytes);
+    staged = nullptr;
+    CAIRN_ASSIGN_OR_RETURN(
+        staged, TakeStaging(KvLayoutBytes(model.groups[view.group], view.count), position_bytes));
+    const uint64_t positions = std::max<uint64_t>(1, staged->bytes() / position_bytes);
     DeltaWindow window;
     window.kv.resize(delta.kv->groups.size());
     for (uint64_t at = view.position; at < view.position + view.count;) {
       window.kv[i] = {at, std::min(positions, view.position + view.count - at)};
-      const uint64_t bytes = WindowKvBytes(model, delta, window);
-      if (staged == nullptr || staged->bytes() < bytes) {
-        staged = nullptr;
-        CAIRN_ASSIGN_OR_RETURN(staged, StagedWindow::Make(means_.staging, bytes));
-      }
       CAIRN_RETURN_IF_ERROR(staged->Gather(*gpu, model, delta, window));
       CAIRN_ASSIGN_OR_RETURN(sequence,
                              FillView(id, staged->delta(), i, model, options, deadline_ns));

@@ -21,7 +21,7 @@ Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
-  if (options.gpu_ready != 0 && delta.kv != nullptr && !IsOnGpu(delta)) {
+  if (options.gpu_ready != 0 && delta.kv != nullptr && delta.kv->memory == MemoryKind::kHost) {
     return Status(StatusCode::kInvalidArgument, "gpu_ready: the view is of host memory");
   }
   if (!fill) CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));

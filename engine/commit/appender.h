@@ -60,7 +60,7 @@ class Appender {
   // Where a delta's KV comes from; nothing, if that is host memory.
   Result<LargeAppends::Source> OpenSource(const ModelSpec& model, const Delta& delta,
                                           const AppendOptions& options) const;
-  uint64_t StagedBytes(const ModelSpec& model, const Delta& delta) const;
+  Result<std::shared_ptr<StagedWindow>> TakeStaging(uint64_t bytes, uint64_t position_bytes) const;
   Result<Ticket> PostFromGpu(BranchId id, const Delta& delta, const AppendOptions& options,
                              const Expected& expected,
                              const std::shared_ptr<const ModelSpec>& model, bool kv_shed);

@@ -9,20 +9,32 @@
 
 namespace cairn::engine {
 
-void Arrivals::Post(Job job) {
+uint64_t Arrivals::Post(Job job) {
   if (!job.arrived()) {
     const MutexLock lock(&mutex_);
     if (!stopped_ && thread_ == nullptr) {
       thread_ = world_.scheduler->StartThread("cairn-arrive", [this] { Run(); });
     }
     if (!stopped_ && thread_ != nullptr) {
-      waiting_.push_back(std::move(job));
+      waiting_.push_back({++last_number_, std::move(job)});
       version_.fetch_add(1, std::memory_order_release);
       world_.scheduler->WakeAll(version_);
-      return;
+      return last_number_;
     }
   }
   executor_->Post([run = std::move(job.run)] { (*run)(); });
+  return 0;
+}
+
+bool Arrivals::Withdraw(uint64_t number) {
+  Job job;  // What it holds goes without the lock.
+  const MutexLock lock(&mutex_);
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const Waiting& one) { return one.number == number; });
+  if (found == waiting_.end()) return false;
+  std::swap(job, found->job);
+  waiting_.erase(found);
+  return true;
 }
 
 void Arrivals::Stop() {
@@ -45,11 +57,11 @@ void Arrivals::Run() {
     {
       const MutexLock lock(&mutex_);
       const uint64_t now_ns = world_.scheduler->MonotonicNs();
-      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Job& job) {
-        return stopped_ || now_ns >= job.deadline_ns || job.arrived();
+      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
+        return stopped_ || now_ns >= one.job.deadline_ns || one.job.arrived();
       });
       if (found != waiting_.end()) {
-        arrived = std::move(*found);
+        arrived = std::move(found->job);
         waiting_.erase(found);
       } else if (stopped_) {
         return;

@@ -11,77 +11,134 @@ namespace cairn::engine {
 
 Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
   CAIRN_ASSIGN_OR_RETURN(auto source, means_.gpus->Open(staging_->model(), view, ready));
-  // The caller's KvView need not live on, what it names does.
-  const auto job = [puts = shared_from_this(), store = means_.host->Hold(), view, layer, source] {
-    puts->Run(view, layer, source.get());
-  };
-  const auto run = std::make_shared<std::function<void()>>(job);
-  pending_.fetch_add(1, std::memory_order_acq_rel);
-  const Status posted = Guarded([&] {
-    means_.arrivals->Post({.arrived = [source] { return source->ready().Reached(); }, .run = run});
-    return Status::Ok();
-  });
-  if (!posted.ok()) End(posted, /*ran=*/false);
-  return posted;
-}
-
-void GpuPuts::Run(const KvView& view, uint32_t layer, GpuSource* source) {
+  uint64_t id = 0;
   {
     const MutexLock lock(&mutex_);
-    if (stopped_) return;
-    ++running_;
+    id = ++last_id_;
+    pending_.push_back({.id = id, .group = view.groups[0].group, .layer = layer});
+  }
+  uint64_t arrival = 0;
+  const Status posted = Guarded([&] {
+    // The caller's KvView need not live on, what it names does.
+    const auto run = std::make_shared<std::function<void()>>(
+        [puts = shared_from_this(), store = means_.host->Hold(), id, view, layer, source] {
+          puts->Run(id, view, layer, source.get());
+        });
+    arrival = means_.arrivals->Post(
+        {.arrived = [source] { return source->ready().Reached(); }, .run = run});
+    return Status::Ok();
+  });
+  if (!posted.ok()) {
+    End(id, Status::Ok(), /*ran=*/false);
+    return posted;
+  }
+  bool stopped = false;
+  {
+    const MutexLock lock(&mutex_);
+    stopped = stopped_;
+    for (Pending& one : pending_) {
+      if (one.id == id) one.arrival = arrival;
+    }
+  }
+  if (stopped && means_.arrivals->Withdraw(arrival)) End(id, Status::Ok(), /*ran=*/false);
+  return Status::Ok();
+}
+
+bool GpuPuts::IsPending(uint32_t group, uint32_t layer) {
+  const MutexLock lock(&mutex_);
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [&](const Pending& one) { return one.group == group && one.layer == layer; });
+}
+
+void GpuPuts::Run(uint64_t id, const KvView& view, uint32_t layer, GpuSource* source) {
+  bool stopped = false;
+  {
+    const MutexLock lock(&mutex_);
+    stopped = stopped_;
+    if (!stopped) ++running_;
+  }
+  if (stopped) {
+    End(id, Status::Ok(), /*ran=*/false);
+    return;
   }
   const auto wanted = [this] {
     const MutexLock lock(&mutex_);
-    return !stopped_;
+    return !stopped_ && (committed_ || means_.lifecycle->open().load());
   };
-  End(Guarded([&]() -> Status {
-        CAIRN_RETURN_IF_ERROR(source->ready().Await(io::kNoDeadline, wanted));
-        return staging_->PutFromGpu(*source, view.groups[0], layer);
-      }),
-      /*ran=*/true);
+  Status gathered = Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(source->ready().Await(io::kNoDeadline, wanted));
+    CAIRN_RETURN_IF_ERROR(source->Prepare());
+    return staging_->PutFromGpu(*source, view.groups[0], layer);
+  });
+  End(id, std::move(gathered), /*ran=*/true);
 }
 
-void GpuPuts::End(Status status, bool ran) {
+void GpuPuts::End(uint64_t id, Status status, bool ran) {
   {
     const MutexLock lock(&mutex_);
+    std::erase_if(pending_, [&](const Pending& one) { return one.id == id; });
     if (failed_.ok()) failed_ = std::move(status);
     if (ran) --running_;
   }
-  pending_.fetch_sub(1, std::memory_order_acq_rel);
   version_.fetch_add(1, std::memory_order_release);
   means_.world.scheduler->WakeAll(version_);
 }
 
+bool GpuPuts::HasEnded() {
+  const MutexLock lock(&mutex_);
+  return pending_.empty();
+}
+
 Arrival GpuPuts::arrival() {
   const auto puts = shared_from_this();
-  return {.arrived = [puts] { return puts->pending_.load(std::memory_order_acquire) == 0; },
-          .await = [puts](uint64_t deadline_ns, const std::function<bool()>& wanted) -> Status {
-            io::Scheduler& scheduler = *puts->means_.world.scheduler;
-            while (true) {
-              const uint32_t seen = puts->version_.load(std::memory_order_acquire);
-              if (puts->pending_.load(std::memory_order_acquire) == 0) break;
-              const uint64_t now_ns = scheduler.MonotonicNs();
-              if (now_ns >= deadline_ns) {
-                return Status(StatusCode::kDeadlineExceeded, "draft: a layer did not arrive");
-              }
-              if (!wanted()) return Status(StatusCode::kCancelled, "draft: not wanted any more");
-              scheduler.Wait(puts->version_, seen, std::min(deadline_ns, now_ns + kGpuReadyLookNs));
-            }
-            const MutexLock lock(&puts->mutex_);
-            return puts->failed_;
-          }};
+  {
+    const MutexLock lock(&mutex_);
+    committed_ = true;
+  }
+  return {.arrived = [puts] { return puts->HasEnded(); },
+          .await = [puts](uint64_t deadline_ns,
+                          const auto& wanted) { return puts->Await(deadline_ns, wanted); },
+          .give_up = [puts] { puts->Stop(); }};
+}
+
+Status GpuPuts::Await(uint64_t deadline_ns, const std::function<bool()>& wanted) {
+  io::Scheduler& scheduler = *means_.world.scheduler;
+  while (true) {
+    const uint32_t seen = version_.load(std::memory_order_acquire);
+    if (HasEnded()) break;
+    const uint64_t now_ns = scheduler.MonotonicNs();
+    if (now_ns >= deadline_ns) {
+      return Status(StatusCode::kDeadlineExceeded, "draft: a layer did not arrive");
+    }
+    if (!wanted()) return Status(StatusCode::kCancelled, "draft: not wanted any more");
+    scheduler.Wait(version_, seen, std::min(deadline_ns, now_ns + kGpuReadyLookNs));
+  }
+  const MutexLock lock(&mutex_);
+  return failed_;
 }
 
 void GpuPuts::Stop() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
+    uint64_t withdrawn = 0;  // Which is asked for next.
+    uint64_t arrival = 0;
     {
       const MutexLock lock(&mutex_);
       stopped_ = true;
-      if (running_ == 0) return;
+      const auto next = std::find_if(pending_.begin(), pending_.end(),
+                                     [](const Pending& one) { return one.arrival != 0; });
+      if (next != pending_.end()) {
+        withdrawn = next->id;
+        arrival = std::exchange(next->arrival, 0);
+      } else if (running_ == 0) {
+        return;
+      }
     }
-    means_.world.scheduler->Wait(version_, seen, io::kNoDeadline);
+    if (arrival == 0) {
+      means_.world.scheduler->Wait(version_, seen, io::kNoDeadline);
+    } else if (means_.arrivals->Withdraw(arrival)) {
+      End(withdrawn, Status::Ok(), /*ran=*/false);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/core/mutex.h"
 #include "cairn/kv_view.h"
@@ -28,22 +29,34 @@ class GpuPuts : public std::enable_shared_from_this<GpuPuts> {
   // A (validated) view of one group and one layer. Its arrays live until Stop, or until arrival()
   // is there. Errors: those of GpuSources::Open.
   Status Put(uint32_t layer, const KvView& view, uintptr_t ready);
-  // When all that was put is in staging memory. With an error if something cannot be.
+  // Something of this layer is still on its way.
+  bool IsPending(uint32_t group, uint32_t layer);
+  // When all that was put is in staging memory. With an error if something cannot be. From here on
+  // what is on its way comes even while the store is closed.
   Arrival arrival();
-  // Nothing of what is still to come is read any more.
+  // Nothing of what is still to come is read any more, nor is its event asked for.
   void Stop();
 
  private:
-  void Run(const KvView& view, uint32_t layer, GpuSource* source);
-  void End(Status status, bool ran);
+  struct Pending {
+    uint64_t id = 0;
+    uint64_t arrival = 0;  // Arrivals' number.
+    uint32_t group = 0, layer = 0;
+  };
+  void Run(uint64_t id, const KvView& view, uint32_t layer, GpuSource* source);
+  void End(uint64_t id, Status status, bool ran);
+  bool HasEnded();
+  Status Await(uint64_t deadline_ns, const std::function<bool()>& wanted);
 
   const WriteMeans& means_;
   KvStaging* const staging_;
   Mutex mutex_;
-  bool stopped_ CAIRN_GUARDED_BY(mutex_) = false;
+  std::vector<Pending> pending_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t last_id_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint32_t running_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool stopped_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool committed_ CAIRN_GUARDED_BY(mutex_) = false;
   Status failed_ CAIRN_GUARDED_BY(mutex_);
-  std::atomic<uint32_t> pending_{0};
   std::atomic<uint32_t> version_{0};  // Changes when one has ended.
 };
 

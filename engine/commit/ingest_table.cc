@@ -44,6 +44,10 @@ class GpuRows final : public PageRows {
   struct Failed {
     Mutex mutex;
     Status status CAIRN_GUARDED_BY(mutex);
+    void Set(Status why) {
+      const MutexLock lock(&mutex);
+      if (status.ok()) status = std::move(why);
+    }
     Status Get() {
       const MutexLock lock(&mutex);
       return status;
@@ -61,13 +65,15 @@ class GpuRows final : public PageRows {
   bool gathers() const override { return true; }
   std::span<std::byte> Plane(uint32_t layer, uint32_t plane,
                              std::span<std::byte> room) const override {
-    const GpuSource::Slice slice{index_, layer, plane, begin_, count_, room.data()};
-    Status gathered = Guarded([&] { return source_.Gather({&slice, 1}); });
+    const std::span<std::byte> rows = room.first(SliceBytes(group_.planes[plane], count_));
+    const GpuSource::Slice slice{index_, layer, plane, begin_, count_, rows.data()};
+    Status gathered = failed_->Get();
+    if (gathered.ok()) gathered = Guarded([&] { return source_.Gather({&slice, 1}); });
     if (!gathered.ok()) {
-      const MutexLock lock(&failed_->mutex);
-      if (failed_->status.ok()) failed_->status = std::move(gathered);
+      std::fill(rows.begin(), rows.end(), std::byte{0});  // Nobody will see them.
+      failed_->Set(std::move(gathered));
     }
-    return room.first(SliceBytes(group_.planes[plane], count_));
+    return rows;
   }
 
  private:

@@ -117,9 +117,14 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
       means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
   state->kv_shed = borrowed.kv_shed;
-  state->abandoned = [weak = std::weak_ptr<void>(means_.host->Hold()), committer = means_.committer,
-                      id = borrowed.branch] {
-    if (const auto store = weak.lock(); store != nullptr) committer->EndLargeAppend(id);
+  const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Of what is waited for.
+  state->abandoned = [weak = std::weak_ptr<void>(means_.host->Hold()), this, number,
+                      id = borrowed.branch, give_up = borrowed.source.arrival.give_up] {
+    const auto store = weak.lock();
+    if (store == nullptr) return;
+    means_.arrivals->Withdraw(number->load());
+    if (give_up != nullptr) give_up();
+    means_.committer->EndLargeAppend(id);
   };
   state->length = length + borrowed.delta.tokens.size();
   state->started_ns = means_.world.scheduler->MonotonicNs();
@@ -138,9 +143,9 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   if (arrived == nullptr) {
     means_.executor->Post(job);
   } else {
-    means_.arrivals->Post({.arrived = [arrived, state] { return state->done() || arrived(); },
-                           .run = std::make_shared<std::function<void()>>(job),
-                           .deadline_ns = deadline_ns});
+    number->store(means_.arrivals->Post({.arrived = arrived,
+                                         .run = std::make_shared<std::function<void()>>(job),
+                                         .deadline_ns = deadline_ns}));
   }
   return Ticket(state);
 }
@@ -161,6 +166,7 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
     if (applied.status().code() == StatusCode::kCancelled) {
       means_.counters->cancelled.fetch_add(1, std::memory_order_relaxed);
     }
+    if (borrowed.source.arrival.give_up != nullptr) borrowed.source.arrival.give_up();
     state->Finish(Guarded([&] {
       return means_.host->WhileRoomIsMade(large.branch, PayloadBytes(large.model, large.delta),
                                           applied.status());
@@ -180,6 +186,17 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
 
 // ---------------------------------------------------------------- gathered
 
+// Until the source may be read, and is known to kernels.
+Status LargeAppends::AwaitSource(const Large& large) {
+  if (large.source == nullptr) return Status::Ok();
+  if (large.source->arrival.await != nullptr) {
+    CAIRN_RETURN_IF_ERROR(large.source->arrival.await(large.deadline_ns, [&] {
+      return large.ticket == nullptr || !large.ticket->cancel_requested();
+    }));
+  }
+  return large.source->gpu == nullptr ? Status::Ok() : large.source->gpu->Prepare();
+}
+
 // Follows Begin, which gave `length`, and ends what that began.
 Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
   struct End {
@@ -187,11 +204,7 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
     BranchId id;
     ~End() { committer->EndLargeAppend(id); }
   } end{means_.committer, large.branch};
-  if (large.source != nullptr && large.source->arrival.await != nullptr) {
-    CAIRN_RETURN_IF_ERROR(large.source->arrival.await(large.deadline_ns, [&] {
-      return large.ticket == nullptr || !large.ticket->cancel_requested();
-    }));
-  }
+  CAIRN_RETURN_IF_ERROR(AwaitSource(large));
   uint64_t node = 0;
   const bool ingested = means_.limits->IsIngested(large.model, large.delta);
   {
@@ -292,6 +305,7 @@ Result<Applied> LargeAppends::WriteWhole(const Large& large) {
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, whole));
   if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
   DeltaPayload payload(large.model, *delta, whole, StatesOf(large.delta));
+  if (large.ticket == nullptr) means_.host->SlowDown(payload.bytes(), large.deadline_ns);
   return WriteLast(large, &payload, {});
 }
 

@@ -77,6 +77,7 @@ class LargeAppends {
            uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* cut);
   Result<Applied> Gather(const Large& large, uint64_t length);
   Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
+  static Status AwaitSource(const Large& large);
   bool FitsWhole(const Large& large) const;
   Result<const Delta*> OnHost(const Large& large, const DeltaWindow& window) const;
   Result<Applied> WriteWhole(const Large& large);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/staging.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/codec/kv_copy.h"
 #include "base/core/check.h"
+#include "engine/constants.h"
 #include "engine/tree/retention.h"
 
 namespace cairn::engine {
@@ -106,14 +108,20 @@ void KvStaging::Put(const GroupView& view, uint32_t layer, uint32_t base_index) 
 Status KvStaging::PutFromGpu(const GpuSource& source, const GroupView& view, uint32_t layer) {
   const LayerGroup& group = model_->groups[view.group];
   const GroupView own = View(view.group, capacity_);
-  const PositionMap to(own, view.position, view.count);
+  const uint64_t end = view.position + view.count;
   std::vector<std::byte> rows;
   for (uint32_t i = 0; i < group.planes.size(); ++i) {
     const Plane& plane = group.planes[i];
-    rows.resize(SliceBytes(plane, view.count));
-    const GpuSource::Slice slice{0, 0, i, view.position, view.count, rows.data()};
-    CAIRN_RETURN_IF_ERROR(source.Gather({&slice, 1}));
-    ScatterSlice(plane, own.planes[i], layer, to, rows.data(), view.count, 0);
+    const uint64_t at_once = std::max<uint64_t>(1, kGpuGatherBytes / SliceBytes(plane, 1));
+    for (uint64_t at = view.position; at < end;) {
+      const uint64_t count = std::min(at_once, end - at);
+      rows.resize(SliceBytes(plane, count));
+      const GpuSource::Slice slice{0, 0, i, at, count, rows.data()};
+      CAIRN_RETURN_IF_ERROR(source.Gather({&slice, 1}));
+      const PositionMap to(own, at, count);
+      ScatterSlice(plane, own.planes[i], layer, to, rows.data(), count, 0);
+      at += count;
+    }
   }
   return Status::Ok();
 }

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "engine/constants.h"
 
 namespace cairn::engine {
@@ -24,7 +25,8 @@ Status GpuReady::Adopt(uintptr_t handle) {
 
 bool GpuReady::Reached() {
   if (reached_.load(std::memory_order_acquire)) return true;
-  const Result<bool> reached = waits_.device().Reached(event_);
+  const Result<bool> reached =
+      Guarded([&]() -> Result<bool> { return waits_.device().Reached(event_); });
   if (!reached.ok()) return true;
   if (*reached) reached_.store(true, std::memory_order_release);
   return *reached;

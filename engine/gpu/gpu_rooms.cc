@@ -10,12 +10,9 @@ namespace cairn::engine {
 GpuRooms::~GpuRooms() { Clear(); }
 
 void GpuRooms::Clear() {
-  std::vector<Room> rooms;
-  {
-    const MutexLock lock(&mutex_);
-    rooms.swap(kept_);
-  }
-  for (const Room& room : rooms) Free(room);
+  const MutexLock lock(&mutex_);
+  for (const Room& room : kept_) Free(room);
+  kept_.clear();
 }
 
 Result<GpuRooms::Room> GpuRooms::Take(uint64_t bytes) {

@@ -32,7 +32,9 @@ class GpuRooms {
     uint64_t kept_bytes = 0;  // One that is larger is not kept,
     size_t kept = 0;          // nor are more than these.
   };
-  GpuRooms(const GpuWaits* waits, const Limits& limits) : waits_(*waits), limits_(limits) {}
+  GpuRooms(const GpuWaits* waits, const Limits& limits) : waits_(*waits), limits_(limits) {
+    kept_.reserve(limits.kept);  // Giving back must not fail.
+  }
   ~GpuRooms();  // All came back.
   GpuRooms(const GpuRooms&) = delete;
   GpuRooms& operator=(const GpuRooms&) = delete;

@@ -141,6 +141,13 @@ Status GpuSource::Add(const Slice& slice, Batch* next, Batch* flying) const {
   return Status::Ok();
 }
 
+Status GpuSource::Prepare() {
+  if (views_ != nullptr) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(views_, GpuViews::Make(&waits_, views_rooms_, model_, view_,
+                                                KvUse::kAppend, [] { return Status::Ok(); }));
+  return Status::Ok();
+}
+
 Status GpuSource::Gather(std::span<const Slice> slices) const {
   Batch next(this), flying(this);
   for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(Add(slice, &next, &flying));
@@ -158,7 +165,7 @@ struct GpuSources::Port {
         views(&waits, {.bytes = kGpuRoomBytes, .kept_bytes = kGpuRoomKeptBytes, .kept = kGpuSlots}),
         rows(&waits, {.bytes = kGpuGatherBytes,
                       .kept_bytes = kGpuGatherBytes,
-                      .kept = kGpuGatherRoomsKept}) {}
+                      .kept = kGpuGatherRoomsShare * world.scheduler->Cores()}) {}
   const Gpu gpu;
   const GpuWaits waits;
   GpuRooms views, rows;
@@ -181,12 +188,9 @@ Result<std::shared_ptr<GpuSource>> GpuSources::Open(const ModelSpec& model, cons
                                                     std::to_string(view.device) +
                                                     "; the store has no such GPU (Options::gpus)");
   }
-  const auto source =
-      std::shared_ptr<GpuSource>(new GpuSource(&(*port)->waits, &(*port)->rows, model, view));
+  const auto source = std::shared_ptr<GpuSource>(
+      new GpuSource(&(*port)->waits, &(*port)->views, &(*port)->rows, model, view));
   CAIRN_RETURN_IF_ERROR(source->ready_.Adopt(ready));
-  CAIRN_ASSIGN_OR_RETURN(
-      source->views_, GpuViews::Make(&(*port)->waits, &(*port)->views, model, view, KvUse::kAppend,
-                                     [] { return Status::Ok(); }));
   return source;
 }
 

@@ -39,18 +39,28 @@ class GpuSource {
 
   // Whether, and until, the caller's memory may be read.
   GpuReady& ready() { return ready_; }
-  // REQUIRES: it is ready. kInvalidArgument: a table on the device leads out of the view. Whatever
-  // it returns, nothing reads the caller's memory any more for this call.
+  // What kernels know of the view. REQUIRES: it is ready. By one thread, before
+  // Gather. Errors: GpuViews.
+  Status Prepare();
+  // REQUIRES: it is prepared. kInvalidArgument: a table on the device leads out of the view.
+  // Whatever it returns, nothing reads the caller's memory any more for this call.
   Status Gather(std::span<const Slice> slices) const;
 
  private:
   friend class GpuSources;
   class Batch;
-  GpuSource(const GpuWaits* waits, GpuRooms* rooms, const ModelSpec& model, const KvView& view)
-      : waits_(*waits), rooms_(rooms), model_(model), view_(view), ready_(waits, "append") {}
+  GpuSource(const GpuWaits* waits, GpuRooms* views_rooms, GpuRooms* rooms, const ModelSpec& model,
+            const KvView& view)
+      : waits_(*waits),
+        views_rooms_(views_rooms),
+        rooms_(rooms),
+        model_(model),
+        view_(view),
+        ready_(waits, "append") {}
   Status Add(const Slice& slice, Batch* next, Batch* flying) const;
 
   const GpuWaits& waits_;
+  GpuRooms* const views_rooms_;
   GpuRooms* const rooms_;
   const ModelSpec& model_;
   const KvView view_;  // Its arrays are the caller's.
@@ -67,7 +77,8 @@ class GpuSources {
   GpuSources& operator=(const GpuSources&) = delete;
 
   // A (validated) view of GPU memory, and an event (GpuReady). The model, and the view's arrays,
-  // outlive the source. kInvalidArgument: the store has no such GPU; see GpuReady, GpuViews.
+  // outlive the source. Takes no memory of the device. kInvalidArgument: the store has no such GPU;
+  // see GpuReady.
   Result<std::shared_ptr<GpuSource>> Open(const ModelSpec& model, const KvView& view,
                                           uintptr_t ready);
   // At the end of the store, which handles may outlive by far: rooms are kept no more.

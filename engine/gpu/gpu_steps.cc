@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
 #include "base/io/real_scheduler.h"
 #include "engine/constants.h"
 #include "engine/gpu/gpu_steps_state.h"
@@ -44,6 +46,9 @@ Status CheckView(const ModelSpec& model, const Gpu& gpu, const KvView& view) {
       return Bad("group " + std::to_string(group.group) + " has " + std::to_string(group.count) +
                  " rows; all have as many, and one at least");
     }
+    if (model.groups[group.group].retention.kind == Retention::kPerRequest) {
+      return Bad("group " + std::to_string(group.group) + " keeps one state a request");
+    }
     if (group.position != 0 || group.table.table_position != 0) {
       return Bad("group " + std::to_string(group.group) + ": a step's rows begin at position 0");
     }
@@ -63,17 +68,21 @@ GpuStepsState::GpuStepsState(const Gpu& gpu, const ModelSpec& model, uint32_t sl
 
 // Steps that were enqueued have run: their memory is the caller's. What is copied ends here.
 GpuStepsState::~GpuStepsState() {
-  bool usable = true;
-  for (Slot& slot : slots_) {
-    if (slot.has_event && has_side_) usable &= waits_.Drain(side_, slot.copied);
+  if (has_side_ && slots_[0].has_event && !waits_.Drain(side_, slots_[0].copied)) return;
+  for (const Slot& slot : slots_) {
     if (slot.has_event) device_.Return(slot.copied);
   }
   if (has_side_) device_.Return(side_);
   views_ = nullptr;
-  if (!usable) return;
-  for (std::byte* const memory : {device_slots_, host_slots_, counter_, told_}) {
+  for (std::byte* const memory : {device_slots_, host_slots_, plan_, told_}) {
     if (memory != nullptr) device_.Free(memory);
   }
+}
+
+// In a child of fork() the memory, and the device, are the parent's.
+void GpuStepsState::Destroy(GpuStepsState* state) {
+  const io::NoCancel guard;
+  if (!state->IsInChild()) delete state;
 }
 
 Result<std::shared_ptr<GpuStepsState>> GpuStepsState::Make(const Gpu& gpu, const ModelSpec& model,
@@ -82,7 +91,7 @@ Result<std::shared_ptr<GpuStepsState>> GpuStepsState::Make(const Gpu& gpu, const
     return Bad("slots is " + std::to_string(slots) + ", not 1 to " + std::to_string(kSlotsMax));
   }
   CAIRN_RETURN_IF_ERROR(CheckView(model, gpu, view));
-  const std::shared_ptr<GpuStepsState> state(new GpuStepsState(gpu, model, slots));
+  const std::shared_ptr<GpuStepsState> state(new GpuStepsState(gpu, model, slots), Destroy);
   CAIRN_ASSIGN_OR_RETURN(state->views_,
                          engine::GpuViews::Make(&state->waits_, &state->rooms_, state->model_, view,
                                                 KvUse::kAppend, [] { return Status::Ok(); }));
@@ -108,6 +117,8 @@ Status GpuStepsState::Allocate(const KvView& view) {
     slot_bytes_ = AlignUp(slot_bytes_ + group.count, gpu::kDeviceAlignment);
     for (const Plane& plane : of.planes) gather_.strips_count += of.layers * plane.heads;
   }
+  stamp_at_ = slot_bytes_;
+  slot_bytes_ += gpu::kDeviceAlignment;
   gather_.rows_count = static_cast<uint32_t>(groups_.size());
   indices_.resize(groups_[0].count);
   std::iota(indices_.begin(), indices_.end(), 0);
@@ -115,8 +126,8 @@ Status GpuStepsState::Allocate(const KvView& view) {
   using gpu::Memory;
   CAIRN_ASSIGN_OR_RETURN(device_slots_, device_.Allocate(Memory::kDevice, slots * slot_bytes_));
   CAIRN_ASSIGN_OR_RETURN(host_slots_, device_.Allocate(Memory::kPinned, slots * slot_bytes_));
-  CAIRN_ASSIGN_OR_RETURN(counter_, device_.Allocate(Memory::kDevice, sizeof(uint32_t)));
-  const uint64_t told_bytes = engine::kGpuPlans * sizeof(gpu::StepPlan) + sizeof(uint64_t) +
+  CAIRN_ASSIGN_OR_RETURN(plan_, device_.Allocate(Memory::kDevice, sizeof(gpu::StepPlan)));
+  const uint64_t told_bytes = (slots + 1) * sizeof(gpu::StepPlan) +
                               gather_.rows_count * sizeof(gpu::RowsThere) +
                               gather_.strips_count * sizeof(gpu::StripToGather);
   CAIRN_ASSIGN_OR_RETURN(told_, device_.Allocate(Memory::kPinned, told_bytes));
@@ -126,20 +137,20 @@ Status GpuStepsState::Allocate(const KvView& view) {
     CAIRN_ASSIGN_OR_RETURN(slot.copied, device_.NewEvent());
     slot.has_event = true;
   }
-  CAIRN_RETURN_IF_ERROR(device_.Fill(side_, {counter_, sizeof(uint32_t)}, std::byte{0}));
+  // No plan, and no stamp.
+  CAIRN_RETURN_IF_ERROR(device_.Fill(side_, {plan_, sizeof(gpu::StepPlan)}, std::byte{0}));
+  CAIRN_RETURN_IF_ERROR(device_.Fill(side_, {device_slots_, slots * slot_bytes_}, std::byte{0}));
   CAIRN_RETURN_IF_ERROR(device_.Record(side_, slots_[0].copied));
   return waits_.For(slots_[0].copied, io::kNoDeadline);
 }
 
-// In `told_`: plans, the count, rows, strips.
+// In `told_`: a plan a slot, the number of the last step, rows, strips.
 void GpuStepsState::Describe(const KvView& view) {
-  auto* const plans = reinterpret_cast<gpu::StepPlan*>(told_);
-  std::byte* const count = told_ + engine::kGpuPlans * sizeof(gpu::StepPlan);
-  auto* const rows = reinterpret_cast<gpu::RowsThere*>(count + sizeof(uint64_t));
+  plans_ = reinterpret_cast<gpu::StepPlan*>(told_);
+  gpu::StepPlan* const last = plans_ + slots_.size();
+  auto* const rows = reinterpret_cast<gpu::RowsThere*>(last + 1);
   auto* const strips = reinterpret_cast<gpu::StripToGather*>(rows + gather_.rows_count);
-  // Numbers that no step has before the ring has come round.
-  for (uint32_t i = 0; i < engine::kGpuPlans; ++i) plans[i] = UINT32_MAX - engine::kGpuPlans;
-  new (count) uint32_t(0);
+  new (last) gpu::StepPlan(0);
   size_t strip = 0;
   for (size_t i = 0; i < groups_.size(); ++i) {
     const GroupView& group = view.groups[i];
@@ -166,12 +177,10 @@ void GpuStepsState::Describe(const KvView& view) {
   gather_.strips = strips;
   gather_.rows = rows;
   gather_.views = views_->on_device();
-  gather_.plans = plans;
-  gather_.plans_mask = engine::kGpuPlans - 1;
-  gather_.step = reinterpret_cast<uint32_t*>(counter_);
-  gather_.slot_bytes = slot_bytes_;
-  advance_.step = reinterpret_cast<uint32_t*>(counter_);
-  advance_.told = reinterpret_cast<uint32_t*>(count);
+  gather_.plan = end_.plan = reinterpret_cast<gpu::StepPlan*>(plan_);
+  gather_.slot_bytes = end_.slot_bytes = slot_bytes_;
+  end_.stamp = reinterpret_cast<uint32_t*>(device_slots_ + stamp_at_);
+  end_.told = reinterpret_cast<uint32_t*>(last);
 }
 
 void GpuStepsState::DescribeSlot(uint32_t index) {
@@ -195,53 +204,55 @@ void GpuStepsState::DescribeSlot(uint32_t index) {
 Status GpuStepsState::Enqueue(uintptr_t handle) {
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
   Status launched = device_.Launch(stream, gather_);
-  if (launched.ok()) launched = device_.Launch(stream, advance_);
+  if (launched.ok()) launched = device_.Launch(stream, end_);
   device_.Return(stream);
   return launched;
 }
 
-// What the device has told may be old; never more than has run.
-uint32_t GpuStepsState::StepsRun() const {
-  return std::atomic_ref<uint32_t>(*advance_.told).load(std::memory_order_acquire);
+// What the device has told may be old; never more than has run. A step that was begun and not
+// launched counts when a later one has run.
+bool GpuStepsState::HasRun(uint32_t number) const {
+  const uint32_t told = std::atomic_ref<uint32_t>(*end_.told).load(std::memory_order_acquire);
+  return told != 0 && static_cast<int32_t>(told - number) >= 0;
 }
 
 bool GpuStepsState::IsReached(gpu::Event event) {
-  const Result<bool> reached = device_.Reached(event);
+  const Result<bool> reached = Guarded([&]() -> Result<bool> { return device_.Reached(event); });
   return reached.ok() && *reached;
 }
 
 void GpuStepsState::ReapLocked() {
   for (Slot& slot : slots_) {
     if (!slot.left) continue;
-    const bool ended = slot.state == State::kBegun
-                           ? static_cast<int32_t>(StepsRun() - slot.number) > 0
-                           : slot.arrived || IsReached(slot.copied);
+    const bool ended =
+        slot.state == State::kBegun ? HasRun(slot.number) : slot.arrived || IsReached(slot.copied);
     if (!ended) continue;
     slot.state = State::kFree;
     slot.left = slot.arrived = false;
   }
 }
 
-Result<uint32_t> GpuStepsState::Begin() {
+Result<uint32_t> GpuStepsState::Begin(uintptr_t handle) {
   CAIRN_RETURN_IF_ERROR(device_.lost());
   const MutexLock lock(&mutex_);
-  const uint32_t number = next_++;
   ReapLocked();
   const auto free = std::find_if(slots_.begin(), slots_.end(),
                                  [](const Slot& slot) { return slot.state == State::kFree; });
   if (free == slots_.end()) return Status(StatusCode::kBusy, "gpu steps: no slot is free");
-  // The plan of the step that stood there before may still be read.
-  if (number - StepsRun() >= engine::kGpuPlans) {
-    return Status(StatusCode::kBusy, "gpu steps: " + std::to_string(engine::kGpuPlans) +
-                                         " steps were begun that have not run");
-  }
+  const auto index = static_cast<uint32_t>(free - slots_.begin());
+  const uint32_t number = last_ + 1 == 0 ? 1 : last_ + 1;
+  // The plan is read when the copy runs: it stays as it is until the slot is free again.
+  plans_[index] = number | uint64_t{index} << 32;
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
+  const gpu::CopyPiece piece{plan_, reinterpret_cast<const std::byte*>(plans_ + index),
+                             sizeof(gpu::StepPlan)};
+  const Status enqueued = device_.Copy(stream, {&piece, 1});
+  device_.Return(stream);
+  CAIRN_RETURN_IF_ERROR(enqueued);
+  last_ = number;
   free->state = State::kBegun;
   free->number = number;
-  const auto slot = static_cast<uint32_t>(free - slots_.begin());
-  auto* const plans = const_cast<gpu::StepPlan*>(gather_.plans);
-  std::atomic_ref<gpu::StepPlan>(plans[number & gather_.plans_mask])
-      .store(number | uint64_t{slot} << 32, std::memory_order_release);
-  return slot;
+  return index;
 }
 
 Status GpuStepsState::End(uint32_t index, uintptr_t done) {
@@ -262,15 +273,25 @@ Status GpuStepsState::End(uint32_t index, uintptr_t done) {
   return enqueued;
 }
 
+// What was copied is of this step.
+Status GpuStepsState::CheckStampLocked(const Slot& slot, uint32_t index) const {
+  uint32_t stamp = 0;
+  std::memcpy(&stamp, OnHost(index) + stamp_at_, sizeof stamp);
+  if (stamp == slot.number || !CAIRN_KEPT(kGpuStepStamp)) return Status::Ok();
+  return Status(StatusCode::kInvalidState,
+                "gpu steps: the step did not run between Begin and the event given to End");
+}
+
 Result<bool> GpuStepsState::Arrived(uint32_t index) {
   const MutexLock lock(&mutex_);
   Slot& slot = slots_[index];
   if (slot.state != State::kCopying) return false;
   if (!slot.arrived && CAIRN_KEPT(kGpuGathered)) {
-    CAIRN_ASSIGN_OR_RETURN(slot.arrived, device_.Reached(slot.copied));
-    return slot.arrived;
+    CAIRN_ASSIGN_OR_RETURN(const bool reached, device_.Reached(slot.copied));
+    if (!reached) return false;
   }
   slot.arrived = true;
+  CAIRN_RETURN_IF_ERROR(CheckStampLocked(slot, index));
   return true;
 }
 
@@ -289,10 +310,10 @@ Status GpuStepsState::Wait(uint32_t index, uint64_t timeout_ns) {
   if (CAIRN_KEPT(kGpuGathered)) CAIRN_RETURN_IF_ERROR(waits_.For(copied, deadline_ns));
   const MutexLock lock(&mutex_);
   slots_[index].arrived = true;
-  return Status::Ok();
+  return CheckStampLocked(slots_[index], index);
 }
 
-void GpuStepsState::Leave(uint32_t index) {
+void GpuStepsState::Leave(uint32_t index) noexcept {
   const MutexLock lock(&mutex_);
   slots_[index].left = true;
   ReapLocked();
@@ -326,62 +347,78 @@ Status GpuStepsState::FillRow(uint32_t index, uint32_t row, uint64_t position,
 
 // ---------------------------------------------------------------- the handles
 
-GpuStep::~GpuStep() {
-  if (state_ != nullptr) state_->Leave(slot_);
-}
-
-GpuStep& GpuStep::operator=(GpuStep&& other) noexcept {
-  if (this == &other) return *this;
-  if (state_ != nullptr) state_->Leave(slot_);
-  state_ = std::move(other.state_);
-  slot_ = other.slot_;
-  groups_ = std::move(other.groups_);
-  views_ = std::move(other.views_);
-  return *this;
-}
-
 namespace {
 
 Status NoStep() { return Status(StatusCode::kInvalidState, "gpu steps: an empty step"); }
 
+// What every call begins with.
+template <typename Call>
+auto OnState(const std::shared_ptr<GpuStepsState>& state, const Call& call) -> decltype(call()) {
+  if (state == nullptr) return NoStep();
+  if (state->IsInChild()) {
+    return Status(StatusCode::kInvalidState, "gpu steps: used after fork(), in the child");
+  }
+  const io::NoCancel guard;
+  return Guarded(call);
+}
+
+void Leave(const std::shared_ptr<GpuStepsState>& state, uint32_t slot) noexcept {
+  if (state != nullptr && !state->IsInChild()) state->Leave(slot);
+}
+
 }  // namespace
 
+GpuStep::~GpuStep() { Leave(state_, slot_); }
+
+GpuStep& GpuStep::operator=(GpuStep&& other) noexcept {
+  if (this == &other) return *this;
+  Leave(state_, slot_);
+  state_ = std::move(other.state_);
+  slot_ = other.slot_;
+  rows_ = std::move(other.rows_);
+  return *this;
+}
+
 Status GpuStep::End(uintptr_t done) {
-  return state_ == nullptr ? NoStep() : state_->End(slot_, done);
+  return OnState(state_, [&]() -> Status { return state_->End(slot_, done); });
 }
 
 Result<bool> GpuStep::Arrived() const {
-  if (state_ == nullptr) return NoStep();
-  return state_->Arrived(slot_);
+  return OnState(state_, [&]() -> Result<bool> { return state_->Arrived(slot_); });
 }
 
 Status GpuStep::Wait(uint64_t timeout_ns) const {
-  return state_ == nullptr ? NoStep() : state_->Wait(slot_, timeout_ns);
+  return OnState(state_, [&]() -> Status { return state_->Wait(slot_, timeout_ns); });
 }
 
 Result<const KvView*> GpuStep::Row(uint32_t row, uint64_t position) {
-  CAIRN_ASSIGN_OR_RETURN(const bool arrived, Arrived());
-  if (!arrived) return Status(StatusCode::kBusy, "gpu steps: the step has not arrived");
-  return Guarded([&]() -> Result<const KvView*> {
-    std::vector<GroupView>& groups = groups_.emplace_back();
-    CAIRN_RETURN_IF_ERROR(state_->FillRow(slot_, row, position, &groups));
-    return &views_.emplace_back(KvView{.groups = groups});
+  return OnState(state_, [&]() -> Result<const KvView*> {
+    CAIRN_ASSIGN_OR_RETURN(const bool arrived, state_->Arrived(slot_));
+    if (!arrived) return Status(StatusCode::kBusy, "gpu steps: the step has not arrived");
+    auto view = std::make_unique<RowView>();
+    CAIRN_RETURN_IF_ERROR(state_->FillRow(slot_, row, position, &view->groups));
+    view->kv.groups = view->groups;
+    rows_.push_back(std::move(view));
+    return &rows_.back()->kv;
   });
 }
 
 Result<GpuSteps> GpuSteps::Make(const Gpu& gpu, const ModelSpec& model, const KvView& view,
                                 const GpuStepsOptions& options) {
+  const io::NoCancel guard;
   return Guarded([&]() -> Result<GpuSteps> {
     CAIRN_ASSIGN_OR_RETURN(auto state, GpuStepsState::Make(gpu, model, view, options.slots));
     return GpuSteps(std::move(state));
   });
 }
 
-Status GpuSteps::Enqueue(uintptr_t stream) { return state_->Enqueue(stream); }
+Status GpuSteps::Enqueue(uintptr_t stream) {
+  return OnState(state_, [&]() -> Status { return state_->Enqueue(stream); });
+}
 
-Result<GpuStep> GpuSteps::Begin() {
-  return Guarded([&]() -> Result<GpuStep> {
-    CAIRN_ASSIGN_OR_RETURN(const uint32_t slot, state_->Begin());
+Result<GpuStep> GpuSteps::Begin(uintptr_t stream) {
+  return OnState(state_, [&]() -> Result<GpuStep> {
+    CAIRN_ASSIGN_OR_RETURN(const uint32_t slot, state_->Begin(stream));
     return GpuStep(state_, slot);
   });
 }

@@ -2,7 +2,7 @@
 //
 // What stands behind GpuSteps: the ring, and how each of its slots stands.
 //
-//   free      Begin gives it to a step, and tells the device by the plan
+//   free      Begin gives it to a step, and puts the plan into the stream
 //   begun     the step's kernel may write to it
 //   copying   End has enqueued the copy to the host
 //   left      its step was given up; it is free when neither kernel nor copy can touch it
@@ -29,15 +29,17 @@ class GpuStepsState {
   static Result<std::shared_ptr<GpuStepsState>> Make(const Gpu& gpu, const ModelSpec& model,
                                                      const KvView& view, uint32_t slots);
   ~GpuStepsState();
+  static void Destroy(GpuStepsState* state);
   GpuStepsState(const GpuStepsState&) = delete;
   GpuStepsState& operator=(const GpuStepsState&) = delete;
 
   Status Enqueue(uintptr_t stream);
-  Result<uint32_t> Begin();  // The slot.
+  Result<uint32_t> Begin(uintptr_t stream);  // The slot.
   Status End(uint32_t slot, uintptr_t done);
   Result<bool> Arrived(uint32_t slot);
   Status Wait(uint32_t slot, uint64_t timeout_ns);
-  void Leave(uint32_t slot);
+  void Leave(uint32_t slot) noexcept;
+  bool IsInChild() const { return waits_.scheduler().ProcessId() != process_id_; }
   // Of one that has arrived.
   Status FillRow(uint32_t slot, uint32_t row, uint64_t position, std::vector<GroupView>* groups);
   uint64_t slot_bytes() const { return slot_bytes_; }
@@ -59,8 +61,9 @@ class GpuStepsState {
   Status Allocate(const KvView& view);
   void Describe(const KvView& view);
   void DescribeSlot(uint32_t index);
-  uint32_t StepsRun() const;
+  bool HasRun(uint32_t number) const;
   bool IsReached(gpu::Event event);
+  Status CheckStampLocked(const Slot& slot, uint32_t index) const CAIRN_REQUIRES(mutex_);
   void ReapLocked() CAIRN_REQUIRES(mutex_);
   std::byte* OnHost(uint32_t slot) const { return host_slots_ + slot * slot_bytes_; }
 
@@ -68,6 +71,7 @@ class GpuStepsState {
   const ModelSpec model_;
   gpu::Device& device_;
   const engine::GpuWaits waits_;
+  const uint64_t process_id_ = waits_.scheduler().ProcessId();
   engine::GpuRooms rooms_;
   std::unique_ptr<engine::GpuViews> views_;
   struct Group {
@@ -78,22 +82,24 @@ class GpuStepsState {
     size_t first_plane = 0;
   };
   std::vector<Group> groups_;
+  uint64_t stamp_at_ = 0;  // In a slot: the number of the step whose rows are there.
   uint64_t slot_bytes_ = 0;
   std::vector<int32_t> indices_;  // 0, 1, 2, ...: a row's table.
 
   // One piece of memory each.
   std::byte* device_slots_ = nullptr;
   std::byte* host_slots_ = nullptr;
-  std::byte* counter_ = nullptr;  // Of the device.
-  std::byte* told_ = nullptr;     // Pinned: kernel arguments, plans, the count.
+  std::byte* plan_ = nullptr;  // Of the device: of the step that runs next.
+  std::byte* told_ = nullptr;  // Pinned: kernel arguments, a plan a slot, the last step saved.
+  gpu::StepPlan* plans_ = nullptr;
   gpu::GatherStep gather_{};
-  gpu::AdvanceStep advance_{};
+  gpu::EndStep end_{};
   gpu::Stream side_{};
   bool has_side_ = false;
 
   Mutex mutex_;
   std::vector<Slot> slots_ CAIRN_GUARDED_BY(mutex_);
-  uint32_t next_ CAIRN_GUARDED_BY(mutex_) = 0;  // Number of the next step.
+  uint32_t last_ CAIRN_GUARDED_BY(mutex_) = 0;  // Number of the last step; never 0 for one.
 };
 
 }  // namespace cairn

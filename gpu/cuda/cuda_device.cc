@@ -98,16 +98,28 @@ class Handles {
   uint64_t last_ = 0;
 };
 
+using GetContext = CUresult(CUcontext*);
+using SetContext = CUresult(CUcontext);
+
 // While it lives, calls of this thread neither fail because another one captures a graph in global
-// mode, nor break that capture.
-class RelaxedCapture {
+// mode, nor break that capture; and at its end the thread's current device is the caller's again.
+// Without these two functions of the driver, or where the thread had none, it stays as it is.
+class CallersThread {
  public:
-  RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  CallersThread(GetContext* get, SetContext* set) : set_(set) {
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+    if (get == nullptr || set == nullptr || get(&context_) != CUDA_SUCCESS) context_ = nullptr;
+  }
+  ~CallersThread() {
+    if (context_ != nullptr) static_cast<void>(set_(context_));
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+  }
+  CallersThread(const CallersThread&) = delete;
+  CallersThread& operator=(const CallersThread&) = delete;
 
  private:
+  SetContext* const set_;
+  CUcontext context_ = nullptr;
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
@@ -121,12 +133,14 @@ class CudaDevice final : public Device {
     info_.memory_bytes = properties.totalGlobalMem;
     write_word_ = EntryPoint<WriteWord>("cuStreamWriteValue32");
     wait_word_ = EntryPoint<WriteWord>("cuStreamWaitValue32");
+    get_context_ = EntryPoint<GetContext>("cuCtxGetCurrent");
+    set_context_ = EntryPoint<SetContext>("cuCtxSetCurrent");
     info_.copies_in_batches = EntryPoint<void()>("cuMemcpyBatchAsync") != nullptr;
     info_.waits_for_words = write_word_ != nullptr && wait_word_ != nullptr;
   }
 
   ~CudaDevice() override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     static_cast<void>(Enter());
     for (const uint64_t id : streams_.ids()) {
       const Result<cudaStream_t> stream = streams_.Find(id, "");
@@ -140,7 +154,7 @@ class CudaDevice final : public Device {
   const DeviceInfo& info() const override { return info_; }
 
   Result<std::byte*> Allocate(Memory memory, uint64_t bytes) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     void* at = nullptr;
     const cudaError_t error = memory == Memory::kDevice
@@ -161,25 +175,25 @@ class CudaDevice final : public Device {
       memory = found->second;
       memory_.erase(found);
     }
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     static_cast<void>(Enter());
     Release(at, memory);
   }
 
   Status Register(std::span<std::byte> host) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     return Check("Register", cudaHostRegister(host.data(), host.size(), cudaHostRegisterPortable));
   }
 
   void Unregister(std::span<std::byte> host) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     static_cast<void>(Enter());
     static_cast<void>(cudaHostUnregister(host.data()));
   }
 
   Result<Stream> NewStream(Priority priority) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     int lowest = 0, highest = 0;
     CAIRN_RETURN_IF_ERROR(Check("NewStream", cudaDeviceGetStreamPriorityRange(&lowest, &highest)));
@@ -192,7 +206,7 @@ class CudaDevice final : public Device {
   }
 
   Result<Stream> AdoptStream(uintptr_t handle) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     auto* const stream = reinterpret_cast<cudaStream_t>(handle);
     int device = -1;
@@ -205,7 +219,7 @@ class CudaDevice final : public Device {
   }
 
   Result<Event> NewEvent() override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     cudaEvent_t event;
     CAIRN_RETURN_IF_ERROR(
@@ -234,7 +248,7 @@ class CudaDevice final : public Device {
   }
 
   Status Copy(Stream stream, std::span<const CopyPiece> pieces) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     if (info_.copies_in_batches && pieces.size() > 1) return CopyBatch(in, pieces);
@@ -246,7 +260,7 @@ class CudaDevice final : public Device {
   }
 
   Status Fill(Stream stream, std::span<std::byte> at, std::byte with) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     return Check("Fill", cudaMemsetAsync(at.data(), static_cast<int>(with), at.size(), in));
@@ -255,7 +269,7 @@ class CudaDevice final : public Device {
   using Device::Launch;
   Status Launch(Stream stream, Kernel kernel, const LaunchShape& shape,
                 std::span<const std::byte> arguments) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_CHECK(arguments.size() <= kArgumentBytesMax);
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
@@ -267,7 +281,7 @@ class CudaDevice final : public Device {
   }
 
   Status Record(Stream stream, Event event) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
@@ -275,7 +289,7 @@ class CudaDevice final : public Device {
   }
 
   Status StreamWait(Stream stream, Event event) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
@@ -291,7 +305,7 @@ class CudaDevice final : public Device {
   }
 
   Result<bool> Reached(Event event) override {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     CAIRN_ASSIGN_OR_RETURN(cudaEvent_t what, Find(event));
     const cudaError_t error = cudaEventQuery(what);
@@ -373,7 +387,7 @@ class CudaDevice final : public Device {
 
   Status Word(const char* name, WriteWord* call, Stream stream, const uint32_t* word,
               uint32_t value, unsigned flags) {
-    const RelaxedCapture relaxed;
+    const CallersThread caller(get_context_, set_context_);
     CAIRN_RETURN_IF_ERROR(Enter());
     if (!info_.waits_for_words) {
       return Status(StatusCode::kInvalidArgument,
@@ -395,6 +409,8 @@ class CudaDevice final : public Device {
   DeviceInfo info_;
   WriteWord* write_word_ = nullptr;
   WriteWord* wait_word_ = nullptr;
+  GetContext* get_context_ = nullptr;
+  SetContext* set_context_ = nullptr;
   mutable std::mutex mutex_;
   Handles<cudaStream_t> streams_;
   Handles<cudaEvent_t> events_;

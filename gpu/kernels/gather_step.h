@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // exact. At the end of a step of generation: gathers the rows of a view into the slot of a ring
-// which the host chose for the step, or does nothing. AdvanceStep, launched behind it, counts the
-// steps, so that both may stand in a graph that is launched again and again.
+// that the step's plan names, or does nothing without one. EndStep, launched behind it, says that
+// the slot has them, and takes the plan away. So both may stand in a graph that is launched again
+// and again, and a launch that nobody made a plan for saves nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,7 @@
 
 namespace cairn::gpu {
 
-// What the host says of a step: its number in the low half, the slot in the high one. It stands
-// where others stood before, so a step that nothing is said of finds another number.
+// The number of a step, which is not 0, in the low half, its slot in the high one. 0: no plan.
 using StepPlan = uint64_t;
 
 // Rows of a view in the slot: 1 where the table names a place, else 0.
@@ -29,10 +29,8 @@ struct GatherStep {
   const StripToGather* strips = nullptr;  // `into` is in slot 0.
   const RowsThere* rows = nullptr;
   const PagedView* views = nullptr;
-  const StepPlan* plans = nullptr;  // Of step n at n & plans_mask; memory of the host.
-  const uint32_t* step = nullptr;   // How many steps came before.
+  const StepPlan* plan = nullptr;
   uint64_t slot_bytes = 0;
-  uint32_t plans_mask = 0;
   uint32_t strips_count = 0, rows_count = 0;
 
   static constexpr uint32_t kSharedBytes = kPlacesBytes;  // For each warp of a block.
@@ -42,9 +40,8 @@ template <typename Lane>
 CAIRN_GPU void Run(const Lane& at, const GatherStep& k) {
   const uint32_t index = at.block() * (at.threads() / kWarp) + at.warp();
   if (index >= k.strips_count + k.rows_count) return;
-  const uint32_t step = at.template Load<uint32_t>(k.step);
-  const uint64_t plan = at.template Load<uint64_t>(k.plans + (step & k.plans_mask));
-  if (static_cast<uint32_t>(plan) != step) return;
+  const uint64_t plan = at.template Load<uint64_t>(k.plan);
+  if (plan == 0) return;
   const uint64_t slot_at = (plan >> 32) * k.slot_bytes;
   if (index < k.strips_count) {
     const StripToGather& s = k.strips[index];
@@ -62,17 +59,23 @@ CAIRN_GPU void Run(const Lane& at, const GatherStep& k) {
   }
 }
 
-struct AdvanceStep {
-  uint32_t* step = nullptr;
-  uint32_t* told = nullptr;  // The same, in memory of the host.
+struct EndStep {
+  StepPlan* plan = nullptr;
+  uint32_t* stamp = nullptr;  // In slot 0: the number of the step whose rows are there.
+  uint32_t* told = nullptr;   // In memory of the host: of the last step that was saved.
+  uint64_t slot_bytes = 0;
 };
 
 template <typename Lane>
-CAIRN_GPU void Run(const Lane& at, const AdvanceStep& k) {
+CAIRN_GPU void Run(const Lane& at, const EndStep& k) {
   if (at.thread() != 0) return;
-  const uint32_t next = at.template Load<uint32_t>(k.step) + 1;
-  at.Store(k.step, next);
-  at.Store(k.told, next);
+  const uint64_t plan = at.template Load<uint64_t>(k.plan);
+  if (plan == 0) return;
+  const auto number = static_cast<uint32_t>(plan);
+  auto* const stamp = reinterpret_cast<uint8_t*>(k.stamp) + (plan >> 32) * k.slot_bytes;
+  at.Store(stamp, number);
+  at.Store(k.told, number);
+  at.Store(k.plan, uint64_t{0});
 }
 
 }  // namespace cairn::gpu

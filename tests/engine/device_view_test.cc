@@ -67,7 +67,7 @@ TEST_F(DeviceViewTest, MemoryThatIsNotTheHostsIsRefusedByName) {
   EXPECT_STREQ("host", MemoryKindName(MemoryKind::kHost));
 }
 
-// What is staged lies in the host; what comes with the commit need not.
+// What is Put, and the states that come with the commit, lie in the host.
 TEST_F(DeviceViewTest, ADraftRefusesItAsWell) {
   const ModelSpec model = EveryRuleModel();
   ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));
@@ -80,7 +80,7 @@ TEST_F(DeviceViewTest, ADraftRefusesItAsWell) {
   states.memory = MemoryKind::kCuda;
   const std::vector<TokenId> one = Tokens(1);
   EXPECT_FAILS(draft.Commit(MakeDelta(one, &states), {}), StatusCode::kInvalidArgument,
-               "memory is cuda");
+               "in host memory");
   states.memory = MemoryKind::kHost;
   EXPECT_OK(draft.Commit(MakeDelta(one, &states), {}));
   GroupView group = kv.View(0, 1)->groups[0];

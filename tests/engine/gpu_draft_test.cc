@@ -115,6 +115,8 @@ TEST_F(GpuDraftTest, WhatIsGivenUpIsNotReadAnyMore) {
     } else {
       draft_ = Draft();
     }
+    for (const gpu::Event event : ready_) device_->Return(event);  // Nobody asks for them.
+    ready_.clear();
     const int before = read;
     device_->RunAll();
     sim_.scheduler->Sleep(5'000'000);
@@ -126,6 +128,91 @@ TEST_F(GpuDraftTest, WhatIsGivenUpIsNotReadAnyMore) {
     device_->OnLaunch(nullptr);
     End();
   }
+}
+
+// However a commit ends, nothing of the GPU is read when its ticket is over, nor are the events of
+// its layers asked for: here they are destroyed at once.
+TEST_F(GpuDraftTest, ACommitThatEndsEarlyReadsNothingAnyMore) {
+  const std::vector<TokenId> tokens = Tokens(kTokens, kSeed);
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Begin(seed);
+    int read = 0;
+    device_->OnLaunch([&](gpu::Kernel kernel) { read += kernel == gpu::Kernel::kGatherSave; });
+    ASSERT_OK_ASSIGN(std::byte* const word, device_->Allocate(gpu::Memory::kPinned, 4));
+    std::memset(word, 0, 4);
+    for (uint32_t layer = 0; layer < model_.groups[0].layers; ++layer) {
+      // The last layers are computed later than anybody waits.
+      if (layer == 1) {
+        ASSERT_OK(device_->AwaitWord(stream_, reinterpret_cast<uint32_t*>(word), 1));
+      }
+      Compute(layer);
+      ASSERT_OK(Put(layer));
+    }
+    AppendOptions options;
+    if (seed % 2 == 0) options.timeout_ns = 1'000'000 + seed * 10'000;
+    ASSERT_OK_ASSIGN(Ticket ticket, draft_.Commit(MakeDelta(tokens), options));
+    if (seed % 4 == 1) sim_.scheduler->Sleep(seed * 20'000);
+    if (seed % 2 == 1) (void)ticket.Cancel();
+    EXPECT_FAILS(ticket.Wait(),
+                 seed % 2 == 0 ? StatusCode::kDeadlineExceeded : StatusCode::kCancelled, "");
+    for (const gpu::Event event : ready_) device_->Return(event);
+    ready_.clear();
+    const int before = read;
+    std::memset(word, 1, 1);
+    device_->RunAll();
+    sim_.scheduler->Sleep(5'000'000);
+    EXPECT_EQ(before, read) << "seed " << seed;
+    EXPECT_OK(AppendSome(chat_, model_, 0, 10)) << "the branch is free";
+    device_->OnLaunch(nullptr);
+    End();
+    device_->Free(word);
+  }
+}
+
+TEST_F(GpuDraftTest, AHandleThatAbortsLateLeavesTheCommitAlone) {
+  const std::vector<TokenId> tokens = Tokens(kTokens, kSeed);
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Begin(seed);
+    for (uint32_t layer = 0; layer < model_.groups[0].layers; ++layer) {
+      Compute(layer);
+      ASSERT_OK(Put(layer));
+    }
+    Draft other = draft_;
+    ASSERT_OK_ASSIGN(Ticket ticket, draft_.Commit(MakeDelta(tokens), {}));
+    other.Abort();
+    ASSERT_OK(ticket.Wait());
+    EXPECT_TRUE(HasKv(chat_, model_, 0, kTokens)) << "seed " << seed;
+    End();
+  }
+}
+
+// What repeats a layer that is still on its way would race with it.
+TEST_F(GpuDraftTest, ALayerThatIsOnItsWayIsNotRepeated) {
+  Begin(1);
+  ASSERT_OK_ASSIGN(std::byte* const word, device_->Allocate(gpu::Memory::kPinned, 4));
+  std::memset(word, 0, 4);
+  ASSERT_OK(device_->AwaitWord(stream_, reinterpret_cast<uint32_t*>(word), 1));
+  Compute(0);
+  ASSERT_OK(Put(0));
+  EXPECT_FAILS(Put(0), StatusCode::kBusy, "layer 0 is being gathered");
+  std::memset(word, 1, 1);
+  Status again;
+  do {
+    sim_.scheduler->Sleep(100'000);
+    again = Put(0);
+  } while (again.code() == StatusCode::kBusy);
+  EXPECT_OK(again);
+  // A store that closes waits for no draft that nobody has committed.
+  std::memset(word, 0, 4);
+  ASSERT_OK(device_->AwaitWord(stream_, reinterpret_cast<uint32_t*>(word), 1));
+  Compute(1);
+  ASSERT_OK(Put(1));
+  ASSERT_OK(store_.Close());
+  EXPECT_FAILS(Put(1), StatusCode::kInvalidState, "");
+  std::memset(word, 1, 1);
+  draft_ = Draft();
+  End();
+  device_->Free(word);
 }
 
 TEST_F(GpuDraftTest, ALayerThatCannotComeFailsTheCommit) {

@@ -195,7 +195,7 @@ TEST_F(GpuStepsTest, RowsAreAppendedWhileLaterStepsRun) {
       };
       for (uint64_t at = 0; at < kSteps; ++at) {
         engine.Step(at);
-        ASSERT_OK_ASSIGN(GpuStep step, steps.Begin());
+        ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(gpu::HostDevice::HandleOf(engine.stream())));
         ASSERT_OK(End(&step, Launch(&engine, &steps)));
         on_their_way[at] = std::move(step);
         if (at >= 2) append(at - 2);
@@ -221,7 +221,7 @@ TEST_F(GpuStepsTest, AFullRingSavesNothingAndWaitsForNobody) {
     uint64_t busy = 0;
     for (uint64_t at = 0; at < 12; ++at) {
       engine.Step(at);
-      auto step = steps.Begin();
+      auto step = steps.Begin(gpu::HostDevice::HandleOf(engine.stream()));
       const gpu::Event done = Launch(&engine, &steps);
       if (!step.ok()) {
         EXPECT_FAILS(step, StatusCode::kBusy, "no slot is free");
@@ -271,7 +271,7 @@ TEST_F(GpuStepsTest, AStepThatIsGivenUpEarlyHarmsNobody) {
     uint64_t saved = 0;
     for (uint64_t at = 0; at < 20; ++at) {
       engine.Step(at);
-      auto step = steps.Begin();
+      auto step = steps.Begin(gpu::HostDevice::HandleOf(engine.stream()));
       const gpu::Event done = Launch(&engine, &steps);
       if (!step.ok() || at % 2 == 0) {
         device_->Return(done);
@@ -296,6 +296,101 @@ TEST_F(GpuStepsTest, AStepThatIsGivenUpEarlyHarmsNobody) {
   }
 }
 
+// A step that was begun and never launched, or launched without having been begun, gives nobody the
+// rows of another.
+TEST_F(GpuStepsTest, BegunAndLaunchedNeedNotBeInStep) {
+  const ModelSpec model = TinyModel();
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Start({.seed = seed});
+    Engine engine(device_.get(), model);
+    const uintptr_t stream = gpu::HostDevice::HandleOf(engine.stream());
+    ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 4}));
+    uint64_t right = 0;
+    for (uint64_t at = 0; at < 24; ++at) {
+      engine.Step(at);
+      if (at % 3 == 0) {  // As a launch that failed.
+        ASSERT_OK_ASSIGN(GpuStep never, steps.Begin(stream));
+        const auto done = device_->NewEvent();
+        ASSERT_OK(done);
+        ASSERT_OK(device_->Record(engine.stream(), *done));
+        ASSERT_OK(End(&never, *done));
+        EXPECT_FAILS(never.Wait(), StatusCode::kInvalidState, "did not run");
+        EXPECT_FAILS(never.Row(0, at), StatusCode::kInvalidState, "did not run");
+      }
+      if (at % 4 == 0) {
+        ASSERT_OK(steps.Enqueue(stream));  // Nobody asked to save it, unless the one above.
+        continue;
+      }
+      auto step = steps.Begin(stream);
+      ASSERT_OK(step);
+      ASSERT_OK(End(&*step, Launch(&engine, &steps)));
+      ASSERT_OK(step->Wait());
+      ASSERT_OK_ASSIGN(const KvView* const kv, step->Row(1, at));
+      KvPool pool(model.groups[0], 0, Layout::kContiguous, at, 1);
+      pool.Write(kSeed + 1, at, at + 1);
+      const GroupView want = pool.View(at, 1);
+      std::vector<std::byte> a(SliceBytes(model.groups[0].planes[0], 1)), b(a);
+      GatherSlice(model.groups[0].planes[0], kv->groups[0].planes[0], 0,
+                  PositionMap(kv->groups[0], at, 1), a.data());
+      GatherSlice(model.groups[0].planes[0], want.planes[0], 0, PositionMap(want, at, 1), b.data());
+      EXPECT_EQ(b, a) << "seed " << seed << ", step " << at;
+      ++right;
+    }
+    EXPECT_EQ(18u, right);
+    device_->RunAll();
+  }
+}
+
+// Any call of the device fails, wherever: a step is right or is told.
+TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
+  const ModelSpec model = TinyModel();
+  bool struck = true;
+  uint64_t failed = 0;
+  for (uint64_t index = 0; struck; ++index) {
+    Start({.seed = index + 1, .fail_kinds = gpu::kFailAny, .fail_at = UINT64_MAX});
+    Engine engine(device_.get(), model);
+    const uintptr_t stream = gpu::HostDevice::HandleOf(engine.stream());
+    const auto done = device_->NewEvent();
+    ASSERT_OK(done);
+    engine.Step(0);
+    engine.Settle();
+    const uint64_t calls = device_->calls();
+    device_->FailAt(calls + index);
+    const Status status = [&]() -> Status {
+      CAIRN_ASSIGN_OR_RETURN(GpuSteps steps,
+                             GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 2}));
+      const Status saved = [&]() -> Status {
+        CAIRN_ASSIGN_OR_RETURN(GpuStep step, steps.Begin(stream));
+        CAIRN_RETURN_IF_ERROR(steps.Enqueue(stream));
+        CAIRN_RETURN_IF_ERROR(device_->Record(engine.stream(), *done));
+        CAIRN_RETURN_IF_ERROR(step.End(gpu::HostDevice::HandleOf(*done)));
+        CAIRN_RETURN_IF_ERROR(step.Wait());
+        CAIRN_ASSIGN_OR_RETURN(const KvView* const kv, step.Row(2, 0));
+        KvPool pool(model.groups[0], 0, Layout::kContiguous, 0, 1);
+        pool.Write(kSeed + 2, 0, 1);
+        const GroupView want = pool.View(0, 1);
+        std::vector<std::byte> a(SliceBytes(model.groups[0].planes[1], 1)), b(a);
+        GatherSlice(model.groups[0].planes[1], kv->groups[0].planes[1], 0,
+                    PositionMap(kv->groups[0], 0, 1), a.data());
+        GatherSlice(model.groups[0].planes[1], want.planes[1], 0, PositionMap(want, 0, 1),
+                    b.data());
+        EXPECT_EQ(b, a) << index;
+        return Status::Ok();
+      }();
+      struck = device_->calls() > calls + index;
+      device_->FailAt(UINT64_MAX);
+      device_->RunAll();
+      return saved;
+    }();
+    struck = struck && device_->calls() > calls + index;
+    device_->FailAt(UINT64_MAX);
+    failed += status.ok() ? 0 : 1;
+    ASSERT_LT(index, 1000u);
+    device_->Return(*done);
+  }
+  EXPECT_GT(failed, 10u);
+}
+
 TEST_F(GpuStepsTest, WhatCannotBeMeantIsRefusedByName) {
   const ModelSpec model = HybridModel();
   Engine engine(device_.get(), model);
@@ -313,7 +408,9 @@ TEST_F(GpuStepsTest, WhatCannotBeMeantIsRefusedByName) {
   view.groups = {};
   EXPECT_FAILS(GpuSteps::Make(*gpu_, model, view), StatusCode::kInvalidArgument, "no group");
   ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view()));
-  ASSERT_OK_ASSIGN(GpuStep step, steps.Begin());
+  ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(gpu::HostDevice::HandleOf(engine.stream())));
+  EXPECT_FAILS(steps.Begin(gpu::HostDevice::HandleOf(gpu::Stream{77})),
+               StatusCode::kInvalidArgument, "the stream");
   EXPECT_FAILS(step.Wait(), StatusCode::kInvalidState, "End was not called");
   EXPECT_FAILS(step.Row(0, 0), StatusCode::kBusy, "has not arrived");
   const auto other = gpu::MakeHostDevice(sim_.scheduler, {});

@@ -2,6 +2,7 @@
 #include "tests/gpu/kernel_rounds.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <set>
 
@@ -305,20 +306,23 @@ std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string GatherStepRound(KernelMachine& machine, uint64_t seed) {
-  constexpr uint32_t kSlots = 3, kPlans = 4;
+  constexpr uint32_t kSlots = 3, kSteps = 4;
   io::SimRandom random(seed);
   PagedCase paged(random);
   const GroupView& group = paged.group();
   const uint64_t begin = group.position, count = group.count;
+  Bytes slice(SliceBytes(paged.plane(), count));
+  GatherSlice(paged.plane(), paged.PlaneIn(paged.memory().data()), 0,
+              PositionMap(group, begin, count), slice.data());
   // Some positions may have no place on the machine.
   const PagedCase::Positions lost =
       random.Below(3) == 0 ? paged.LoseEntry(random) : PagedCase::Positions{};
+  const auto is_there = [&](uint64_t row) {
+    return begin + row < lost.begin || begin + row >= lost.end;
+  };
   const uint64_t head_bytes = count * paged.plane().row_bytes;
-  const uint64_t rows_bytes = paged.plane().heads * head_bytes;
-  const uint64_t slot_bytes = (rows_bytes + count + 15) / 16 * 16;
-  const PositionMap map(group, begin, count);
-  Bytes slice(rows_bytes);
-  GatherSlice(paged.plane(), paged.PlaneIn(paged.memory().data()), 0, map, slice.data());
+  const uint64_t stamp_at = (slice.size() + count + 3) / 4 * 4;
+  const uint64_t slot_bytes = (stamp_at + 4 + 15) / 16 * 16;
 
   Bytes expected(kSlots * slot_bytes, std::byte{0xee});
   std::byte* const memory = machine.Put(paged.memory(), paged.skew());
@@ -331,50 +335,45 @@ std::string GatherStepRound(KernelMachine& machine, uint64_t seed) {
                                         slots + head * head_bytes, views[0], 0, wanted));
   }
   const std::vector<gpu::RowsThere> rows{
-      {.there = reinterpret_cast<uint8_t*>(slots + rows_bytes), .wanted = wanted, .view = 0}};
-  // Steps go on from any number, and some are given no slot.
-  const auto first = static_cast<uint32_t>(random.Below(1000));
-  std::vector<gpu::StepPlan> plans(kPlans);
-  for (uint32_t step = first; step < first + kPlans; ++step) {
-    const bool saved = random.Below(3) != 0;
-    const uint64_t slot = random.Below(kSlots);
-    plans[step % kPlans] = (saved ? step : step - kPlans) | slot << 32;
-    if (!saved) continue;
-    for (uint64_t head = 0; head < paged.plane().heads; ++head) {
-      for (uint64_t row = 0; row < count; ++row) {
-        if (begin + row >= lost.begin && begin + row < lost.end) continue;
-        const uint64_t at = head * head_bytes + row * paged.plane().row_bytes;
-        std::copy_n(slice.begin() + static_cast<int64_t>(at), paged.plane().row_bytes,
-                    expected.begin() + static_cast<int64_t>(slot * slot_bytes + at));
-      }
-    }
-    for (uint64_t row = 0; row < count; ++row) {
-      const bool there = begin + row < lost.begin || begin + row >= lost.end;
-      expected[slot * slot_bytes + rows_bytes + row] = std::byte{there};
-    }
-  }
+      {.there = reinterpret_cast<uint8_t*>(slots + slice.size()), .wanted = wanted, .view = 0}};
   gpu::GatherStep gather;
   gather.strips = machine.PutAll(strips);
   gather.rows = machine.PutAll(rows);
   gather.views = machine.PutAll(views);
-  gather.plans = machine.PutAll(plans);
-  uint32_t* const counter = machine.PutAll(std::vector<uint32_t>{first});
-  gather.step = counter;
   gather.slot_bytes = slot_bytes;
-  gather.plans_mask = kPlans - 1;
   gather.strips_count = static_cast<uint32_t>(strips.size());
   gather.rows_count = 1;
-  gpu::AdvanceStep advance;
-  advance.step = counter;
-  advance.told = machine.PutAll(std::vector<uint32_t>{0});
-  for (uint32_t step = 0; step < kPlans; ++step) {
+  gpu::EndStep end;
+  end.stamp = reinterpret_cast<uint32_t*>(slots + stamp_at);
+  end.told = machine.PutAll(std::vector<uint32_t>{77});
+  end.slot_bytes = slot_bytes;
+  uint32_t told = 77;
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    const auto number = static_cast<uint32_t>(1 + random.Below(UINT32_MAX));
+    const uint64_t slot = random.Below(kSlots);
+    const bool saved = random.Below(3) != 0;
+    gpu::StepPlan* const plan =
+        machine.PutAll(std::vector<gpu::StepPlan>{saved ? number | slot << 32 : 0});
+    gather.plan = end.plan = plan;
     machine.Launch(gather);
-    machine.Launch(advance);
+    machine.Launch(end);
+    if (machine.GetAll(plan, 1)[0] != 0) return "the plan is still there";
+    if (!saved) continue;
+    told = number;
+    std::byte* const at = expected.data() + slot * slot_bytes;
+    for (uint64_t row = 0; row < count; ++row) {
+      at[slice.size() + row] = std::byte{is_there(row)};
+      for (uint64_t head = 0; is_there(row) && head < paged.plane().heads; ++head) {
+        const uint64_t row_at = head * head_bytes + row * paged.plane().row_bytes;
+        std::memcpy(at + row_at, slice.data() + row_at, paged.plane().row_bytes);
+      }
+    }
+    std::memcpy(at + stamp_at, &number, sizeof number);
   }
   const Bytes is = machine.Get(slots, expected.size());
-  const uint32_t told = machine.GetAll(advance.told, 1)[0];
+  const uint32_t is_told = machine.GetAll(end.told, 1)[0];
   machine.Clear();
-  if (told != first + kPlans) return "told " + std::to_string(told) + " steps";
+  if (is_told != told) return "told " + std::to_string(is_told);
   const std::string differ = Differ(is, expected);
   return differ.empty() ? "" : differ + "; " + paged.Describe();
 }

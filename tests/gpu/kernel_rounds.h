@@ -21,8 +21,8 @@ std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed);
 std::string LostTableRound(KernelMachine& machine, uint64_t seed);
 // gather_save: as GatherSlice has it.
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed);
-// gather_step and advance_step: some steps, each into the slot that it was given, as GatherSlice
-// has it, and which rows there are; or nothing is touched.
+// gather_step and end_step: some steps, each into the slot that it was given, as GatherSlice
+// has it, which rows there are, and its number; without a plan nothing is touched.
 std::string GatherStepRound(KernelMachine& machine, uint64_t seed);
 // check_table: as ValidateKvView has it for a restore.
 std::string CheckTableRound(KernelMachine& machine, uint64_t seed);

@@ -119,7 +119,7 @@ struct AppendOptions {
   bool exact = true;                       // Fill only: as Delta::exact.
   // Of KV in the memory of a GPU: an event of that device (a cudaEvent_t), recorded by the caller,
   // behind which it may be read. The host waits for it, asynchronous calls on a thread of the
-  // store. 0: it may be read at once.
+  // store. It lives until the call has returned, or the ticket is over. 0: it may be read at once.
   uintptr_t gpu_ready = 0;
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
@@ -242,11 +242,12 @@ class Draft {
   // layer is gathered, by a thread of the store, when `ready` (AppendOptions::gpu_ready) was
   // reached, so that it leaves the GPU while later layers are computed. View and memory are
   // borrowed until the ticket of Commit is released, or Abort or the draft's destructor returns.
-  // What goes wrong on the way, Commit or its ticket tells.
+  // What goes wrong on the way, Commit or its ticket tells. kBusy: what is repeated is still on its
+  // way.
   Status PutFromGpu(uint32_t layer, const KvView& view, uintptr_t ready = 0);
   // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
   // (accepted speculation); KV of a group counts as far as all its layers were Put. Of `delta.kv`
-  // only groups that keep states may be given, as to Append, borrowed likewise. Ends the draft,
+  // only groups that keep states may be given, in host memory, borrowed as by Append. Ends the draft,
   // unless it fails: then nothing was applied and it may be tried again. kConflict when the branch
   // was changed since BeginAppend, since what was Put would belong to other tokens.
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);

@@ -10,7 +10,7 @@
 //   GpuSteps steps = *GpuSteps::Make(gpu, model, view);   // the rows of one step
 //   steps.Enqueue(stream);                                // once, while the graph is captured
 //   ...
-//   auto step = steps.Begin();                            // before each launch; may be kBusy
+//   auto step = steps.Begin(stream);                      // before each launch; may be kBusy
 //   cudaGraphLaunch(graph, stream);
 //   cudaEventRecord(done, stream);
 //   if (step.ok()) step->End(done);
@@ -19,17 +19,20 @@
 //   branch.Append({.tokens = ids, .kv = *step->Row(row, position)});
 //
 // The engine's stream never waits for any of this: where no slot is free the step is not saved, and
-// Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks.
+// Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks. A
+// launch without Begin saves nothing, and a step that was begun and not launched is told by Wait.
 //
 // Not tied to a store; the memory, slots * (rows of a step) on the device and as much pinned, is
-// the caller's choice and counts for none. Every call is thread-safe, those of one GpuStep among
-// themselves are not. Nothing blocks but Wait. Algorithm: the ring of vLLM's OffloadingConnector
-// and of SGLang's HiCache write-back, with the choice of the slot left to the device's own count,
-// so that it can stand in a graph.
+// the caller's choice and counts for none. It lives until every launch of what Enqueue enqueued, or
+// captured, has ended: GpuSteps and all GpuStep of it gone, the graph must not run any more. In a
+// child of fork() nothing of it may be used, and its destructors do nothing.
+//
+// Every call is thread-safe, those of one GpuStep among themselves are not. Nothing blocks but
+// Wait. Source: the ring of staging buffers of vLLM's OffloadingConnector and of SGLang's HiCache
+// write-back, with the choice of the slot in the stream, so that the kernel can stand in a graph.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -54,14 +57,15 @@ class GpuStep {
   GpuStep(std::shared_ptr<GpuStepsState> state, uint32_t slot)
       : state_(std::move(state)), slot_(slot) {}
   ~GpuStep();
-  GpuStep(GpuStep&& other) noexcept { *this = std::move(other); }
+  GpuStep(GpuStep&& other) noexcept = default;
   GpuStep& operator=(GpuStep&& other) noexcept;
 
   // `done`: an event of the device (a cudaEvent_t), recorded by the caller behind the step's
-  // launch. Once. kInvalidArgument: of another device. After an error the step does not arrive.
+  // launch; it may go when this returns. Once. After an error the step does not arrive.
   Status End(uintptr_t done);
-  Result<bool> Arrived() const;  // Its rows are in host memory.
-  // kDeadlineExceeded; kInvalidState: End was not called, or failed.
+  // Its rows are in host memory. kInvalidState: the step did not run between Begin and `done`.
+  Result<bool> Arrived() const;
+  // The same; kDeadlineExceeded; kInvalidState: End was not called, or failed.
   Status Wait(uint64_t timeout_ns = UINT64_MAX) const;
   // Row `row` of all groups, in host memory, as the KV of this position. Lives as long as this.
   // Append copies up to Options::submit_copy_max_bytes in the call, and borrows what is larger.
@@ -72,8 +76,11 @@ class GpuStep {
  private:
   std::shared_ptr<GpuStepsState> state_;
   uint32_t slot_ = 0;
-  std::deque<std::vector<GroupView>> groups_;
-  std::deque<KvView> views_;
+  struct RowView {
+    std::vector<GroupView> groups{};
+    KvView kv{};
+  };
+  std::vector<std::unique_ptr<RowView>> rows_;
 };
 
 class GpuSteps {
@@ -81,15 +88,18 @@ class GpuSteps {
   // `view`: of memory of `gpu`; each group all layers, and `count` rows, as many as the others. A
   // row stands for a sequence of the step; which token of the blocks it is says the table, mostly
   // one of slots on the device, which the caller rewrites before each step. Its position is 0, and
-  // the table's. What the view names outlives all steps; its arrays need not.
+  // the table's. What the view names outlives all steps; its arrays need not. Groups that keep one
+  // state a request (Retention::kPerRequest) are not for steps.
   // kInvalidArgument, kOutOfMemory, and what else the device says.
   static Result<GpuSteps> Make(const Gpu& gpu, const ModelSpec& model, const KvView& view,
                                const GpuStepsOptions& options = {});
   // Puts the kernels into the stream (a cudaStream_t), which may be being captured. Each time they
-  // run is one step; steps run in the order of their Begin, one Begin before each.
+  // run is one step.
   Status Enqueue(uintptr_t stream);
-  // kBusy: no slot is free, so this step is not saved; it may be launched all the same.
-  Result<GpuStep> Begin();
+  // The next step that is enqueued, or launched, in this stream is saved. All steps run in one
+  // stream, or in several that wait for each other. kBusy: no slot is free, so it is not saved; it
+  // may be launched all the same.
+  Result<GpuStep> Begin(uintptr_t stream);
 
   uint64_t slot_bytes() const;  // Of device memory, and as much pinned.
 
