@@ -66,14 +66,16 @@ struct HostGrid::Tables {
   char order[2 * (kMaxThreads / kWarp + 1)];
 };
 
-HostGrid::HostGrid(uint64_t seed)
-    : tables_(std::make_unique<Tables>()), state_(io::SimRandom(seed).Next() | 1) {
+HostGrid::HostGrid(uint64_t seed) : tables_(std::make_unique<Tables>()) {
+  Seed(seed);
   ready_ = tables_->ready;
   warps_ = tables_->warps;
   order_ = tables_->order;
 }
 
 HostGrid::~HostGrid() = default;
+
+void HostGrid::Seed(uint64_t seed) { state_ = io::SimRandom(seed).Next() | 1; }
 
 void HostGrid::Run(const LaunchShape& shape, std::function<void(const HostLane&)> body) {
   CAIRN_CHECK(shape.blocks > 0 && shape.threads > 0 && shape.threads % kWarp == 0 &&

@@ -122,6 +122,9 @@ class HostGrid {
   HostGrid(const HostGrid&) = delete;
   HostGrid& operator=(const HostGrid&) = delete;
 
+  // What is drawn from here on follows from this alone.
+  void Seed(uint64_t seed);
+
   // Calls body(lane) for every thread; blocks follow each other in a drawn order.
   void Run(const LaunchShape& shape, std::function<void(const HostLane&)> body);
 
@@ -159,7 +162,7 @@ class HostGrid {
   uint32_t ready_count_ = 0;
   uint32_t block_ = 0, block_come_ = 0, over_ = 0;
   io::Fiber* main_ = nullptr;
-  uint64_t state_;  // Of chance.
+  uint64_t state_ = 0;  // Of chance.
   uint64_t switches_ = 0;
 };
 
