@@ -54,7 +54,9 @@ class DeviceKv {
         planes.back().layer_bases = bases;
       }
       group.planes = planes;
-      if (tables && group.table.kind == TableKind::kBlocks) MoveTable(&group);
+      if (tables && group.table.kind != TableKind::kNone && group.tokens_per_block != 0) {
+        MoveTable(&group);
+      }
       groups_.push_back(group);
     }
     view_.groups = groups_;
@@ -103,7 +105,9 @@ class DeviceKv {
     EXPECT_OK(gpu_.CopyIn(*at, static_cast<const std::byte*>(group->table.entries), bytes));
     group->table.entries = *at;
     group->table.on_device = true;
-    group->blocks = group->table.count;  // The pool's table is a permutation.
+    // The pool's table is a permutation of all blocks, of all slots.
+    const bool slots = group->table.kind == TableKind::kSlots;
+    group->blocks = group->table.count / (slots ? group->tokens_per_block : 1);
   }
 
   const Gpu gpu_;

@@ -30,6 +30,7 @@
 #include "tests/crash/scripts.h"
 #include "tests/gpu/kernel_rounds.h"
 #include "tests/model/histories.h"
+#include "tests/sim/gpu_restores.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/last_words.h"
 #include "tests/wal/crash_enumeration.h"
@@ -139,12 +140,21 @@ std::string Kernels(uint64_t seed, Counts* counts) {
   return "";
 }
 
+// Restores into a simulated GPU, beside faults of disk and GPU.
+std::string GpuRestores(uint64_t seed, Counts* counts) {
+  const sim::GpuRestoresResult result = sim::RunGpuRestores({.seed = seed});
+  (*counts)["gpu_restore_seeds"] += 1;
+  (*counts)["gpu_restores"] += result.restores;
+  return result.violation;
+}
+
 const std::map<std::string, Run> kParts = {{"crashes", Crashes},
                                            {"script-crashes", ScriptCrashes},
                                            {"log-crashes", LogCrashes},
                                            {"simulation", Simulation},
                                            {"model", Model},
                                            {"kernels", Kernels},
+                                           {"gpu-restores", GpuRestores},
                                            {"kills", Kills}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {
