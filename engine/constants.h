@@ -114,6 +114,9 @@ inline constexpr uint64_t kGpuGatherStrips = 4096;
 inline constexpr size_t kGpuGatherRoomsShare = 2;
 // Sources that are not ready yet are looked at so often: a twentieth of a fast step of generation.
 inline constexpr uint64_t kGpuArrivalLookNs = 100'000;
+// Launches that unpack fill one in so many of the card's processors, all slots together
+// (GpuOptions::processors_max): by calculation kv64 needs no more to keep up with PCIe 5.
+inline constexpr uint32_t kGpuProcessorsShare = 6;
 // A device that does not answer is asked again, since another thread of the process may be doing
 // what forbids it meanwhile (the capture of a graph); after so long it counts as lost.
 inline constexpr uint64_t kGpuAskAgainNs = 10'000'000;

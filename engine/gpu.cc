@@ -68,7 +68,7 @@ Result<Gpu> Gpu::Open(const GpuOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Device> device,
                          gpu::OpenCudaDevice(std::make_shared<io::RealScheduler>(),
                                              static_cast<int>(options.ordinal)));
-  return Gpu(std::move(device), options.ordinal);
+  return Gpu(std::move(device), options.ordinal, options.processors_max);
 #else
   return Status(StatusCode::kNotFound,
                 "gpu " + std::to_string(options.ordinal) + ": the library was built without CUDA");

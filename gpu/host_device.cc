@@ -95,6 +95,14 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     options_.fail_at = call;
   }
+  void DamageAt(uint64_t launch) override {
+    const std::lock_guard lock(mutex_);
+    damage_at_ = launch;
+  }
+  uint32_t frames_at_once() const override {
+    const std::lock_guard lock(mutex_);
+    return frames_at_once_;
+  }
   void OnLaunch(std::function<void(Kernel)> call) override {
     const std::lock_guard lock(mutex_);
     on_launch_ = std::move(call);
@@ -451,6 +459,7 @@ class Host final : public HostDevice {
         break;
       case Operation::kLaunch:
         if (on_launch_) on_launch_(operation.kernel);
+        if (operation.kernel == Kernel::kDecodeScatter) LookAt(operation.arguments);
         RunOnHost(grid_, operation.kernel, operation.shape, operation.arguments);
         break;
       case Operation::kRecord: operation.record->done = true; break;
@@ -461,6 +470,18 @@ class Host final : public HostDevice {
       case Operation::kAwaitWord: break;
     }
     return true;
+  }
+
+  void LookAt(std::span<const std::byte> arguments) {
+    DecodeScatter k;
+    CAIRN_CHECK(arguments.size() == sizeof(k));
+    std::memcpy(&k, arguments.data(), sizeof(k));
+    frames_at_once_ = std::max(frames_at_once_, k.count);
+    const FrameToScatter* const end = k.frames + k.count;
+    const FrameToScatter* const packed = std::find_if(
+        k.frames, end, [](const FrameToScatter& f) { return f.codec == FrameCodec::kKv64; });
+    // Its first word is a length.
+    if (packed != end && damage_at_-- == 0) const_cast<uint8_t*>(packed->payload)[2] ^= 0xff;
   }
 
   bool CopyStep(Operation& operation) {
@@ -496,7 +517,8 @@ class Host final : public HostDevice {
   HostGrid grid_;
   std::map<const std::byte*, Block> blocks_;  // Freed ones, too.
   std::map<const std::byte*, uint64_t> registered_;
-  uint64_t used_ = 0, calls_ = 0;
+  uint64_t used_ = 0, calls_ = 0, damage_at_ = UINT64_MAX;
+  uint32_t frames_at_once_ = 0;
   std::function<void(Kernel)> on_launch_;
   std::vector<StreamState> streams_;
   std::vector<EventState> events_;

@@ -49,6 +49,11 @@ class HostDevice : public Device {
   virtual uint64_t calls() const = 0;
   // As HostDeviceOptions::fail_at, from now on.
   virtual void FailAt(uint64_t call) = 0;
+  // Of decode_scatter, the n-th launch from now on that has frames of kv64 finds the first of them
+  // damaged, as in bad memory, and tells a fault. The next is 0.
+  virtual void DamageAt(uint64_t launch) = 0;
+  // Frames of the largest decode_scatter so far.
+  virtual uint32_t frames_at_once() const = 0;
   // Called when a kernel runs, right before.
   virtual void OnLaunch(std::function<void(Kernel)> call) = 0;
   // All that was enqueued and can run does, though nobody waits for it.

@@ -39,6 +39,10 @@ CAIRN_EACH_KERNEL(CAIRN_KERNEL_OF)
 
 // Threads of a block, for launches of a warp for each of `count` things.
 inline constexpr uint32_t kBlockThreads = 128;
+// So many of these blocks run on a processor at once, which leaves 80 registers to a thread: kv64
+// hides what it waits for behind other warps.
+inline constexpr uint32_t kBlocksOfProcessor = 6;
+inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
 // The shape of a launch: a warp for each frame, each strip; a thread for each entry.
 LaunchShape ShapeOf(const DecodeScatter& k);

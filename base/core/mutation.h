@@ -91,6 +91,7 @@
   X(kGpuGathered, "wait", "KV is appended before it has come from a GPU")                        \
   X(kGpuStepRun, "wait", "the rows of a step are copied before they are there")                  \
   X(kGpuStepStamp, "place", "rows that a slot had before are taken for those of a step")         \
+  X(kGpuFallBackUnseen, "bound", "a layer is written again that others may have read")           \
   X(kGpuBarrier, "wait", "a restore returns while a GPU still works on it")                      \
   X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
   X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \

@@ -11,6 +11,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "engine/restore/gpu_fallback.h"
 
 namespace cairn::engine {
 
@@ -65,6 +66,7 @@ Status GpuSink::AwaitReady() { return ready_.Await(means_.deadline_ns, means_.wa
 Status GpuSink::Adopt(const RestoreRequest& request) {
   if (request.gpu == nullptr) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(ready_.Adopt(request.gpu->ready));
+  falls_back_ = request.gpu->fall_back_to_host;
   if (request.gpu->layer_events.empty()) return Status::Ok();
   gpu::Device& device = means_.target->waits()->device();
   if (request.gpu->layer_events.size() != layer_count_) {
@@ -296,14 +298,18 @@ Status GpuSink::WindowDone(size_t buffer) {
   return Launch(std::move(load));
 }
 
-// From Take on nothing may throw that would leave the slot, or the count of what is in flight.
 Status GpuSink::Launch(Load load) {
   CAIRN_RETURN_IF_ERROR(AwaitReady());
+  return Fly(std::move(load));
+}
+
+// From Take on nothing may throw that would leave the slot, or the count of what is in flight.
+Status GpuSink::Fly(Load load) {
   // Alignment of what is inside stays as it is.
   load.begin -= reinterpret_cast<uintptr_t>(load.begin) % gpu::kDeviceAlignment;
   const auto shared = std::make_shared<Load>(std::move(load));
   GpuRing::Ended ended = [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
-    Ended(*shared, status, faults);
+    Ended(shared.get(), status, faults);
   };
   CAIRN_ASSIGN_OR_RETURN(
       GpuRing::Slot * slot,
@@ -312,11 +318,13 @@ Status GpuSink::Launch(Load load) {
   const Status enqueued = Guarded([&] { return Enqueue(*shared, slot); });
   if (!enqueued.ok()) {
     means_.target->ring()->Return(slot);
-    return enqueued;
+    if (!MayFallBack(*shared)) return enqueued;
+    CAIRN_ASSIGN_OR_RETURN(Load unpacked, UnpackedOnHost(*shared));
+    return Fly(std::move(unpacked));
   }
   in_flight_.fetch_add(1);
   if (!CAIRN_KEPT(kGpuHoldWindow)) shared->hold = {};
-  Status told = Guarded([&] { return Enqueued(*shared, slot->done); });
+  Status told = Guarded([&] { return Enqueued(shared.get(), slot->done); });
   means_.target->ring()->Fly(slot, shared->frames.size(), std::move(ended));
   return told;
 }
@@ -331,27 +339,33 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
   gpu::Device& device = means_.target->waits()->device();
   const gpu::CopyPiece piece{slot->packed, load.begin,
                              static_cast<uint64_t>(load.end - load.begin)};
-  gpu::DecodeScatter scatter;
-  scatter.frames = slot->frames();
-  scatter.views = views_->on_device();
-  scatter.faults = slot->faults();
-  scatter.count = static_cast<uint32_t>(load.frames.size());
   CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, {&piece, 1}));
   if (CAIRN_KEPT(kGpuViewsCopied)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
   }
-  CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
+  // One behind the other, so many at a time. (A launch with fewer warps, which go on with the next
+  // frame, would take registers that the kernel does not have.)
+  const uint64_t at_a_time = means_.target->frames_of_launch();
+  for (uint64_t first = 0; first < load.frames.size(); first += at_a_time) {
+    gpu::DecodeScatter scatter;
+    scatter.frames = slot->frames() + first;
+    scatter.views = views_->on_device();
+    scatter.faults = slot->faults() + first;
+    scatter.count = static_cast<uint32_t>(std::min(at_a_time, load.frames.size() - first));
+    CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
+  }
   return device.Record(slot->stream, slot->done);
 }
 
 // Its pieces were launched. Who waits for a layer's event waits for all launches before.
-Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
+Status GpuSink::Enqueued(Load* load, gpu::Event done) {
+  if (std::exchange(load->enqueued, true)) return Status::Ok();
   gpu::Device& device = means_.target->waits()->device();
   const MutexLock lock(&mutex_);
   if (has_behind_ && CAIRN_KEPT(kGpuLayerBehind)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(behind_, done));
   }
-  for (const auto& [target, layer] : load.pieces) {
+  for (const auto& [target, layer] : load->pieces) {
     const size_t index = target->first_layer + layer;
     if (--not_launched_[index] != 0) continue;
     if (has_behind_) CAIRN_RETURN_IF_ERROR(device.Record(behind_, layer_events_[index]));
@@ -362,17 +376,23 @@ Status GpuSink::Enqueued(const Load& load, gpu::Event done) {
 
 // ---------------------------------------------------------------- ended
 
-void GpuSink::Ended(const Load& load, const Status& status, std::span<const gpu::Fault> faults) {
+void GpuSink::Ended(Load* load, const Status& status, std::span<const gpu::Fault> faults) {
   Status failed = status;
   for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
-    if (CAIRN_KEPT(kGpuFaults) && faults[i] != gpu::Fault::kNone) {
-      failed = Guarded([&] {
-        return Status(StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i]));
-      });
-    }
+    if (!CAIRN_KEPT(kGpuFaults) || faults[i] == gpu::Fault::kNone) continue;
+    failed = Guarded([&]() -> Status {
+      if (faults[i] == gpu::Fault::kTable || !MayFallBack(*load)) {
+        return {StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i])};
+      }
+      CAIRN_ASSIGN_OR_RETURN(Load unpacked, UnpackedOnHost(*load));
+      const MutexLock lock(&mutex_);
+      again_.push_back(std::move(unpacked));
+      return Status::Ok();
+    });
+    if (failed.ok()) return;  // What it needs is in a buffer of its own: the window may go.
   }
   if (failed.ok()) {
-    for (const auto& [target, layer] : load.pieces) {
+    for (const auto& [target, layer] : load->pieces) {
       LayerCounts::PieceDone(target, layer, this);
     }
   } else {
@@ -382,12 +402,58 @@ void GpuSink::Ended(const Load& load, const Status& status, std::span<const gpu:
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
+// What waits for a layer's event may have read the layer: it is not written once more.
+bool GpuSink::MayFallBack(const Load& load) const {
+  if (!falls_back_ || load.again || !means_.target->waits()->device().lost().ok()) return false;
+  return !load.enqueued || !has_behind_ || !CAIRN_KEPT(kGpuFallBackUnseen);
+}
+
+Result<GpuSink::Load> GpuSink::UnpackedOnHost(const Load& load) {
+  Load unpacked;
+  unpacked.frames = load.frames;
+  unpacked.pieces = load.pieces;
+  unpacked.enqueued = load.enqueued;
+  unpacked.again = true;
+  const uint64_t bytes = UnpackedBytes(load.frames);
+  unpacked.staged = means_.target->pinned()->TakeBuffer(bytes);
+  if (unpacked.staged.empty()) {
+    return Status(StatusCode::kOutOfMemory, "restore: no pinned memory");
+  }
+  const std::span<std::byte> room = unpacked.staged.span().first(bytes);
+  CAIRN_RETURN_IF_ERROR(UnpackFrames(unpacked.frames, room));
+  unpacked.Cover(room);
+  return unpacked;
+}
+
+bool GpuSink::FlyAgain() {
+  Load load;
+  Status status;
+  {
+    const MutexLock lock(&mutex_);
+    if (again_.empty()) return false;
+    load = std::move(again_.back());
+    again_.pop_back();
+    status = failed_;
+  }
+  if (status.ok() && means_.wanted && !means_.wanted()) {
+    status = Status(StatusCode::kCancelled, "restore: not wanted any more");
+  }
+  if (status.ok()) status = Guarded([&] { return Fly(std::move(load)); });
+  if (!status.ok()) {
+    const MutexLock lock(&mutex_);
+    if (failed_.ok()) failed_ = std::move(status);
+  }
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  return true;
+}
+
 void GpuSink::LayerDone(size_t layer) {
   if (layers_ != nullptr) layers_->Complete(layer);
 }
 
 bool GpuSink::TakeBack(uint64_t deadline_ns) {
   if (in_flight_.load(std::memory_order_acquire) == 0) return false;
+  if (FlyAgain()) return true;
   if (deadline_ns == 0) return means_.target->ring()->Reap();
   return means_.target->ring()->Await(deadline_ns);
 }
@@ -396,7 +462,8 @@ bool GpuSink::TakeBack(uint64_t deadline_ns) {
 Status GpuSink::Finish() {
   Status flushed = Guarded([&] { return FlushStaged(); });
   while (CAIRN_KEPT(kGpuBarrier) && in_flight_.load(std::memory_order_acquire) != 0) {
-    if (!means_.target->ring()->Await(io::kNoDeadline)) means_.target->waits()->scheduler().Yield();
+    if (FlyAgain() || means_.target->ring()->Await(io::kNoDeadline)) continue;
+    means_.target->waits()->scheduler().Yield();
   }
   const MutexLock lock(&mutex_);
   windows_.clear();

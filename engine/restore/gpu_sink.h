@@ -8,6 +8,8 @@
 //   described    frames and rows of a window          several threads, each its own window
 //   launched     copy, decode_scatter, event          when the window is done: gpu_ring.h
 //   ended        faults are looked at, layers told    by the thread that sees the event reached
+//   again        unpacked on the host, launched raw   once, after a failure, where the caller wants
+//                                                     that: gpu_fallback.h
 //
 // A layer is told enqueued when all that it waits for was launched, and complete when that has
 // ended without a fault. Token ids go to host memory at once.
@@ -65,6 +67,8 @@ class GpuSink final : public RestoreSink {
     BufferHold hold;    // On the window; or
     ReadBuffer staged;  // what was gathered.
     uint64_t staged_bytes = 0;
+    bool enqueued = false;  // Its layers were told; and
+    bool again = false;     // it was unpacked on the host.
     void Cover(std::span<const std::byte> bytes);
   };
   // A place in the caller's memory.
@@ -94,9 +98,14 @@ class GpuSink final : public RestoreSink {
   Status Stage(std::span<const gpu::FrameToScatter> frames, const Head& of);
   Status FlushStaged();
   Status Launch(Load load);
+  Status Fly(Load load);
   Status Enqueue(const Load& load, GpuRing::Slot* slot);
-  void Ended(const Load& load, const Status& status, std::span<const gpu::Fault> faults);
-  Status Enqueued(const Load& load, gpu::Event done);
+  void Ended(Load* load, const Status& status, std::span<const gpu::Fault> faults);
+  Status Enqueued(Load* load, gpu::Event done);
+  bool MayFallBack(const Load& load) const;
+  Result<Load> UnpackedOnHost(const Load& load);
+  // What ended with a fault, and is unpacked now. False: there is none.
+  bool FlyAgain();
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
                   const ReadBytes& read);
   Status TokenFrame(const FrameJob& job, const ReadBytes& stored) const;
@@ -116,12 +125,14 @@ class GpuSink final : public RestoreSink {
   // The caller's events, adopted.
   bool has_behind_ = false;
   GpuReady ready_;
+  bool falls_back_ = false;               // GpuSync::fall_back_to_host.
   std::vector<gpu::Event> layer_events_;  // By layer, or empty.
   gpu::Stream behind_{};                  // Waits for all that was launched.
 
   Mutex mutex_;
   std::map<size_t, Load> windows_ CAIRN_GUARDED_BY(mutex_);  // By buffer, until WindowDone.
   Load staged_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<Load> again_ CAIRN_GUARDED_BY(mutex_);  // To go again; counts as in flight.
   // By layer of all groups: pieces that were not launched.
   std::vector<uint64_t> not_launched_ CAIRN_GUARDED_BY(mutex_);
   Status failed_ CAIRN_GUARDED_BY(mutex_);

@@ -1,15 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/restore/gpu_target.h"
 
+#include <algorithm>
+
 #include "base/core/check.h"
 
 namespace cairn::engine {
+
+namespace {
+
+// A warp takes a frame.
+uint32_t FramesOfLaunch(const Gpu& gpu) {
+  const uint32_t all = gpu.device()->info().processors;
+  const uint32_t share = (all - 1) / kGpuProcessorsShare + 1;
+  const uint32_t processors =
+      gpu.processors_max() == 0 ? share : std::min(gpu.processors_max(), all);
+  return std::max<uint32_t>(1, processors * gpu::kWarpsOfProcessor / kGpuSlots);
+}
+
+}  // namespace
 
 GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
                      uint64_t keep_bytes, MemoryBudget* budget)
     : gpu_(gpu),
       budget_(budget),
       keep_bytes_(keep_bytes),
+      frames_of_launch_(FramesOfLaunch(gpu)),
       waits_(gpu.device(), world.scheduler),
       ring_(&waits_),
       rooms_(&waits_, {.bytes = kGpuRoomBytes, .kept_bytes = kGpuRoomKeptBytes, .kept = kGpuSlots}),

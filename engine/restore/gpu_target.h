@@ -33,6 +33,8 @@ class GpuTarget {
   GpuRing* ring() { return &ring_; }
   GpuRooms* rooms() { return &rooms_; }
   ReadPool* pinned() { return &pool_; }
+  // Of one launch, so that all slots together keep to GpuOptions::processors_max.
+  uint32_t frames_of_launch() const { return frames_of_launch_; }
   // At the end of the store, which handles may outlive by far: pinned buffers are kept no more.
   void Clear();
 
@@ -43,6 +45,7 @@ class GpuTarget {
   const Gpu gpu_;
   MemoryBudget* const budget_;
   const uint64_t keep_bytes_;
+  const uint32_t frames_of_launch_;
   const GpuWaits waits_;
   GpuRing ring_;
   GpuRooms rooms_;

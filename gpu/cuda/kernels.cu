@@ -9,12 +9,8 @@
 namespace cairn::gpu {
 namespace {
 
-// Six blocks on a processor, which leaves 80 registers to a thread: kv64 hides what it waits for
-// behind other warps.
-constexpr int kBlocksOnProcessor = 6;
-
 template <typename K>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksOnProcessor) Launched(const K k) {
+__global__ void __launch_bounds__(kBlockThreads, kBlocksOfProcessor) Launched(const K k) {
   Run(DeviceLane{}, k);
 }
 

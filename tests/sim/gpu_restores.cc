@@ -283,6 +283,10 @@ class Run {
       sync.layer_events = events.handles();
       requests[0].gpu = &sync;
     }
+    if (OneIn(2)) {
+      sync.fall_back_to_host = true;
+      requests[0].gpu = &sync;
+    }
     Strike();
     std::vector<Ticket> tickets;
     std::vector<Status> ended;

@@ -171,6 +171,11 @@ struct GpuSync {
   // word says kLayerEnqueued: not before, since a wait for an event that was not recorded waits for
   // nothing. Empty: none.
   std::span<const uintptr_t> layer_events{};
+  // A window that the device refuses to unpack, or of which it tells a fault although its checksums
+  // are right, is unpacked on the host, once, and goes there raw. Off: the restore fails then. With
+  // layer_events it does so for a fault in any case, since what waited for an event may have read
+  // the layer.
+  bool fall_back_to_host = false;
 };
 
 struct RestoreRequest {
@@ -247,9 +252,9 @@ class Draft {
   Status PutFromGpu(uint32_t layer, const KvView& view, uintptr_t ready = 0);
   // Appends the first `tokens.size()` positions of the range, which may be fewer than were staged
   // (accepted speculation); KV of a group counts as far as all its layers were Put. Of `delta.kv`
-  // only groups that keep states may be given, in host memory, borrowed as by Append. Ends the draft,
-  // unless it fails: then nothing was applied and it may be tried again. kConflict when the branch
-  // was changed since BeginAppend, since what was Put would belong to other tokens.
+  // only groups that keep states may be given, in host memory, borrowed as by Append. Ends the
+  // draft, unless it fails: then nothing was applied and it may be tried again. kConflict when the
+  // branch was changed since BeginAppend, since what was Put would belong to other tokens.
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
   void Abort();  // Waits for what is being gathered from a GPU just now.
 

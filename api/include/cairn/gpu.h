@@ -30,6 +30,10 @@ namespace [[gnu::visibility("default")]] cairn {
 
 struct GpuOptions {
   uint32_t ordinal = 0;  // As CUDA counts them in this process.
+  // How many of the card's processors unpacking may fill. The card spreads the work over all of
+  // them; this bounds how much of it there is at a time. 0: a sixth of them, so that a model that
+  // runs meanwhile loses 17 % of its issue slots at most while the bus is full.
+  uint32_t processors_max = 0;
 };
 
 class Gpu {
@@ -43,10 +47,11 @@ class Gpu {
   // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
   static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
   // For tests inside the library.
-  Gpu(std::shared_ptr<gpu::Device> device, uint32_t ordinal)
-      : device_(std::move(device)), ordinal_(ordinal) {}
+  Gpu(std::shared_ptr<gpu::Device> device, uint32_t ordinal, uint32_t processors_max = 0)
+      : device_(std::move(device)), ordinal_(ordinal), processors_max_(processors_max) {}
 
   uint32_t ordinal() const { return ordinal_; }
+  uint32_t processors_max() const { return processors_max_; }  // As it was given.
   const std::string& name() const;  // Of the card.
 
   // --- Memory of the device, for programs that have no other means. Blocking.
@@ -61,7 +66,7 @@ class Gpu {
 
  private:
   std::shared_ptr<gpu::Device> device_;
-  uint32_t ordinal_ = 0;
+  uint32_t ordinal_ = 0, processors_max_ = 0;
 };
 
 }  // namespace cairn

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: with GpuSync::fall_back_to_host what a device refuses or fails to unpack is unpacked on
+// the host and arrives bit for bit, once; without it, with a device that goes on failing, or where
+// others may have read the layer, the restore fails whole. And launches keep to processors_max.
+// Method: a simulated device whose launches fail, or whose packed memory is damaged, at every
+// index.
+#include <cstring>
+
+#include "tests/engine/gpu_test.h"
+
+namespace cairn::testing {
+namespace {
+
+constexpr uint64_t kSealedTokens = 100, kTokens = 140;
+
+class GpuFallbackTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    Fill(model_, 0, 1);
+    for (uint64_t at = 0; at < kSealedTokens; at += 20) Append(at, 20);
+    ASSERT_OK(store_.Compact());
+    for (uint64_t at = kSealedTokens; at < kTokens; at += 20) Append(at, 20);
+    Restart({});
+    KvSet set(model_, Layout::kNhd, 0, kTokens);
+    RestoreRequest request;
+    request.into = set.View(0, kTokens);
+    ASSERT_OK(chat_.Restore(request));
+    want_ = set.pool(0).memory();
+  }
+  // Exponents of a few values, as models have them: what kv64 packs.
+  void Append(uint64_t begin, uint64_t count) {
+    KvSet kv(model_, Layout::kContiguous, begin, count);
+    kv.Write(kSeed, begin, begin + count);
+    const KvView* const view = kv.View(begin, count);
+    for (const PlaneView& plane : view->groups[0].planes) {
+      for (std::byte* const base : plane.layer_bases) {
+        for (int64_t i = 1; i < plane.head_stride * model_.groups[0].planes[0].heads; i += 2) {
+          base[i] = (base[i] & std::byte{0x81}) | std::byte{0x3e};
+        }
+      }
+    }
+    ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(count, begin), view)));
+  }
+  void Restart(gpu::HostDeviceOptions options) {
+    options.fail_at = UINT64_MAX;  // Not while the target is made.
+    Start(options);
+    Find();
+  }
+
+  // How a restore ends; what it gives, and what it tells, is looked at.
+  Status Restore(bool fall_back, uint64_t fail_at, uint64_t damage_at, bool events = false) {
+    DeviceKv got(*gpu_, model_, Layout::kNhd, 0, kTokens);
+    const LayerEvents layer_events(device_.get(), model_.groups[0].layers);
+    GpuSync sync;
+    sync.fall_back_to_host = fall_back;
+    if (events) sync.layer_events = layer_events.handles();
+    RestoreRequest request;
+    request.into = got.View(0, kTokens);
+    request.gpu = &sync;
+    std::vector<std::atomic<uint32_t>> words(model_.groups[0].layers);
+    LayerProgress progress{words};
+    device_->FailAt(fail_at == UINT64_MAX ? fail_at : device_->calls() + fail_at);
+    device_->DamageAt(damage_at);
+    const auto result = chat_.Restore(request, &progress);
+    device_->FailAt(UINT64_MAX);
+    device_->DamageAt(UINT64_MAX);
+    const std::vector<std::byte> after = got.Bytes(0);
+    device_->RunAll();
+    EXPECT_TRUE(after == got.Bytes(0)) << "touched after the end";
+    EXPECT_TRUE(!result.ok() || after == want_);
+    for (const auto& word : words) {
+      EXPECT_TRUE(word.load() == kLayerComplete || (!result.ok() && word.load() == kLayerFailed));
+    }
+    return result.status();
+  }
+
+  const ModelSpec model_ = WideModel();
+  std::vector<std::byte> want_;
+};
+
+TEST_F(GpuFallbackTest, LaunchesThatAreRefused) {
+  for (const bool fall_back : {false, true}) {
+    uint64_t index = 0;
+    for (;; ++index) {
+      Restart({.seed = index + 1, .fail_kinds = gpu::kFailLaunch});
+      const uint64_t calls = device_->calls();
+      const Status status = Restore(fall_back, index, UINT64_MAX);
+      if (device_->calls() <= calls + index) break;
+      if (fall_back) {
+        EXPECT_OK(status);
+      } else {
+        EXPECT_FAILS(status, StatusCode::kIoError, "Launch, call");
+      }
+    }
+    EXPECT_GT(index, 4U);
+  }
+  // For ever: the raw window is refused as well.
+  Restart({.seed = 1, .fail_kinds = gpu::kFailLaunch, .fail_on = true});
+  EXPECT_FAILS(Restore(true, 2, UINT64_MAX), StatusCode::kIoError, "Launch, call");
+  Restart({.seed = 1, .fail_kinds = gpu::kFailLaunch, .fail_lost = true});
+  EXPECT_FAILS(Restore(true, 2, UINT64_MAX), StatusCode::kIoError, "Launch, call 2");
+}
+
+TEST_F(GpuFallbackTest, FramesThatFaultAfterARightChecksum) {
+  uint64_t index = 0;
+  for (;; ++index) {
+    Restart({.seed = index + 1});
+    const Status status = Restore(false, UINT64_MAX, index);
+    if (status.ok()) break;  // No launch was the one.
+    EXPECT_FAILS(status, StatusCode::kCorruption, "gpu: a frame that was verified did not decode");
+    EXPECT_OK(Restore(true, UINT64_MAX, index));
+    // What waits for a layer's event may have read what the fault left.
+    EXPECT_FAILS(Restore(true, UINT64_MAX, index, /*events=*/true), StatusCode::kCorruption,
+                 "gpu: a frame that was verified did not decode");
+    EXPECT_OK(Restore(true, UINT64_MAX, UINT64_MAX, /*events=*/true));
+  }
+  EXPECT_GT(index, 4U);
+}
+
+TEST_F(GpuFallbackTest, ATableThatLeadsOutIsNotTriedAgain) {
+  DeviceKv got(*gpu_, model_, Layout::kNhd, 0, kTokens);
+  GpuSync sync;
+  sync.fall_back_to_host = true;
+  RestoreRequest request;
+  request.into = got.View(0, kTokens, /*tables=*/true);
+  request.gpu = &sync;
+  auto* const table = const_cast<void*>(got.groups()[0].table.entries);
+  device_->OnLaunch([&](gpu::Kernel kernel) {
+    if (kernel == gpu::Kernel::kDecodeScatter) std::memset(table, 0x7f, sizeof(int32_t));
+  });
+  EXPECT_FAILS(chat_.Restore(request), StatusCode::kCorruption, "led out of the view");
+}
+
+// The simulated card has four processors, eight windows share them, and a warp takes a frame.
+TEST_F(GpuFallbackTest, LaunchesKeepToTheProcessorsThatTheyMayHave) {
+  const struct {
+    uint32_t processors_max, frames;
+  } cases[] = {{0, 3}, {1, 3}, {2, 6}, {4, 12}, {1000, 12}};
+  for (const auto& one : cases) {
+    chat_ = {};
+    ASSERT_OK(store_.Close());
+    device_ = gpu::MakeHostDevice(sim_.scheduler, {.seed = 5});
+    gpu_.emplace(device_, kOrdinal, one.processors_max);
+    Options options = TinyOptions();
+    options.segment_bytes = 4 << 20;
+    options.world = std::make_shared<io::World>(sim_.world());
+    options.gpus = {*gpu_};
+    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
+    Find();
+    EXPECT_OK(Restore(false, UINT64_MAX, UINT64_MAX));
+    EXPECT_EQ(device_->frames_at_once(), one.frames) << one.processors_max;
+  }
+}
+
+}  // namespace
+}  // namespace cairn::testing
