@@ -114,6 +114,31 @@ class S3Fifo {
     });
   }
 
+  // Forgets the payload and the name.
+  void Erase(const Name& name) {
+    Shard& shard = ShardOf(name);
+    Changing(&shard, 0, [&](const Change& change) {
+      shard.mutex.AssertHeld();
+      const auto found = shard.entries.find(name);
+      if (found != shard.entries.end()) Forget(shard, change, found->second);
+    });
+  }
+  // The same with all names of which `gone` says so; looks at each.
+  template <typename Gone>
+  void EraseIf(const Gone& gone) {
+    for (Shard& shard : shards_) {
+      Changing(&shard, 0, [&](const Change& change) {
+        shard.mutex.AssertHeld();
+        for (List* list : {&shard.passing, &shard.staying, &shard.names}) {
+          for (auto at = list->begin(); at != list->end();) {
+            const auto entry = at++;
+            if (gone(entry->name)) Forget(shard, change, entry);
+          }
+        }
+      });
+    }
+  }
+
   void ShrinkTo(uint64_t capacity) {
     for (Shard& shard : shards_) {
       Changing(&shard, capacity, [&](const Change& change) {
@@ -180,6 +205,17 @@ class S3Fifo {
     const uint64_t before = BytesOf(*shard);
     run(Change{capacity / kShards, &leaving});
     bytes_.fetch_add(BytesOf(*shard) - before, std::memory_order_relaxed);  // Or less: it wraps.
+  }
+
+  void Forget(Shard& shard, const Change& change, typename List::iterator entry)
+      CAIRN_REQUIRES(shard.mutex) {
+    List* list = &shard.names;
+    if (entry->payload) {
+      list = entry->staying ? &shard.staying : &shard.passing;
+      (entry->staying ? shard.staying_bytes : shard.passing_bytes) -= entry->charge;
+    }
+    shard.entries.erase(entry->name);
+    change.leaving->splice(change.leaving->begin(), *list, entry);
   }
 
   void MakeRoom(Shard& shard, const Change& change, uint64_t bytes) CAIRN_REQUIRES(shard.mutex) {
