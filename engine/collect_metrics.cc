@@ -61,6 +61,8 @@ void AddRestores(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->prefetches_failed = reads.prefetches_failed.load();
   metrics->restored_cached_frames = reads.cached_frames.load();
   metrics->restored_cached_bytes = reads.cached_bytes.load();
+  metrics->restored_pinned_frames = reads.pinned_frames.load();
+  metrics->restored_pinned_bytes = reads.pinned_bytes.load();
   metrics->restored_table_frames = reads.frames.load();
   metrics->restored_table_bytes = reads.frame_bytes.load();
   metrics->restores_failed_corruption = reads.failed_corruption.load();
@@ -71,6 +73,7 @@ void AddRestores(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->restores_failed_other = reads.failed_other.load();
   metrics->restore = reads.latency.Snapshot();
   metrics->page_cache_bytes = from.reader->page_cache().bytes();
+  from.reader->AddPinned(metrics);
 }
 
 void AddBackground(const MetricsSources& from, StoreMetrics* metrics) {

@@ -68,7 +68,7 @@ Result<Gpu> Gpu::Open(const GpuOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<gpu::Device> device,
                          gpu::OpenCudaDevice(std::make_shared<io::RealScheduler>(),
                                              static_cast<int>(options.ordinal)));
-  return Gpu(std::move(device), options.ordinal, options.processors_max);
+  return Gpu(std::move(device), options);
 #else
   return Status(StatusCode::kNotFound,
                 "gpu " + std::to_string(options.ordinal) + ": the library was built without CUDA");
@@ -76,7 +76,13 @@ Result<Gpu> Gpu::Open(const GpuOptions& options) {
 }
 
 Result<Gpu> Gpu::Simulated(uint64_t seed, uint32_t ordinal) {
-  return Gpu(gpu::MakeHostDevice(std::make_shared<io::RealScheduler>(), {.seed = seed}), ordinal);
+  GpuOptions options;
+  options.ordinal = ordinal;
+  return Simulated(seed, options);
+}
+
+Result<Gpu> Gpu::Simulated(uint64_t seed, const GpuOptions& options) {
+  return Gpu(gpu::MakeHostDevice(std::make_shared<io::RealScheduler>(), {.seed = seed}), options);
 }
 
 const std::string& Gpu::name() const { return device_->info().name; }

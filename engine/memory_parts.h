@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How max_memory_bytes is divided. Each part is a bound that nobody else's use makes smaller; what
-// staging and read buffers do not use, the page cache has meanwhile (base/core/memory_budget.h).
+// How max_memory_bytes is divided, without what is pinned for GPUs. Each part is a bound that
+// nobody else's use makes smaller; what staging and read buffers do not use, the page cache has
+// meanwhile (base/core/memory_budget.h).
 #pragma once
 
 #include <algorithm>
@@ -35,17 +36,27 @@ struct MemoryParts {
   }
 };
 
+// GpuOptions::pinned_bytes of all GPUs; UINT64_MAX: more than there are bytes.
+inline uint64_t PinnedBytes(const Options& options) {
+  uint64_t bytes = 0;
+  for (const Gpu& gpu : options.gpus) {
+    const uint64_t more = gpu.options().pinned_bytes;
+    bytes = more > UINT64_MAX - bytes ? UINT64_MAX : bytes + more;
+  }
+  return bytes;
+}
+
 inline MemoryParts DivideMemory(const Options& options) {
   MemoryParts parts;
+  const uint64_t bytes = options.max_memory_bytes - PinnedBytes(options);
   parts.hot_tail = options.hot_tail_bytes;
-  parts.staging = options.max_memory_bytes / kStagingShare;
-  parts.stages = options.max_memory_bytes / kStageShare;
-  parts.kept = options.max_memory_bytes / kKeptShare;
-  parts.slab_bytes = std::bit_floor(
-      std::clamp(options.max_memory_bytes / kSlabShare, kSlabBytesMin, kSlabBytesMax));
-  parts.slab_kept = options.max_memory_bytes / kSlabKeptShare;
-  const uint64_t rest = options.max_memory_bytes - parts.hot_tail - parts.staging - parts.stages -
-                        parts.kept - parts.slab_kept;
+  parts.staging = bytes / kStagingShare;
+  parts.stages = bytes / kStageShare;
+  parts.kept = bytes / kKeptShare;
+  parts.slab_bytes = std::bit_floor(std::clamp(bytes / kSlabShare, kSlabBytesMin, kSlabBytesMax));
+  parts.slab_kept = bytes / kSlabKeptShare;
+  const uint64_t rest =
+      bytes - parts.hot_tail - parts.staging - parts.stages - parts.kept - parts.slab_kept;
   parts.tree = std::min(options.tree_memory_bytes, rest / kTreeShare);
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);

@@ -89,6 +89,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   }
   if (!why.empty()) core->OnEvent(why);
   CAIRN_RETURN_IF_ERROR(core->OpenFiles());
+  core->reader_.OpenPinned([&core](const std::string& line) { core->OnEvent(line); });
   core->lifecycle_.Open();
   if (!options.read_only) {
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");

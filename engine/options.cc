@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cairn/limits.h"
+#include "engine/memory_parts.h"
 
 namespace cairn {
 
@@ -29,7 +30,13 @@ Status Options::Validate() const {
     const auto same = std::count_if(gpus.begin(), gpus.end(), [&](const Gpu& other) {
       return other.ordinal() == gpu.ordinal();
     });
-    if (same > 1) return bad("gpus has ordinal " + std::to_string(gpu.ordinal()) + " twice");
+    const std::string name = "gpus: ordinal " + std::to_string(gpu.ordinal());
+    if (same > 1) return bad(name + " is there twice");
+    const uint64_t pinned = gpu.options().pinned_bytes;
+    if (pinned != 0 && pinned < kMinPinnedBytes) {
+      return bad(name + ": pinned_bytes is " + std::to_string(pinned) +
+                 "; it must be 0 or at least " + std::to_string(kMinPinnedBytes));
+    }
   }
   if (background_bytes_per_second != 0 && background_bytes_per_second < kMinBackgroundRate) {
     return bad("background_bytes_per_second is " + std::to_string(background_bytes_per_second) +
@@ -42,13 +49,22 @@ Status Options::Validate() const {
                "; it must have 0600 and nothing beyond 0666");
   }
   if (max_memory_bytes < kMinMemoryBytes) return bad("max_memory_bytes must be 16 MiB or more");
+  const uint64_t pinned_bytes = engine::PinnedBytes(*this);
+  if (pinned_bytes > std::min(max_memory_bytes / 2, max_memory_bytes - kMinMemoryBytes)) {
+    return bad("gpus: pinned_bytes is " + std::to_string(pinned_bytes) +
+               " in all; at most half of max_memory_bytes, " + std::to_string(max_memory_bytes) +
+               ", may go there, and 16 MiB must be left");
+  }
   if (hot_tail_bytes < kMinHotTailBytes) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) + "; it must be at least " +
                std::to_string(kMinHotTailBytes));
   }
-  if (hot_tail_bytes > max_memory_bytes / 2) {
+  if (hot_tail_bytes > (max_memory_bytes - pinned_bytes) / 2) {
     return bad("hot_tail_bytes is " + std::to_string(hot_tail_bytes) +
-               "; at most half of max_memory_bytes may go there");
+               "; at most half of max_memory_bytes may go there" +
+               (pinned_bytes == 0
+                    ? ""
+                    : " beside pinned_bytes, " + std::to_string(pinned_bytes) + " in all"));
   }
   if (submit_copy_max_bytes > kMaxSubmitCopyBytes) {
     return bad("submit_copy_max_bytes must be at most " + std::to_string(kMaxSubmitCopyBytes));

@@ -210,7 +210,11 @@ Result<Ticket> Branch::RestoreAsync(const RestoreRequest& request, LayerProgress
                 [&](StoreCore& core) { return core.reads().RestoreAsync(id_, request, progress); });
 }
 Status Branch::Prefetch(uint64_t begin, uint64_t end) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.reads().Prefetch(id_, begin, end); });
+  return Prefetch({.begin = begin, .end = end});
+}
+
+Status Branch::Prefetch(const PrefetchRequest& request) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.reads().Prefetch(id_, request); });
 }
 Result<std::vector<TokenId>> Branch::ReadTokens(uint64_t begin, uint64_t end) const {
   return OnCore(core_, [&](StoreCore& core) { return core.reads().ReadTokens(id_, begin, end); });

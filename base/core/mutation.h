@@ -87,6 +87,7 @@
   X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \
+  X(kGpuHoldPinned, "wait", "pinned pages are overwritten while they are copied to a GPU")        \
   X(kGpuFaults, "bound", "what a kernel could not unpack is told as restored")                   \
   X(kGpuGathered, "wait", "KV is appended before it has come from a GPU")                        \
   X(kGpuStepRun, "wait", "the rows of a step are copied before they are there")                  \

@@ -184,7 +184,7 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
       std::lock_guard lock(means_.committer->mutex());
       if (tree.tables().contains(number)) continue;
     }
-    means_.reader->tables().Forget(number);
+    means_.reader->ForgetTable(number);
   }
   return result;
 }

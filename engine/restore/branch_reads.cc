@@ -68,23 +68,26 @@ Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& requ
   return Ticket(state);
 }
 
-Status BranchReads::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
+Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  if (request.gpu.has_value()) {
+    CAIRN_RETURN_IF_ERROR(reader_.FindGpu(*request.gpu, "prefetch: gpu").status());
+  }
   {
     std::lock_guard lock(means_.mutex());
     uint64_t length = UINT64_MAX;  // Of a branch that is not in memory nothing is known yet.
     if (const Head* const head = means_.tree().FindHead(static_cast<uint64_t>(id))) {
       length = head->lengths[kTokenLane] + joined_->TokensWaiting(id);
     }
-    CAIRN_RETURN_IF_ERROR(RangeOf(begin, end, length, "prefetch").status());
+    CAIRN_RETURN_IF_ERROR(RangeOf(request.begin, request.end, length, "prefetch").status());
   }
   if (prefetches_waiting_.fetch_add(1) >= kPrefetchesMax) {
     prefetches_waiting_.fetch_sub(1);
     return Status(StatusCode::kBusy, std::to_string(kPrefetchesMax) + " hints are waiting");
   }
-  const auto job = [this, store = means_.host->Hold(), id, begin, end] {
-    const Status status = Guarded([&] { return PrefetchNow(id, begin, end); });
+  const auto job = [this, store = means_.host->Hold(), id, request] {
+    const Status status = Guarded([&] { return PrefetchNow(id, request); });
     ReaderCounters& counters = reader_.counters();
     counters.prefetches.fetch_add(1, std::memory_order_relaxed);
     if (!status.ok()) counters.prefetches_failed.fetch_add(1, std::memory_order_relaxed);
@@ -95,10 +98,10 @@ Status BranchReads::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
   return posted;
 }
 
-Status BranchReads::PrefetchNow(BranchId id, uint64_t begin, uint64_t end) {
+Status BranchReads::PrefetchNow(BranchId id, const PrefetchRequest& request) {
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
-  return reader_.Prefetch(id, begin, end);
+  return reader_.Prefetch(id, request);
 }
 
 Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin, uint64_t end) {

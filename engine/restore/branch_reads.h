@@ -42,14 +42,14 @@ class BranchReads {
   // that the store is closed; how each item went stands in it.
   Status RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns);
   // Takes the hint. kBusy when too many wait.
-  Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
+  Status Prefetch(BranchId id, const PrefetchRequest& request);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
   Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
 
  private:
   Result<RestoreResult> RestoreLayers(BranchId id, const RestoreRequest& request,
                                       LayerWords* layers, const TicketState* ticket);
-  Status PrefetchNow(BranchId id, uint64_t begin, uint64_t end);
+  Status PrefetchNow(BranchId id, const PrefetchRequest& request);
 
   const WriteMeans& means_;
   JoinedAppends* const joined_;

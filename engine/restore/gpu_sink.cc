@@ -28,8 +28,36 @@ const char* FaultName(gpu::Fault fault) {
 }  // namespace
 
 void GpuSink::Load::Cover(std::span<const std::byte> bytes) {
-  if (begin == nullptr || bytes.data() < begin) begin = bytes.data();
-  if (end == nullptr || bytes.data() + bytes.size() > end) end = bytes.data() + bytes.size();
+  const Run run{bytes.data(), bytes.data() + bytes.size()};
+  if (runs.empty()) runs.push_back(run);
+  runs[0] = {std::min(runs[0].begin, run.begin), std::max(runs[0].end, run.end)};
+}
+
+// Frames side by side have less than a cache line between them.
+void GpuSink::Load::Follow(std::span<const std::byte> bytes) {
+  const std::byte* const end = bytes.data() + bytes.size();
+  if (!runs.empty() && bytes.data() >= runs.back().end &&
+      bytes.data() - runs.back().end < sstable::kFrameAlignment) {
+    runs.back().end = end;
+  } else {
+    runs.push_back({bytes.data(), end});
+  }
+}
+
+uint64_t GpuSink::Load::bytes() const {
+  uint64_t sum = 0;
+  for (const Run& run : runs) sum += static_cast<uint64_t>(run.end - run.begin);
+  return sum;
+}
+
+std::vector<uint64_t> GpuSink::Load::Places() const {
+  std::vector<uint64_t> places = {0};
+  for (const Run& run : runs) {
+    places.back() += reinterpret_cast<uintptr_t>(run.begin) % gpu::kDeviceAlignment;
+    const auto bytes = static_cast<uint64_t>(run.end - run.begin);
+    places.push_back(AlignUp(places.back() + bytes, gpu::kDeviceAlignment));
+  }
+  return places;
 }
 
 GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreRequest& request,
@@ -46,6 +74,9 @@ GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreReque
     const LayerCounts::Target* const target = counts_.TargetOf(1 + view.group);
     for (const auto& pieces : target->pieces) not_launched_.push_back(pieces.load());
     layer_count_ += target->pieces.size();
+  }
+  if (PinnedCache* const cache = means.target->cache()) {
+    fill_ = std::make_unique<PinnedFill>(cache, plan, open, /*ahead=*/false);
   }
 }
 
@@ -123,7 +154,7 @@ void GpuSink::Add(const ReadBytes& from, std::span<const std::span<const std::by
   const MutexLock lock(&mutex_);
   const auto [found, added] = windows_.try_emplace(from.buffer());
   Load& load = found->second;
-  if (added) load.hold = from.Keep();
+  if (added) load.holds.push_back(from.Keep());
   for (const std::span<const std::byte> bytes : covered) load.Cover(bytes);
   load.frames.insert(load.frames.end(), frames.begin(), frames.end());
   load.pieces.emplace_back(at.target, at.layer);
@@ -144,35 +175,54 @@ Status GpuSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   if (open.piece.lane == kTokenLane) return TokenFrame(job, stored);
   LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
   if (target == nullptr) return Status::Ok();
-  const HeadSlice slice = open.layout.At(job.slice);
-  const Head at = HeadAt(target, slice.layer, slice.plane, slice.head);
-  const PageRowsWanted page = WantedOfPage(open, job.page);
-  CAIRN_ASSIGN_OR_RETURN(
-      const gpu::FrameToScatter frame,
-      gpu::DescribeFrame(open.layout.Shape(job.slice, page.rows), stored.bytes(),
-                         stored.bytes().data(), at.base, views_->View(at.view), at.view,
-                         Wanted(*target, open.piece.Target(page.page_begin),
-                                page.begin - page.page_begin, page.end - page.page_begin)));
-  delivered_.Add(*at.plane, (page.end - page.begin) * at.plane->row_bytes, /*of_frame=*/true,
-                 open.piece.exact);
-  Add(stored, {&stored.bytes(), 1}, {&frame, 1}, at);
+  if (fill_ != nullptr) fill_->Keep(job, stored.bytes());
+  CAIRN_ASSIGN_OR_RETURN(const Page page, Describe(job, stored.bytes(), target));
+  Add(stored, {&stored.bytes(), 1}, {&page.frame, 1}, page.at);
   return Status::Ok();
 }
 
-Status GpuSink::Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) {
-  const OpenPiece& open = open_[piece];
-  for (uint32_t page = open.first_page; page < open.end_page; ++page) {
-    for (uint32_t slice = open.first_slice; slice < open.end_slice; ++slice) {
-      const sstable::FrameEntry& entry = open.entry(slice, page);
-      const Status status =
-          Frame({piece, slice, page},
-                stored.Part(entry.offset - open.fragment.offset, entry.stored_bytes));
-      if (status.ok()) continue;
-      *first_position = open.FirstPosition(page);
-      return status;
-    }
+// A page of KV. It counts as delivered.
+Result<GpuSink::Page> GpuSink::Describe(const FrameJob& job, std::span<const std::byte> stored,
+                                        LayerCounts::Target* target) {
+  const OpenPiece& open = open_[job.piece];
+  const HeadSlice slice = open.layout.At(job.slice);
+  const PageRowsWanted page = WantedOfPage(open, job.page);
+  Page found;
+  found.at = HeadAt(target, slice.layer, slice.plane, slice.head);
+  CAIRN_ASSIGN_OR_RETURN(
+      found.frame,
+      gpu::DescribeFrame(open.layout.Shape(job.slice, page.rows), stored, stored.data(),
+                         found.at.base, views_->View(found.at.view), found.at.view,
+                         Wanted(*target, open.piece.Target(page.page_begin),
+                                page.begin - page.page_begin, page.end - page.page_begin)));
+  found.bytes = (page.end - page.begin) * found.at.plane->row_bytes;
+  delivered_.Add(*found.at.plane, found.bytes, /*of_frame=*/true, open.piece.exact);
+  return found;
+}
+
+Result<uint64_t> GpuSink::Pinned(const FrameJob& job, const ReadBytes& stored) {
+  LayerCounts::Target* const target = counts_.TargetOf(open_[job.piece].piece.lane);
+  if (target == nullptr) return uint64_t{0};
+  CAIRN_ASSIGN_OR_RETURN(const Page page, Describe(job, stored.bytes(), target));
+  if (pinned_.bytes() + stored.bytes().size() > kReadWindowBytes) {
+    CAIRN_RETURN_IF_ERROR(PinnedDone());
   }
-  return Status::Ok();
+  pinned_.Follow(stored.bytes());
+  if (CAIRN_KEPT(kGpuHoldPinned)) pinned_.holds.push_back(stored.Keep());
+  pinned_.frames.push_back(page.frame);
+  pinned_.pieces.emplace_back(page.at.target, page.at.layer);
+  return page.bytes;
+}
+
+Status GpuSink::PinnedDone() {
+  Load load = std::exchange(pinned_, {});
+  return load.frames.empty() ? Status::Ok() : Launch(std::move(load));
+}
+
+Status GpuSink::Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) {
+  return VisitFragment(
+      open_[piece], piece, stored, first_position,
+      [this](const FrameJob& job, const ReadBytes& frame) { return Frame(job, frame); });
 }
 
 Status GpuSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
@@ -305,16 +355,12 @@ Status GpuSink::Launch(Load load) {
 
 // From Take on nothing may throw that would leave the slot, or the count of what is in flight.
 Status GpuSink::Fly(Load load) {
-  // Alignment of what is inside stays as it is.
-  load.begin -= reinterpret_cast<uintptr_t>(load.begin) % gpu::kDeviceAlignment;
   const auto shared = std::make_shared<Load>(std::move(load));
   GpuRing::Ended ended = [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
     Ended(shared.get(), status, faults);
   };
-  CAIRN_ASSIGN_OR_RETURN(
-      GpuRing::Slot * slot,
-      means_.target->ring()->Take(static_cast<uint64_t>(shared->end - shared->begin),
-                                  shared->frames.size()));
+  CAIRN_ASSIGN_OR_RETURN(GpuRing::Slot * slot, means_.target->ring()->Take(shared->Places().back(),
+                                                                           shared->frames.size()));
   const Status enqueued = Guarded([&] { return Enqueue(*shared, slot); });
   if (!enqueued.ok()) {
     means_.target->ring()->Return(slot);
@@ -323,23 +369,32 @@ Status GpuSink::Fly(Load load) {
     return Fly(std::move(unpacked));
   }
   in_flight_.fetch_add(1);
-  if (!CAIRN_KEPT(kGpuHoldWindow)) shared->hold = {};
+  if (!CAIRN_KEPT(kGpuHoldWindow)) shared->holds.clear();
   Status told = Guarded([&] { return Enqueued(shared.get(), slot->done); });
   means_.target->ring()->Fly(slot, shared->frames.size(), std::move(ended));
   return told;
 }
 
 Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
+  const std::vector<uint64_t> places = load.Places();
+  std::vector<gpu::CopyPiece> copies;
+  for (size_t i = 0; i < load.runs.size(); ++i) {
+    const Run& run = load.runs[i];
+    copies.push_back(
+        {slot->packed + places[i], run.begin, static_cast<uint64_t>(run.end - run.begin)});
+  }
   for (size_t i = 0; i < load.frames.size(); ++i) {
     gpu::FrameToScatter& frame = slot->frames()[i];
     frame = load.frames[i];
     const auto* const host = reinterpret_cast<const std::byte*>(frame.payload);
-    frame.payload = reinterpret_cast<const uint8_t*>(slot->packed + (host - load.begin));
+    const auto of = std::find_if(copies.begin(), copies.end(), [&](const gpu::CopyPiece& copy) {
+      return host >= copy.from && host <= copy.from + copy.bytes;
+    });
+    CAIRN_CHECK(of != copies.end());
+    frame.payload = reinterpret_cast<const uint8_t*>(of->to + (host - of->from));
   }
   gpu::Device& device = means_.target->waits()->device();
-  const gpu::CopyPiece piece{slot->packed, load.begin,
-                             static_cast<uint64_t>(load.end - load.begin)};
-  CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, {&piece, 1}));
+  CAIRN_RETURN_IF_ERROR(device.Copy(slot->stream, copies));
   if (CAIRN_KEPT(kGpuViewsCopied)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
   }
@@ -467,6 +522,7 @@ Status GpuSink::Finish() {
   }
   const MutexLock lock(&mutex_);
   windows_.clear();
+  pinned_ = {};  // What was not launched is not missed: it failed before.
   if (failed_.ok()) failed_ = std::move(flushed);
   return failed_;
 }

@@ -3,7 +3,8 @@
 // Puts what a restore finds into the memory of a GPU. What was read into a window is checked on the
 // host, copied as it is, packed, by one copy, and unpacked on the device by one launch, straight
 // into the caller's blocks. Rows that are in host memory already, of the hot tail or of the page
-// cache, are gathered into pinned memory and go the same way.
+// cache, are gathered into pinned memory and go the same way. Frames that lie in the GPU's pinned
+// memory go from there, a window's worth at a time; what is read comes into it on the way.
 //
 //   described    frames and rows of a window          several threads, each its own window
 //   launched     copy, decode_scatter, event          when the window is done: gpu_ring.h
@@ -28,12 +29,13 @@
 #include "engine/restore/gpu_target.h"
 #include "engine/restore/layer_counts.h"
 #include "engine/restore/layer_words.h"
+#include "engine/restore/pinned_fill.h"
 #include "engine/restore/sink.h"
 #include "engine/restore/sink_parts.h"
 
 namespace cairn::engine {
 
-class GpuSink final : public RestoreSink {
+class GpuSink final : public RestoreSink, public PinnedTaker {
  public:
   struct Means {
     GpuTarget* target = nullptr;     // Windows of this restore are read into its pinned buffers.
@@ -57,19 +59,32 @@ class GpuSink final : public RestoreSink {
   Status Finish() override;
   Delivered delivered() const override { return delivered_.Total(); }
 
+  // --- PinnedTaker
+  Result<uint64_t> Pinned(const FrameJob& job, const ReadBytes& stored) override;
+  Status PinnedDone() override;
+
  private:
+  // Host memory that is copied at once.
+  struct Run {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+  };
   // What goes to the device with one copy and one launch. Payloads are host addresses until then.
   struct Load {
     std::vector<gpu::FrameToScatter> frames;
     std::vector<std::pair<LayerCounts::Target*, uint32_t>> pieces;  // By layer of the view.
-    const std::byte* begin = nullptr;
-    const std::byte* end = nullptr;
-    BufferHold hold;    // On the window; or
-    ReadBuffer staged;  // what was gathered.
+    std::vector<Run> runs;          // Of a window, or of what was gathered, one.
+    std::vector<BufferHold> holds;  // On the window, or on what is pinned; or
+    ReadBuffer staged;              // what was gathered.
     uint64_t staged_bytes = 0;
-    bool enqueued = false;  // Its layers were told; and
-    bool again = false;     // it was unpacked on the host.
-    void Cover(std::span<const std::byte> bytes);
+    bool enqueued = false;                          // Its layers were told; and
+    bool again = false;                             // it was unpacked on the host.
+    void Cover(std::span<const std::byte> bytes);   // By its one run.
+    void Follow(std::span<const std::byte> bytes);  // By the last run, or another.
+    uint64_t bytes() const;                         // Of all runs.
+    // Where the runs come to lie behind each other, one a run, and the end: each has the alignment
+    // that it has now.
+    std::vector<uint64_t> Places() const;
   };
   // A place in the caller's memory.
   struct Head {
@@ -78,6 +93,11 @@ class GpuSink final : public RestoreSink {
     std::byte* base = nullptr;
     uint32_t view = 0;  // Index of the PagedView.
     const Plane* plane = nullptr;
+  };
+  struct Page {
+    Head at;
+    gpu::FrameToScatter frame;
+    uint64_t bytes = 0;  // Of KV that are wanted.
   };
 
   GpuSink(const Means& means, const RestorePlan& plan, const RestoreRequest& request,
@@ -90,6 +110,8 @@ class GpuSink final : public RestoreSink {
               uint32_t head) const;
   gpu::WantedRows Wanted(const LayerCounts::Target& target, uint64_t row0, uint64_t first,
                          uint64_t end) const;
+  Result<Page> Describe(const FrameJob& job, std::span<const std::byte> stored,
+                        LayerCounts::Target* target);
   // A piece of a layer, in a window.
   void Add(const ReadBytes& from, std::span<const std::span<const std::byte>> covered,
            std::span<const gpu::FrameToScatter> frames, const Head& at);
@@ -119,6 +141,8 @@ class GpuSink final : public RestoreSink {
   const std::span<const OpenPiece> open_;
   LayerCounts counts_;  // Of pieces that have not ended.
   std::unique_ptr<GpuViews> views_;
+  std::unique_ptr<PinnedFill> fill_;  // Null: there is no pinned memory.
+  Load pinned_;                       // The driving thread's.
   DeliveredCount delivered_;
   std::atomic<uint32_t> in_flight_{0};
 

@@ -2,6 +2,7 @@
 #include "engine/restore/gpu_target.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/core/check.h"
 
@@ -14,7 +15,7 @@ uint32_t FramesOfLaunch(const Gpu& gpu) {
   const uint32_t all = gpu.device()->info().processors;
   const uint32_t share = (all - 1) / kGpuProcessorsShare + 1;
   const uint32_t processors =
-      gpu.processors_max() == 0 ? share : std::min(gpu.processors_max(), all);
+      gpu.options().processors_max == 0 ? share : std::min(gpu.options().processors_max, all);
   return std::max<uint32_t>(1, processors * gpu::kWarpsOfProcessor / kGpuSlots);
 }
 
@@ -35,9 +36,22 @@ GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
   budget_->Take(keep_bytes_);
 }
 
-GpuTarget::~GpuTarget() { budget_->Return(keep_bytes_); }
+GpuTarget::~GpuTarget() {
+  budget_->Return(keep_bytes_);
+  if (cache_ != nullptr) budget_->Return(cache_->capacity());
+}
+
+Status GpuTarget::OpenCache(const Allocator& allocator) {
+  const uint64_t bytes = gpu_.options().pinned_bytes;
+  if (bytes == 0) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(auto arena, PinnedArena::Make(gpu_.device(), allocator, bytes));
+  cache_ = std::make_unique<PinnedCache>(std::move(arena), gpu_.options());
+  budget_->Take(cache_->capacity());
+  return Status::Ok();
+}
 
 void GpuTarget::Clear() {
+  if (cache_ != nullptr) cache_->Close();
   pool_.Clear();
   arena_.Clear();
   rooms_.Clear();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU of a store, and what restores into it share: the ring, rooms for views, and pinned buffers
-// to read into. Nothing of the device is taken before the first restore that goes there.
+// A GPU of a store, and what restores into it share: the ring, rooms for views, pinned buffers to
+// read into, and pinned memory for pages. Of the device nothing but that is taken before the first
+// restore that goes there.
 // Thread-safe.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include "cairn/gpu.h"
 #include "engine/gpu/gpu_rooms.h"
 #include "engine/restore/gpu_ring.h"
+#include "engine/restore/pinned_cache.h"
 #include "engine/restore/read_pool.h"
 
 namespace cairn::engine {
@@ -35,6 +37,10 @@ class GpuTarget {
   ReadPool* pinned() { return &pool_; }
   // Of one launch, so that all slots together keep to GpuOptions::processors_max.
   uint32_t frames_of_launch() const { return frames_of_launch_; }
+  // Pages in memory that is pinned for good, if the GPU's options ask for it. On an error there is
+  // none. Before others use this.
+  Status OpenCache(const Allocator& allocator);
+  PinnedCache* cache() { return cache_.get(); }  // Null: there is none.
   // At the end of the store, which handles may outlive by far: pinned buffers are kept no more.
   void Clear();
 
@@ -51,6 +57,7 @@ class GpuTarget {
   GpuRooms rooms_;
   BlockArena arena_;
   ReadPool pool_;
+  std::unique_ptr<PinnedCache> cache_;
 };
 
 }  // namespace cairn::engine

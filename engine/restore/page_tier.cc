@@ -83,8 +83,8 @@ void CacheTier::Serve(std::span<ItemRun> items) {
   for (ItemRun& item : items) {
     if (!status.ok()) item.outcome.End(status);
     for (OpenPiece& open : item.open) {
-      const auto found =
-          static_cast<size_t>(std::count(open.cached.begin(), open.cached.end(), uint8_t{1}));
+      const auto found = static_cast<size_t>(
+          std::count(open.cached.begin(), open.cached.end(), OpenPiece::kOfPageCache));
       open.missing -= found;
       item.hits.cached_frames += found;
     }
@@ -94,7 +94,7 @@ void CacheTier::Serve(std::span<ItemRun> items) {
 void CacheTier::ServeSmall(ItemRun* item) const {
   for (size_t i = 0; i < item->open.size(); ++i) {
     OpenPiece& open = item->open[i];
-    if (!open.small() || open.is_state()) continue;
+    if (!open.small() || open.is_state() || open.missing == 0) continue;
     PageCache::Page all = cache_->Find(NameOfFragment(open), open.fragment.frames_hash);
     if (all == nullptr) continue;
     const std::span<const std::byte> bytes = all->span();
@@ -124,12 +124,13 @@ void CacheTier::ServeSlice(uint32_t slice, ItemRun* item) const {
       continue;
     }
     for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+      if (open.IsCached(slice, page)) continue;
       PageCache::Page raw = cache_->Find(NameOfFrame(open, slice, page), open.fragment.frames_hash);
       if (raw == nullptr) continue;
       const std::span<const std::byte> frame = raw->span();
       const std::shared_ptr<const void> owner = std::move(raw);
       bytes += item->sink->Unpacked({i, slice, page}, ReadBytes(frame, &owner));
-      open.cached[open.IndexOfWanted(slice, page)] = 1;
+      open.cached[open.IndexOfWanted(slice, page)] = OpenPiece::kOfPageCache;
       item->outcome.JobDone();
     }
   }

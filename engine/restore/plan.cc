@@ -192,8 +192,10 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
   plan.shift = shift;
   plan.model = tree.FindModel(head.model);
   std::vector<KvHole> holes;
-  const uint64_t length = head.lengths[kTokenLane];
-  CAIRN_ASSIGN_OR_RETURN(const Range range, RangeOf(request.begin, request.end, length, "restore"));
+  plan.length = head.lengths[kTokenLane];
+  plan.ns = head.ns;
+  CAIRN_ASSIGN_OR_RETURN(const Range range,
+                         RangeOf(request.begin, request.end, plan.length, "restore"));
   plan.begin = range.begin;
   plan.end = range.end;
   if (!request.tokens.empty()) {
@@ -226,6 +228,8 @@ RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uin
   plan.model = tree.FindModel(head.model);
   plan.begin = begin;
   plan.end = end;
+  plan.length = head.lengths[kTokenLane];
+  plan.ns = head.ns;
   AddLane(tree, head, kTokenLane, begin, end, {}, &plan, &holes);
   for (uint32_t lane = 1; lane <= plan.model->groups.size(); ++lane) {
     const NeededPositions needed =

@@ -56,6 +56,8 @@ struct SealedPiece {
 struct RestorePlan {
   std::shared_ptr<const ModelSpec> model;
   uint64_t begin = 0, end = 0;      // Tokens.
+  uint64_t length = 0;              // Of the branch.
+  std::string ns{};                 // Its namespace.
   int64_t shift = 0;                // Of all its pieces.
   std::vector<uint64_t> kv_ends;    // One a GroupView.
   std::vector<RecordJob> jobs;      // Sorted by location.
@@ -100,7 +102,8 @@ struct OpenPiece {
   uint32_t first_page = 0, end_page = 0;
   std::vector<sstable::FrameEntry> entries{};  // Of the whole fragment; empty until it is read.
   size_t missing = 0;                          // Frames wanted that must be read...
-  std::vector<uint8_t> cached{};               // ...and 1 for each that need not; empty: none.
+  std::vector<uint8_t> cached{};               // ...and who had those that need not; empty: none.
+  static constexpr uint8_t kOfPageCache = 1, kPinned = 2;
 
   bool is_state() const { return piece.lane == kSamplerLane || piece.lane == kMetadataLane; }
   // Read, and kept in memory, as a whole.

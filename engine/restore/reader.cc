@@ -14,6 +14,8 @@
 #include "engine/restore/gpu_sink.h"
 #include "engine/restore/host_sink.h"
 #include "engine/restore/page_tier.h"
+#include "engine/restore/pinned_sink.h"
+#include "engine/restore/pinned_tier.h"
 #include "engine/restore/state_sink.h"
 #include "engine/tree/path.h"
 #include "engine/tree/retention.h"
@@ -84,14 +86,42 @@ Reader::Reader(const io::World& world, BlockArena* arena, const MemoryParts& mem
                std::span<const Gpu> gpus, MemoryBudget* budget, std::function<void()> pin_ended)
     : world_(world),
       allocator_(arena->allocator()),
+      page_allocator_(arena->from()),
       pins_(std::move(pin_ended)),
       open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
       tables_(memory.directories),
       read_pool_(world_, allocator_, memory.read_buffers, budget),
-      page_cache_(budget, arena->from(), memory) {
+      page_cache_(budget, page_allocator_, memory) {
   for (const Gpu& gpu : gpus) {
     gpus_.push_back(
         std::make_unique<GpuTarget>(gpu, world_, memory.read_buffers, memory.pinned_kept, budget));
+  }
+}
+
+void Reader::OpenPinned(const std::function<void(const std::string& line)>& tell) {
+  for (const auto& gpu : gpus_) {
+    const Status opened = gpu->OpenCache(page_allocator_);
+    if (opened.ok()) continue;
+    tell("gpu " + std::to_string(gpu->ordinal()) +
+         ": no pinned memory, so its restores read all pages from tables: " + opened.ToString());
+  }
+}
+
+void Reader::ForgetTable(uint64_t number) {
+  tables_.Forget(number);
+  for (const auto& gpu : gpus_) {
+    if (gpu->cache() != nullptr) gpu->cache()->Forget(number);
+  }
+}
+
+void Reader::AddPinned(StoreMetrics* metrics) const {
+  for (const auto& gpu : gpus_) {
+    const PinnedCache* const cache = gpu->cache();
+    if (cache == nullptr) continue;
+    metrics->pinned_bytes += cache->bytes();
+    metrics->pinned_misses += cache->counters().misses.load();
+    metrics->pinned_promotions += cache->counters().promotions.load();
+    metrics->pinned_refusals += cache->counters().refusals.load();
   }
 }
 
@@ -200,14 +230,14 @@ Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::P
 void Reader::TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
   const Delivered delivered = run->sink->delivered();
   const uint64_t cached_bytes = run->cached_bytes.load(std::memory_order_relaxed);
-  const uint64_t frame_bytes = delivered.frame_bytes - cached_bytes;
+  const uint64_t frame_bytes = delivered.frame_bytes - cached_bytes - run->hits.pinned_bytes;
   uint64_t frames = 0;
   for (const OpenPiece& piece : run->open) frames += piece.missing;
   item->result = {.begin = run->plan.begin,
                   .end = run->plan.end,
                   .kv_ends = std::move(run->plan.kv_ends),
                   .bytes = delivered.bytes,
-                  .hot_bytes = run->hits.hot_bytes + cached_bytes,
+                  .hot_bytes = run->hits.hot_bytes + cached_bytes + run->hits.pinned_bytes,
                   .lossy_bytes = delivered.lossy_bytes,
                   .approximate_bytes = delivered.approximate_bytes};
   const auto count = [](std::atomic<uint64_t>& counter, uint64_t more) {
@@ -218,6 +248,8 @@ void Reader::TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
   count(counters_.hot_bytes, run->hits.hot_bytes);
   count(counters_.cached_frames, run->hits.cached_frames);
   count(counters_.cached_bytes, cached_bytes);
+  count(counters_.pinned_frames, run->hits.pinned_frames);
+  count(counters_.pinned_bytes, run->hits.pinned_bytes);
   count(counters_.log_records, run->hits.log_records);
   count(counters_.log_bytes, delivered.bytes - item->result.hot_bytes - frame_bytes);
   count(counters_.frames, frames);
@@ -257,6 +289,14 @@ Status Reader::FindFragments(const RestoreRequest& request, ItemRun* run) {
   return Status::Ok();
 }
 
+Result<GpuTarget*> Reader::FindGpu(uint32_t ordinal, const char* what) const {
+  for (const auto& gpu : gpus_) {
+    if (gpu->ordinal() == ordinal) return gpu.get();
+  }
+  return Status(StatusCode::kInvalidArgument, std::string(what) + " is " + std::to_string(ordinal) +
+                                                  "; the store has no such GPU (Options::gpus)");
+}
+
 // The items of a call share their buffers, which are pinned for one device.
 Status Reader::FindGpu(const RestoreRequest& request, std::span<const ItemRun> others,
                        ItemRun* run) {
@@ -264,15 +304,9 @@ Status Reader::FindGpu(const RestoreRequest& request, std::span<const ItemRun> o
     if (request.gpu == nullptr) return Status::Ok();
     return Status(StatusCode::kInvalidArgument, "restore: gpu: the view is of host memory");
   }
-  for (const auto& gpu : gpus_) {
-    if (gpu->ordinal() == request.into->device) run->gpu = gpu.get();
-  }
-  if (run->gpu == nullptr) {
-    return Status(StatusCode::kInvalidArgument,
-                  std::string("kv view: memory is ") + MemoryKindName(request.into->memory) +
-                      ", device is " + std::to_string(request.into->device) +
-                      "; the store has no such GPU (Options::gpus)");
-  }
+  const std::string what =
+      std::string("kv view: memory is ") + MemoryKindName(request.into->memory) + ", device";
+  CAIRN_ASSIGN_OR_RETURN(run->gpu, FindGpu(request.into->device, what.c_str()));
   for (const ItemRun& other : others) {
     if (other.gpu == nullptr || other.gpu == run->gpu) continue;
     run->gpu = nullptr;
@@ -284,11 +318,19 @@ Status Reader::FindGpu(const RestoreRequest& request, std::span<const ItemRun> o
 Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadFor why,
                         uint64_t deadline_ns, ItemRun* run) {
   CAIRN_RETURN_IF_ERROR(FindFragments(request, run));
+  if (run->gpu != nullptr && why == ReadFor::kPrefetch) {
+    auto sink = std::make_unique<PinnedSink>(run->gpu->cache(), run->plan, run->open);
+    run->taker = sink.get();
+    run->sink = std::move(sink);
+    return Status::Ok();
+  }
   if (run->gpu != nullptr) {
     const auto wanted = [run] { return !run->outcome.Cancelled() && !run->outcome.ended(); };
     CAIRN_ASSIGN_OR_RETURN(
-        run->sink, GpuSink::Make({.target = run->gpu, .wanted = wanted, .deadline_ns = deadline_ns},
+        auto sink, GpuSink::Make({.target = run->gpu, .wanted = wanted, .deadline_ns = deadline_ns},
                                  run->plan, request, store_id(), layers, run->open));
+    if (run->gpu->cache() != nullptr) run->taker = sink.get();
+    run->sink = std::move(sink);
     return Status::Ok();
   }
   run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,
@@ -327,15 +369,23 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
   }
   if (why != ReadFor::kSpace) NoteUse();
   ReadMeans means = MeansFor(why, deadline_ns);
+  // A prefetch for a GPU brings in what the page cache has as well, and needs no pinned buffers.
+  bool asks_page_cache = why != ReadFor::kSpace;
   for (const ItemRun& item : items) {
-    if (item.gpu != nullptr) means.pool = item.gpu->pinned();
+    if (item.gpu == nullptr) continue;
+    if (why == ReadFor::kPrefetch) {
+      asks_page_cache = false;
+    } else {
+      means.pool = item.gpu->pinned();
+    }
   }
   ReadAheadTier read_before(read_ahead);
   HotTier hot(means_.log);
-  CacheTier cached(why == ReadFor::kSpace ? nullptr : &page_cache_, *world_.scheduler,
-                   means.executor, means.helpers);
+  PinnedTier pinned;
+  CacheTier cached(asks_page_cache ? &page_cache_ : nullptr, *world_.scheduler, means.executor,
+                   means.helpers);
   FileTier files(means);
-  const std::array<PageTier*, 4> tiers = {&read_before, &hot, &cached, &files};
+  const std::array<PageTier*, 5> tiers = {&read_before, &hot, &pinned, &cached, &files};
   const Status served = Guarded([&] {
     for (PageTier* tier : tiers) tier->Serve(items);
   });
@@ -379,16 +429,28 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
 
 // ---------------------------------------------------------------- prefetches and states
 
-Status Reader::Prefetch(BranchId id, uint64_t begin, uint64_t end) {
+Status Reader::Prefetch(BranchId id, const PrefetchRequest& request) {
   std::vector<ItemRun> runs(1);
+  uint64_t capacity = page_cache_.capacity();
+  if (request.gpu.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(runs[0].gpu, FindGpu(*request.gpu, "prefetch: gpu"));
+    if (runs[0].gpu->cache() == nullptr) return Status::Ok();
+    capacity = runs[0].gpu->cache()->capacity();
+  }
   std::unique_ptr<Pins::Pin> pin;
   CAIRN_RETURN_IF_ERROR(
       means_.host->LookAtBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
         const uint64_t token_bytes = PositionKvBytes(*tree.FindModel(head.model)) + sizeof(TokenId);
-        const uint64_t room = page_cache_.capacity() / kPrefetchShare / token_bytes;
-        end = std::min(end, head.lengths[kTokenLane]);  // It may be shorter by now.
+        const uint64_t room = capacity / kPrefetchShare / token_bytes;
+        const uint64_t begin = request.begin;
+        // It may be shorter by now.
+        const uint64_t end = std::min(request.end, head.lengths[kTokenLane]);
         if (begin >= end) return Status::Ok();
         runs[0].plan = PlanPrefetch(tree, head, begin, begin + std::min(room, end - begin));
+        if (runs[0].gpu != nullptr) {
+          std::erase_if(runs[0].plan.sealed,
+                        [](const SealedPiece& piece) { return piece.lane == kTokenLane; });
+        }
         pin = pins_.Take(runs[0].plan);
         return Status::Ok();
       }));

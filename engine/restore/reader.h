@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/core/block_arena.h"
@@ -23,6 +24,7 @@
 #include "base/core/memory_budget.h"
 #include "base/io/executor.h"
 #include "base/io/file_cache.h"
+#include "cairn/metrics.h"
 #include "engine/memory_parts.h"
 #include "engine/restore/file_tier.h"
 #include "engine/restore/gpu_target.h"
@@ -64,6 +66,7 @@ struct ReaderCounters {
   // Read by completed restores.
   std::atomic<uint64_t> hot_records{0}, hot_bytes{0}, log_records{0}, log_bytes{0};
   std::atomic<uint64_t> cached_frames{0}, cached_bytes{0}, frames{0}, frame_bytes{0};
+  std::atomic<uint64_t> pinned_frames{0}, pinned_bytes{0};
   std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
       failed_cancelled{0}, failed_other{0};
   std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
@@ -97,6 +100,8 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   void Start(const Means& means) { means_ = means; }
+  // Pinned memory of GPUs, where it is asked for. `tell` gets a line where it is not to be had.
+  void OpenPinned(const std::function<void(const std::string& line)>& tell);
   // Gives back what is kept for the next read: memory, open files, queues.
   void LetGo();
   // Somebody who is not the background writes to the log, or restores.
@@ -112,8 +117,11 @@ class Reader {
 
   // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
   void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);
-  // Brings what tables have of [begin, end) into the page cache, as much as that may take.
-  Status Prefetch(BranchId id, uint64_t begin, uint64_t end);
+  // Brings what tables have of [begin, end) into the page cache, or into the pinned memory of a
+  // GPU, as much as that may take.
+  Status Prefetch(BranchId id, const PrefetchRequest& request);
+  // kInvalidArgument: there is no such GPU.
+  Result<GpuTarget*> FindGpu(uint32_t ordinal, const char* what) const;
   // kNotFound: the branch has none so early.
   Result<State> ReadState(const StateOf& state);
 
@@ -139,9 +147,13 @@ class Reader {
   const Pins& pins() const { return pins_; }
   TableSet& tables() { return tables_; }
   const TableSet& tables() const { return tables_; }
+  // The table is to be deleted: nothing of it is kept.
+  void ForgetTable(uint64_t number);
   io::FileCache& open_files() { return open_files_; }
   PageCache& page_cache() { return page_cache_; }
   const PageCache& page_cache() const { return page_cache_; }
+  // Of the pinned memory of all GPUs, added to what stands there.
+  void AddPinned(StoreMetrics* metrics) const;
   ReaderCounters& counters() { return counters_; }
 
  private:
@@ -169,6 +181,7 @@ class Reader {
 
   const io::World world_;
   const Allocator allocator_;
+  const Allocator page_allocator_;  // Of what is kept for the next restore.
   std::atomic<uint64_t> used_ns_{0};
   std::atomic<bool> hurries_{false};
   Means means_;

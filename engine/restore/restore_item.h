@@ -75,6 +75,7 @@ class GpuTarget;
 struct Hits {
   uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
   uint64_t cached_frames = 0;  // Out of the page cache.
+  uint64_t pinned_frames = 0, pinned_bytes = 0;
 };
 
 // An item under way. Its plan stays pinned.
@@ -83,7 +84,8 @@ struct ItemRun {
   std::vector<OpenPiece> open{};  // The fragments of plan.sealed.
   std::vector<uint8_t> have{};    // By record of the plan: 1 once a tier had it. Empty: none.
   std::unique_ptr<RestoreSink> sink{};
-  GpuTarget* gpu = nullptr;  // Where it goes; null: host memory.
+  GpuTarget* gpu = nullptr;      // Where it goes; null: host memory.
+  PinnedTaker* taker = nullptr;  // The sink, if it takes what is pinned.
   ItemOutcome outcome{};
   Hits hits{};
   std::atomic<uint64_t> cached_bytes{0};  // Of KV, out of the page cache.

@@ -113,6 +113,16 @@ struct Delivered {
   uint64_t bytes = 0, frame_bytes = 0, lossy_bytes = 0, approximate_bytes = 0;
 };
 
+// Takes frames out of memory that is pinned for the device to which they go (pinned_cache.h), as
+// they are stored; they were verified. By the thread that drives the restore.
+class PinnedTaker {
+ public:
+  virtual ~PinnedTaker() = default;
+  // `stored` has an owner. The KV bytes that it was wanted for.
+  virtual Result<uint64_t> Pinned(const FrameJob& job, const ReadBytes& stored) = 0;
+  virtual Status PinnedDone() = 0;  // No more come.
+};
+
 // Of one item. What its methods are given holds different positions, so they run side by side. They
 // may throw std::bad_alloc.
 class RestoreSink {

@@ -59,6 +59,24 @@ struct PageRowsWanted {
 };
 PageRowsWanted WantedOfPage(const OpenPiece& open, uint32_t page);
 
+// Calls `frame` for every frame of a small fragment that is wanted, page by page; of an error
+// `first_position` is set as by RestoreSink::Fragment.
+template <typename Frame>
+Status VisitFragment(const OpenPiece& open, size_t piece, const ReadBytes& stored,
+                     uint64_t* first_position, const Frame& frame) {
+  for (uint32_t page = open.first_page; page < open.end_page; ++page) {
+    for (uint32_t slice = open.first_slice; slice < open.end_slice; ++slice) {
+      const sstable::FrameEntry& entry = open.entry(slice, page);
+      Status status = frame(FrameJob{piece, slice, page},
+                            stored.Part(entry.offset - open.fragment.offset, entry.stored_bytes));
+      if (status.ok()) continue;
+      *first_position = open.FirstPosition(page);
+      return status;
+    }
+  }
+  return Status::Ok();
+}
+
 // Thread-safe.
 class DeliveredCount {
  public:

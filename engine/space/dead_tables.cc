@@ -17,7 +17,7 @@ Status TableLied(uint64_t number) {
 
 Status DeadTables::Delete(uint64_t number, uint64_t bytes) {
   CAIRN_RETURN_IF_ERROR(means_.log->CheckLock());
-  means_.reader->tables().Forget(number);
+  means_.reader->ForgetTable(number);
   const std::string& directory = means_.reader->tables().context().directory;
   CAIRN_RETURN_IF_ERROR(
       io::RemoveIfExists(*means_.world.files, sstable::SnapshotTablePath(directory, number)));

@@ -142,7 +142,7 @@ TEST_F(GpuFallbackTest, LaunchesKeepToTheProcessorsThatTheyMayHave) {
     chat_ = {};
     ASSERT_OK(store_.Close());
     device_ = gpu::MakeHostDevice(sim_.scheduler, {.seed = 5});
-    gpu_.emplace(device_, kOrdinal, one.processors_max);
+    gpu_.emplace(device_, GpuOptions{.ordinal = kOrdinal, .processors_max = one.processors_max});
     Options options = TinyOptions();
     options.segment_bytes = 4 << 20;
     options.world = std::make_shared<io::World>(sim_.world());

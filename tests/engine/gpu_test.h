@@ -140,9 +140,12 @@ class GpuTest : public ::testing::Test {
       return;
     }
     device_ = gpu::MakeHostDevice(sim_.scheduler, device);
-    gpu_.emplace(device_, kOrdinal);
+    gpu_.emplace(device_, gpu_options_);
     options.world = std::make_shared<io::World>(sim_.world());
     options.gpus = {*gpu_};
+    options.max_memory_bytes += gpu_options_.pinned_bytes;
+    options.listener = std::make_shared<EventListener>();
+    options.listener->on_event = [this](const std::string& line) { events_.push_back(line); };
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
   }
   void Fill(const ModelSpec& model, uint64_t count, uint64_t step) {
@@ -177,6 +180,8 @@ class GpuTest : public ::testing::Test {
 
   const io::SimWorld sim_ = io::MakeSimWorld(1);
   std::unique_ptr<TestWorld> disk_;
+  GpuOptions gpu_options_{.ordinal = kOrdinal};
+  std::vector<std::string> events_;
   std::shared_ptr<gpu::HostDevice> device_;
   std::optional<Gpu> gpu_;
   Store store_;

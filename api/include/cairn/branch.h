@@ -208,6 +208,16 @@ struct RestoreRequest {
   uint64_t user_data = 0;
 };
 
+// What Branch::Prefetch is to bring in, and where.
+struct PrefetchRequest {
+  uint64_t begin = 0;
+  uint64_t end = UINT64_MAX;  // The branch's length.
+  // The ordinal of a GPU that it will be restored into: KV comes into the pinned memory that the
+  // store has for it (GpuOptions::pinned_bytes; where there is none, nowhere). Nothing: all comes
+  // into the page cache, for restores into host memory.
+  std::optional<uint32_t> gpu{};
+};
+
 // Filled as a restore goes on. Must outlive it. One word a (group, layer) of the view, in view
 // order, each a LayerState (cairn/completion.h). The call sets all to kLayerPending; when the
 // restore is over each is kLayerComplete or kLayerFailed, also where the call failed at once or was
@@ -335,6 +345,9 @@ class Branch {
   // Errors, damage included, are left to the restore; metrics count them. kBusy, and nothing is
   // done, when many hints are waiting.
   Status Prefetch(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
+  // The same for a GPU: KV comes into pinned memory, up to half of it. kInvalidArgument for one
+  // that the store was not given.
+  Status Prefetch(const PrefetchRequest& request) const;
   Result<std::vector<TokenId>> ReadTokens(uint64_t begin, uint64_t end) const;
   // The newest state set at a position <= `position` tokens; kNotFound when none is.
   struct StateAt {

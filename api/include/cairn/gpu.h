@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,24 +35,39 @@ struct GpuOptions {
   // them; this bounds how much of it there is at a time. 0: a sixth of them, so that a model that
   // runs meanwhile loses 17 % of its issue slots at most while the bus is full.
   uint32_t processors_max = 0;
+  // Host memory that every store with this GPU keeps pinned from its opening on: pages that
+  // restores into the GPU, and Branch::Prefetch for it, read from tables stay there packed, and the
+  // next restore copies them to the card instead of reading them. 0: none; else from 1 MiB. Part of
+  // Options::max_memory_bytes, of which all GPUs of a store may have half. When the operating
+  // system refuses to pin it the store does without, with one line to EventListener::on_event.
+  uint64_t pinned_bytes = 0;
+  // Branches that were used last keep the KV of so many newest tokens there, as far as half of it
+  // reaches; where that is short the namespace that has most of it gives way. Of models named here
+  // (ModelIdentity::name) so many instead.
+  uint64_t pinned_tokens = 4096;
+  std::map<std::string, uint64_t> pinned_tokens_of{};
 };
 
 class Gpu {
  public:
   // One of this machine, in its primary context, which the caller's program shares. kNotFound:
-  // there is no driver, no such device, or the library was built without CUDA. Takes no memory
-  // before the first restore into it.
+  // there is no driver, no such device, or the library was built without CUDA. But for pinned_bytes
+  // it takes no memory before the first restore into it.
   static Result<Gpu> Open(const GpuOptions& options = {});
   // None at all, but a device on the CPU that runs the same kernels, and its streams as late, and
   // in as unlikely an order, as they may: for tests of code that restores into a GPU. What it does
   // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
   static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
+  static Result<Gpu> Simulated(uint64_t seed, const GpuOptions& options);
   // For tests inside the library.
-  Gpu(std::shared_ptr<gpu::Device> device, uint32_t ordinal, uint32_t processors_max = 0)
-      : device_(std::move(device)), ordinal_(ordinal), processors_max_(processors_max) {}
+  Gpu(std::shared_ptr<gpu::Device> device, uint32_t ordinal) : device_(std::move(device)) {
+    options_.ordinal = ordinal;
+  }
+  Gpu(std::shared_ptr<gpu::Device> device, GpuOptions options)
+      : device_(std::move(device)), options_(std::move(options)) {}
 
-  uint32_t ordinal() const { return ordinal_; }
-  uint32_t processors_max() const { return processors_max_; }  // As it was given.
+  uint32_t ordinal() const { return options_.ordinal; }
+  const GpuOptions& options() const { return options_; }
   const std::string& name() const;  // Of the card.
 
   // --- Memory of the device, for programs that have no other means. Blocking.
@@ -66,7 +82,7 @@ class Gpu {
 
  private:
   std::shared_ptr<gpu::Device> device_;
-  uint32_t ordinal_ = 0, processors_max_ = 0;
+  GpuOptions options_;
 };
 
 }  // namespace cairn

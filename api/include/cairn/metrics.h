@@ -45,6 +45,7 @@ struct StoreMetrics {
   // memory, as part of the log or as frames of tables; in the log; in snapshot tables.
   uint64_t restored_hot_records = 0, restored_hot_bytes = 0;
   uint64_t restored_cached_frames = 0, restored_cached_bytes = 0;
+  uint64_t restored_pinned_frames = 0, restored_pinned_bytes = 0;  // Into GPUs, from pinned memory.
   uint64_t restored_log_records = 0, restored_log_bytes = 0;
   uint64_t restored_table_frames = 0, restored_table_bytes = 0;
   uint64_t prefetches = 0;         // Hints carried out...
@@ -105,6 +106,12 @@ struct StoreMetrics {
   uint64_t hot_tail_bytes = 0;
   uint64_t page_cache_bytes = 0;  // Frames of tables in memory, with what keeping them costs.
 
+  // --- Pinned memory, of all GPUs (cairn/gpu.h)
+  uint64_t pinned_bytes = 0;       // What frames of tables take of it (gauge).
+  uint64_t pinned_misses = 0;      // Frames that were looked for there in vain (counters);
+  uint64_t pinned_promotions = 0;  // that came in;
+  uint64_t pinned_refusals = 0;    // and that were to come in, and found no room.
+
   // --- The tree
   uint64_t tree_memory_bytes = 0;  // Of branches and nodes in memory (gauge).
   uint64_t tree_loads = 0;         // Branches and nodes read from the index (counter).
@@ -116,7 +123,8 @@ struct StoreMetrics {
   LatencyHistogram append_delay;
 
   uint64_t restored_bytes() const {
-    return restored_hot_bytes + restored_cached_bytes + restored_log_bytes + restored_table_bytes;
+    return restored_hot_bytes + restored_cached_bytes + restored_pinned_bytes +
+           restored_log_bytes + restored_table_bytes;
   }
   uint64_t restores_failed() const {
     return restores_failed_corruption + restores_failed_io + restores_failed_memory +

@@ -142,7 +142,7 @@ struct Options {
   // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
   uint64_t max_memory_bytes = 1ull << 30;
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
-                                           // to half of the above.
+                                           // to half of the above (without what GPUs have of it).
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
   // Branches that were not used for longest are forgotten beyond this (or a quarter of what the hot
   // tail and a quarter for staging leave of max_memory_bytes) and read from the index when they are
@@ -171,7 +171,8 @@ struct Options {
   // --- Machine
   Backend backend = Backend::kAuto;
   uint32_t executor_threads = 0;  // 0: one less than the cores, at least one.
-  // GPUs that restores may write to; of each ordinal one.
+  // GPUs that restores may write to; of each ordinal one. Their pinned memory is part of
+  // max_memory_bytes, half of it at most, and leaves 16 MiB of it.
   std::vector<Gpu> gpus{};
   // The world to live in, instead of this machine: tests run the store on a simulated one.
   std::shared_ptr<const io::World> world{};

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Brings what a restore, or a prefetch, reads of tables into pinned memory. A group is held until
+// all of it that is wanted is there. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+
+#include "base/core/mutex.h"
+#include "engine/restore/frame_groups.h"
+#include "engine/restore/pinned_cache.h"
+#include "engine/restore/plan.h"
+
+namespace cairn::engine {
+
+class PinnedFill {
+ public:
+  // All is borrowed. `ahead`: nobody has asked for it yet.
+  PinnedFill(PinnedCache* cache, const RestorePlan& plan, std::span<const OpenPiece> open,
+             bool ahead);
+
+  // A frame with KV that was verified, of a piece whose entries were read.
+  void Keep(const FrameJob& job, std::span<const std::byte> stored);
+
+ private:
+  struct Filling {
+    PinnedCache::Group group;
+    size_t left = 0;  // Frames that are wanted and did not come yet.
+  };
+  PinnedCache::Group Make(const OpenPiece& open, const FrameGroup& group);
+
+  PinnedCache& cache_;
+  const PinnedCache::Use use_;
+  const std::span<const OpenPiece> open_;
+  const bool ahead_;
+  bool large_ = false;
+  Mutex mutex_;
+  // By piece and group. Null: it is not kept, or all there.
+  std::map<std::pair<size_t, uint64_t>, Filling> filling_ CAIRN_GUARDED_BY(mutex_);
+};
+
+}  // namespace cairn::engine

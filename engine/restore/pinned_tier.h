@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Frames that lie in pinned memory, for items that go to its GPU. Nothing is copied here: the sink
+// has the device fetch them.
+#pragma once
+
+#include <span>
+
+#include "engine/restore/frame_groups.h"
+#include "engine/restore/page_tier.h"
+#include "engine/restore/pinned_cache.h"
+
+namespace cairn::engine {
+
+class PinnedTier final : public PageTier {
+ public:
+  void Serve(std::span<ItemRun> items) override;
+
+ private:
+  struct Ask {
+    ItemRun* item = nullptr;
+    size_t piece = 0;
+    FrameGroup group{};
+    uint32_t layer = 0;  // Its first.
+    PinnedCache::Use use{};
+  };
+  static void AddAsks(ItemRun* item, std::vector<Ask>* asks);
+  static Status ServeGroup(const Ask& ask);
+};
+
+}  // namespace cairn::engine
