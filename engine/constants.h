@@ -124,10 +124,11 @@ inline constexpr uint64_t kGpuAskNs = 10'000'000'000;
 // A caller that is not ready is looked at, and whether it still wants it, so often.
 inline constexpr uint64_t kGpuReadyLookNs = 1'000'000;
 
-// Pinned memory (restore/pinned_cache.h) is lent in cells: copies of less are slow on the bus (5 to
-// 7 GB/s with 4 to 24 KiB, 51 with 64). Frames of a page are kept together, of so many layers that
-// there are four cells of them, which the last one, half empty on average, makes an eighth larger;
-// and a page of one layer of a large model is some 700 KiB.
+// Pinned memory (restore/pinned_cache.h) is lent in cells: copies of less are slow on the bus (of
+// an H100, as others published: 5 to 7 GB/s with 4 to 24 KiB, 51 with 64). Frames of a page are
+// kept together, of so many layers that there are four cells of them, which the last one, half
+// empty on average, makes an eighth larger; and a page of one layer of a large model is some 700
+// KiB.
 inline constexpr uint64_t kPinnedCellBytes = 64u << 10;
 inline constexpr uint64_t kPinnedGroupBytes = 256u << 10;
 // Of it what branches keep of their newest tokens: so that the rest is a cache, too.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that is pinned for one device as long as this lives: registered once, since that takes a
-// second for a few GiB. Lent in runs of cells of kPinnedCellBytes that lie side by side. The search
-// goes on where the last one ended, so what came together lies together, goes together, and leaves
-// a hole that is large.
+// Memory that is pinned for one device as long as this lives: registered once, since each page of
+// it costs something then. Lent in runs of cells of kPinnedCellBytes that lie side by side. The
+// search goes on where the last one ended, so what came together lies together, goes together, and
+// leaves a hole that is large.
 //
 // Thread-safe; a short lock. Giving back needs no memory.
 #pragma once
