@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a caller's streams and a restore wait for each other by the caller's own events, on
-// every device that there is. Method: the caller's last work on the memory is held back by a word;
-// were it not waited for, it would undo the restore. Real threads, a real disk.
+// Property: a caller's streams and what the store does wait for each other by the caller's own
+// events, and its graphs save their steps, on every device that there is. Method: the caller's last
+// work on the memory is held back by a word; were it not waited for, it would undo the restore.
+// Real threads, a real disk.
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <thread>
 
+#include "cairn/gpu_steps.h"
 #include "tests/engine/gpu_test.h"
+#include "tests/engine/step_engine.h"
 #include "tests/gpu/callers_events.h"
+#include "tests/gpu/callers_stream.h"
 
 namespace cairn::testing {
 namespace {
@@ -122,6 +128,98 @@ TEST_P(GpuCardTest, CancelledRestoresLeaveTheMemoryToItsOwner) {
   }
   ASSERT_OK(chat_.Restore(request));
   EXPECT_TRUE(cancelled.Holds(Layout::kNhd, 0, kTokens, 0, kTokens));
+}
+
+// The kernel that saves a step stands in a graph of the caller's, which is launched for every step.
+TEST_P(GpuCardTest, AGraphSavesEachOfItsSteps) {
+  const ModelSpec model = TinyModel();
+  constexpr uint64_t kSteps = 40;
+  ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));
+  std::vector<Branch> chats(kSequences);
+  for (Branch& chat : chats) {
+    ASSERT_OK_ASSIGN(chat, store_.CreateBranch(id));
+  }
+  CallersStream mine(device_.get());
+  const CallersEvents done(device_.get(), kSteps);
+  StepEngine engine(device_.get(), mine.stream(), model);
+  {
+    ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 4}));
+    mine.Capture([&] { ASSERT_OK(steps.Enqueue(mine.handle())); });
+    std::map<uint64_t, GpuStep> on_their_way;
+    const auto append = [&](uint64_t at) {
+      GpuStep step = std::move(on_their_way[at]);
+      ASSERT_OK(step.Wait());
+      for (uint32_t row = 0; row < kSequences; ++row) {
+        ASSERT_OK_ASSIGN(const KvView* const kv, step.Row(row, at));
+        ASSERT_OK(chats[row].AppendSync(MakeDelta(Tokens(1, at), kv)));
+      }
+      EXPECT_FAILS(step.Row(kSequences, at), StatusCode::kInvalidArgument, "named no place");
+    };
+    for (uint64_t at = 0; at < kSteps; ++at) {
+      engine.Step(at);
+      ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(mine.handle()));
+      mine.Launch();
+      ASSERT_OK(device_->Record(mine.stream(), done[at]));
+      ASSERT_OK(step.End(done.handles()[at]));
+      on_their_way[at] = std::move(step);
+      if (at >= 2) append(at - 2);
+    }
+    append(kSteps - 2);
+    append(kSteps - 1);
+    ASSERT_OK(device_->Wait(done[kSteps - 1], io::kNoDeadline));
+  }
+  for (uint32_t row = 0; row < kSequences; ++row) {
+    EXPECT_TRUE(HasKv(chats[row], model, 0, kSteps, kSeed + row)) << "row " << row;
+  }
+}
+
+// What the caller's stream writes before its event is what comes out, whole and by layers.
+TEST_P(GpuCardTest, AppendsWaitForTheCallersEvents) {
+  KvSet right(model_, Layout::kContiguous, kTokens, 2 * kTokens);
+  right.Write(kSeed, kTokens, 3 * kTokens);
+  const std::vector<std::byte>& bytes = right.pool(0).memory();
+  DeviceKv from(*gpu_, model_, Layout::kContiguous, kTokens, 2 * kTokens);
+  ASSERT_OK_ASSIGN(std::byte* const pinned, device_->Allocate(gpu::Memory::kPinned, bytes.size()));
+  std::memcpy(pinned, bytes.data(), bytes.size());
+  ASSERT_OK_ASSIGN(std::byte* const word_at, device_->Allocate(gpu::Memory::kPinned, 4));
+  auto* const word = reinterpret_cast<uint32_t*>(word_at);
+  *word = 0;
+  CallersStream mine(device_.get());
+  const CallersEvents computed(device_.get(), 1);
+  ASSERT_OK_ASSIGN(const gpu::Stream other, device_->NewStream(gpu::Priority::kHigh));
+  ASSERT_OK(device_->AwaitWord(mine.stream(), word, 1));
+  ASSERT_OK(Copy(mine.stream(), from.base(0), pinned, bytes.size()));
+  ASSERT_OK(device_->Record(mine.stream(), computed[0]));
+
+  const KvView view = *from.View(kTokens, kTokens);
+  const std::vector<TokenId> tokens = Tokens(kTokens, 5), more = Tokens(kTokens, 6);
+  ASSERT_OK_ASSIGN(Ticket ticket,
+                   chat_.Append(MakeDelta(tokens, &view), {.gpu_ready = computed.handles()[0]}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(ticket.released());
+  ASSERT_OK(device_->SetWord(other, word, 1));
+  ASSERT_OK(ticket.Wait());
+
+  DeviceKv next(*gpu_, model_, Layout::kContiguous, kTokens, 2 * kTokens);
+  ASSERT_OK(Copy(mine.stream(), next.base(0), pinned, bytes.size()));
+  ASSERT_OK(device_->Record(mine.stream(), computed[0]));
+  const GroupView group = next.View(2 * kTokens, kTokens)->groups[0];
+  ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(kTokens));
+  std::deque<std::vector<PlaneView>> planes;
+  std::deque<GroupView> layers;
+  for (uint32_t layer = 0; layer < model_.groups[0].layers; ++layer) {
+    std::vector<PlaneView>& of = planes.emplace_back(group.planes.begin(), group.planes.end());
+    for (PlaneView& plane : of) plane.layer_bases = plane.layer_bases.subspan(layer, 1);
+    GroupView& one = layers.emplace_back(group);
+    one.planes = of;
+    const KvView kv{.groups = {&one, 1}, .memory = MemoryKind::kCuda, .device = kOrdinal};
+    ASSERT_OK(draft.PutFromGpu(layer, kv, computed.handles()[0]));
+  }
+  ASSERT_OK_ASSIGN(ticket, draft.Commit(MakeDelta(more), {}));
+  ASSERT_OK(ticket.Wait());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 3 * kTokens));
+  device_->Free(pinned);
+  device_->Free(word_at);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, GpuCardTest, ::testing::Values("simulated", "card"), NameOf);

@@ -10,152 +10,20 @@
 #include "base/codec/kv_copy.h"
 #include "cairn/gpu_steps.h"
 #include "tests/engine/gpu_test.h"
+#include "tests/engine/step_engine.h"
+#include "tests/gpu/callers_stream.h"
 
 namespace cairn::testing {
 namespace {
 
-constexpr uint32_t kSequences = 5, kRows = 6, kSlotsOfPool = 40;  // One row is padding.
-
-// An engine: a pool of token slots, and the table of the step, both on the device.
-class Engine {
- public:
-  Engine(gpu::HostDevice* device, const ModelSpec& model) : device_(*device), model_(model) {
-    for (const LayerGroup& group : model.groups) {
-      Pool& pool = pools_.emplace_back();
-      uint64_t bytes = 0;
-      for (const Plane& plane : group.planes) {
-        bytes += uint64_t{group.layers} * kSlotsOfPool * plane.heads * plane.row_bytes;
-      }
-      pool.bytes = bytes;
-      pool.on_device = Take(gpu::Memory::kDevice, bytes);
-      pool.next = Take(gpu::Memory::kPinned, bytes);
-      std::byte* at = pool.on_device;
-      for (const Plane& plane : group.planes) {
-        std::vector<std::byte*>& bases = pool.bases.emplace_back();
-        const uint64_t token_bytes = uint64_t{plane.heads} * plane.row_bytes;
-        for (uint32_t layer = 0; layer < group.layers; ++layer) {
-          bases.push_back(at);
-          at += kSlotsOfPool * token_bytes;
-        }
-        pool.planes.push_back(
-            {.token_stride = static_cast<int64_t>(token_bytes), .head_stride = plane.row_bytes});
-      }
-      for (size_t p = 0; p < pool.planes.size(); ++p) pool.planes[p].layer_bases = pool.bases[p];
-    }
-    table_ = Take(gpu::Memory::kDevice, kRows * sizeof(int64_t));
-    next_table_ = Take(gpu::Memory::kPinned, kRows * sizeof(int64_t));
-    for (uint32_t g = 0; g < model.groups.size(); ++g) {
-      GroupView& view = groups_.emplace_back();
-      view.group = g;
-      view.count = kRows;
-      view.tokens_per_block = kSlotsOfPool;
-      view.blocks = 1;
-      view.planes = pools_[g].planes;
-      view.table = {.kind = TableKind::kSlots,
-                    .entries = table_,
-                    .on_device = true,
-                    .count = kRows,
-                    .is_64_bit = true};
-    }
-    view_ = {.groups = groups_, .memory = MemoryKind::kCuda, .device = kOrdinal};
-    const auto stream = device_.NewStream(gpu::Priority::kHigh);
-    EXPECT_OK(stream);
-    stream_ = *stream;
-  }
-  ~Engine() {
-    device_.RunAll();
-    for (std::byte* const at : taken_) device_.Free(at);
-    device_.Return(stream_);
-  }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-
-  // Computes position `at` of all sequences, each in a slot of the pool that nobody names yet.
-  void Step(uint64_t at) {
-    Settle();
-    auto* const entries = reinterpret_cast<int64_t*>(next_table_);
-    for (uint32_t row = 0; row < kRows; ++row) {
-      entries[row] =
-          row < kSequences ? static_cast<int64_t>((at * kSequences + row) * 7 % kSlotsOfPool) : -1;
-    }
-    for (uint32_t g = 0; g < model_.groups.size(); ++g) {
-      const LayerGroup& group = model_.groups[g];
-      for (uint32_t row = 0; row < kSequences; ++row) {
-        KvPool rows(group, g, Layout::kContiguous, at, 1);
-        rows.Write(kSeed + row, at, at + 1);
-        const GroupView from = rows.View(at, 1);
-        for (size_t p = 0; p < group.planes.size(); ++p) {
-          const Plane& plane = group.planes[p];
-          for (uint32_t layer = 0; layer < group.layers; ++layer) {
-            for (uint32_t head = 0; head < plane.heads; ++head) {
-              std::byte* const to =
-                  pools_[g].next + (pools_[g].bases[p][layer] - pools_[g].on_device) +
-                  entries[row] * pools_[g].planes[p].token_stride + head * plane.row_bytes;
-              std::memcpy(to, from.planes[p].layer_bases[layer] + head * from.planes[p].head_stride,
-                          plane.row_bytes);
-            }
-          }
-        }
-      }
-      const gpu::CopyPiece piece{pools_[g].on_device, pools_[g].next, pools_[g].bytes};
-      EXPECT_OK(device_.Copy(stream_, {&piece, 1}));
-    }
-    const gpu::CopyPiece table{table_, next_table_, kRows * sizeof(int64_t)};
-    EXPECT_OK(device_.Copy(stream_, {&table, 1}));
-    const auto event = device_.NewEvent();
-    EXPECT_OK(event);
-    staged_ = *event;
-    EXPECT_OK(device_.Record(stream_, staged_));
-    settled_ = false;
-  }
-  // What the last step reads of the host's memory has been read.
-  void Settle() {
-    if (settled_) return;
-    EXPECT_OK(device_.Wait(staged_, io::kNoDeadline));
-    device_.Return(staged_);
-    settled_ = true;
-  }
-  const KvView& view() const { return view_; }
-  gpu::Stream stream() const { return stream_; }
-  gpu::HostDevice& device() { return device_; }
-
- private:
-  struct Pool {
-    std::byte* on_device = nullptr;
-    std::byte* next = nullptr;
-    uint64_t bytes = 0;
-    std::vector<std::vector<std::byte*>> bases{};
-    std::vector<PlaneView> planes{};
-  };
-  std::byte* Take(gpu::Memory memory, uint64_t bytes) {
-    const auto at = device_.Allocate(memory, bytes);
-    EXPECT_OK(at);
-    taken_.push_back(*at);
-    std::memset(*at, 0, bytes);
-    return *at;
-  }
-
-  gpu::HostDevice& device_;
-  const ModelSpec model_;
-  std::vector<Pool> pools_;
-  std::vector<std::byte*> taken_;
-  std::byte* table_ = nullptr;
-  std::byte* next_table_ = nullptr;
-  std::vector<GroupView> groups_;
-  KvView view_;
-  gpu::Stream stream_;
-  gpu::Event staged_;
-  bool settled_ = true;
-};
-
 class GpuStepsTest : public GpuTest {
  protected:
   // What a launch of the engine's graph does behind the step, and the event that it records then.
-  gpu::Event Launch(Engine* engine, GpuSteps* steps) {
-    EXPECT_OK(steps->Enqueue(gpu::HostDevice::HandleOf(engine->stream())));
+  gpu::Event Launch(CallersStream* mine, GpuSteps* steps) {
+    EXPECT_OK(steps->Enqueue(mine->handle()));
     const auto done = device_->NewEvent();
     EXPECT_OK(done);
-    EXPECT_OK(device_->Record(engine->stream(), *done));
+    EXPECT_OK(device_->Record(mine->stream(), *done));
     return *done;
   }
   Status End(GpuStep* step, gpu::Event done) {
@@ -176,7 +44,8 @@ TEST_F(GpuStepsTest, RowsAreAppendedWhileLaterStepsRun) {
       ASSERT_OK_ASSIGN(chat, store_.CreateBranch(id));
     }
     {
-      Engine engine(device_.get(), model);
+      CallersStream mine(device_.get());
+      StepEngine engine(device_.get(), mine.stream(), model);
       ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 3}));
       std::map<uint64_t, GpuStep> on_their_way;
       const auto append = [&](uint64_t at) {
@@ -195,8 +64,8 @@ TEST_F(GpuStepsTest, RowsAreAppendedWhileLaterStepsRun) {
       };
       for (uint64_t at = 0; at < kSteps; ++at) {
         engine.Step(at);
-        ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(gpu::HostDevice::HandleOf(engine.stream())));
-        ASSERT_OK(End(&step, Launch(&engine, &steps)));
+        ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(mine.handle()));
+        ASSERT_OK(End(&step, Launch(&mine, &steps)));
         on_their_way[at] = std::move(step);
         if (at >= 2) append(at - 2);
       }
@@ -215,14 +84,15 @@ TEST_F(GpuStepsTest, AFullRingSavesNothingAndWaitsForNobody) {
   const ModelSpec model = HybridModel();
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     Start({.seed = seed});
-    Engine engine(device_.get(), model);
+    CallersStream mine(device_.get());
+    StepEngine engine(device_.get(), mine.stream(), model);
     ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 2}));
     std::map<uint64_t, GpuStep> kept;
     uint64_t busy = 0;
     for (uint64_t at = 0; at < 12; ++at) {
       engine.Step(at);
-      auto step = steps.Begin(gpu::HostDevice::HandleOf(engine.stream()));
-      const gpu::Event done = Launch(&engine, &steps);
+      auto step = steps.Begin(mine.handle());
+      const gpu::Event done = Launch(&mine, &steps);
       if (!step.ok()) {
         EXPECT_FAILS(step, StatusCode::kBusy, "no slot is free");
         ++busy;
@@ -266,13 +136,14 @@ TEST_F(GpuStepsTest, AStepThatIsGivenUpEarlyHarmsNobody) {
   const ModelSpec model = TinyModel();
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Start({.seed = seed});
-    Engine engine(device_.get(), model);
+    CallersStream mine(device_.get());
+    StepEngine engine(device_.get(), mine.stream(), model);
     ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 1}));
     uint64_t saved = 0;
     for (uint64_t at = 0; at < 20; ++at) {
       engine.Step(at);
-      auto step = steps.Begin(gpu::HostDevice::HandleOf(engine.stream()));
-      const gpu::Event done = Launch(&engine, &steps);
+      auto step = steps.Begin(mine.handle());
+      const gpu::Event done = Launch(&mine, &steps);
       if (!step.ok() || at % 2 == 0) {
         device_->Return(done);
         continue;
@@ -302,8 +173,9 @@ TEST_F(GpuStepsTest, BegunAndLaunchedNeedNotBeInStep) {
   const ModelSpec model = TinyModel();
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Start({.seed = seed});
-    Engine engine(device_.get(), model);
-    const uintptr_t stream = gpu::HostDevice::HandleOf(engine.stream());
+    CallersStream mine(device_.get());
+    StepEngine engine(device_.get(), mine.stream(), model);
+    const uintptr_t stream = mine.handle();
     ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 4}));
     uint64_t right = 0;
     for (uint64_t at = 0; at < 24; ++at) {
@@ -323,7 +195,7 @@ TEST_F(GpuStepsTest, BegunAndLaunchedNeedNotBeInStep) {
       }
       auto step = steps.Begin(stream);
       ASSERT_OK(step);
-      ASSERT_OK(End(&*step, Launch(&engine, &steps)));
+      ASSERT_OK(End(&*step, Launch(&mine, &steps)));
       ASSERT_OK(step->Wait());
       ASSERT_OK_ASSIGN(const KvView* const kv, step->Row(1, at));
       KvPool pool(model.groups[0], 0, Layout::kContiguous, at, 1);
@@ -348,8 +220,9 @@ TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
   uint64_t failed = 0;
   for (uint64_t index = 0; struck; ++index) {
     Start({.seed = index + 1, .fail_kinds = gpu::kFailAny, .fail_at = UINT64_MAX});
-    Engine engine(device_.get(), model);
-    const uintptr_t stream = gpu::HostDevice::HandleOf(engine.stream());
+    CallersStream mine(device_.get());
+    StepEngine engine(device_.get(), mine.stream(), model);
+    const uintptr_t stream = mine.handle();
     const auto done = device_->NewEvent();
     ASSERT_OK(done);
     engine.Step(0);
@@ -393,7 +266,8 @@ TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
 
 TEST_F(GpuStepsTest, WhatCannotBeMeantIsRefusedByName) {
   const ModelSpec model = HybridModel();
-  Engine engine(device_.get(), model);
+  CallersStream mine(device_.get());
+  StepEngine engine(device_.get(), mine.stream(), model);
   KvView view = engine.view();
   EXPECT_FAILS(GpuSteps::Make(*gpu_, model, view, {.slots = 0}), StatusCode::kInvalidArgument,
                "slots is 0");
@@ -408,7 +282,7 @@ TEST_F(GpuStepsTest, WhatCannotBeMeantIsRefusedByName) {
   view.groups = {};
   EXPECT_FAILS(GpuSteps::Make(*gpu_, model, view), StatusCode::kInvalidArgument, "no group");
   ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view()));
-  ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(gpu::HostDevice::HandleOf(engine.stream())));
+  ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(mine.handle()));
   EXPECT_FAILS(steps.Begin(gpu::HostDevice::HandleOf(gpu::Stream{77})),
                StatusCode::kInvalidArgument, "the stream");
   EXPECT_FAILS(step.Wait(), StatusCode::kInvalidState, "End was not called");
