@@ -73,12 +73,15 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     auto ticket = CommitEnded(delta, options);
     if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
       views_.clear();
-      ended_.store(false, std::memory_order_release);
+      puts_->Uncommit();
+      ended_.store(false);
+      if (aborted_.load()) Abort();  // Meanwhile, by another handle.
     }
     return ticket;
   }
 
   void Abort() {
+    aborted_.store(true);
     // What was committed goes on, whatever other handles say.
     if (!ended_.exchange(true)) puts_->Stop();
   }
@@ -161,7 +164,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   const std::shared_ptr<engine::GpuPuts> puts_;
   std::atomic<bool> has_puts_{false};
   std::vector<std::vector<std::atomic<uint64_t>>> staged_;  // Positions, by group and layer.
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> ended_{false}, aborted_{false};
   std::vector<GroupView> views_;  // Borrowed by the append.
   KvView kv_;
 };

@@ -84,8 +84,10 @@ class S3Fifo {
       }
       if (!names_only) return;
       MakeRoom(shard, change, costs_.name_bytes);
-      shard.names.push_front({.name = name});
-      shard.entries.emplace(name, shard.names.begin());
+      List one;
+      one.push_front({.name = name});
+      shard.entries.emplace(name, one.begin());
+      shard.names.splice(shard.names.begin(), one);
       ForgetNames(shard, change, NamesMax(change));
     });
     return admission;
@@ -108,8 +110,10 @@ class S3Fifo {
       if (BytesOf(shard) + charge > change.capacity) return;  // It has shrunk meanwhile.
       const bool staying = admission == CacheAdmission::kAgain;
       List& list = staying ? shard.staying : shard.passing;
-      list.push_front({name, std::move(payload), charge, 0, staying});
-      shard.entries.emplace(name, list.begin());
+      List one;
+      one.push_front({name, std::move(payload), charge, 0, staying});
+      shard.entries.emplace(name, one.begin());
+      list.splice(list.begin(), one);
       (staying ? shard.staying_bytes : shard.passing_bytes) += charge;
     });
   }
@@ -197,13 +201,19 @@ class S3Fifo {
     return change.capacity / costs_.names_share / costs_.name_bytes;
   }
 
-  // Runs `run` under the lock of the shard and keeps the sum right.
+  // Runs `run` under the lock of the shard and keeps the sum right, also without memory: then `run`
+  // has changed the lists and their bytes together, or not at all.
   template <typename Run>
   void Changing(Shard* shard, uint64_t capacity, const Run& run) {
     List leaving;
     const MutexLock lock(&shard->mutex);
     const uint64_t before = BytesOf(*shard);
-    run(Change{capacity / kShards, &leaving});
+    try {
+      run(Change{capacity / kShards, &leaving});
+    } catch (...) {
+      bytes_.fetch_add(BytesOf(*shard) - before, std::memory_order_relaxed);
+      throw;
+    }
     bytes_.fetch_add(BytesOf(*shard) - before, std::memory_order_relaxed);  // Or less: it wraps.
   }
 
@@ -236,6 +246,8 @@ class S3Fifo {
 
   void EvictPassing(Shard& shard, const Change& change) CAIRN_REQUIRES(shard.mutex) {
     const auto oldest = std::prev(shard.passing.end());
+    List left;
+    if (oldest->uses == 0) left.push_front({.name = oldest->name});
     shard.passing_bytes -= oldest->charge;
     if (oldest->uses > 0) {
       oldest->uses = 0;
@@ -244,8 +256,9 @@ class S3Fifo {
       shard.staying.splice(shard.staying.begin(), shard.passing, oldest);
       return;
     }
-    change.leaving->push_front({.name = oldest->name, .payload = std::move(oldest->payload)});
+    left.front().payload = std::move(oldest->payload);
     oldest->payload.reset();
+    change.leaving->splice(change.leaving->begin(), left);
     shard.names.splice(shard.names.begin(), shard.passing, oldest);
   }
 

@@ -101,6 +101,11 @@ Arrival GpuPuts::arrival() {
           .give_up = [puts] { puts->Stop(); }};
 }
 
+void GpuPuts::Uncommit() {
+  const MutexLock lock(&mutex_);
+  committed_ = false;
+}
+
 Status GpuPuts::Await(uint64_t deadline_ns, const std::function<bool()>& wanted) {
   io::Scheduler& scheduler = *means_.world.scheduler;
   while (true) {

@@ -34,6 +34,7 @@ class GpuPuts : public std::enable_shared_from_this<GpuPuts> {
   // When all that was put is in staging memory. With an error if something cannot be. From here on
   // what is on its way comes even while the store is closed.
   Arrival arrival();
+  void Uncommit();  // It was not committed after all.
   // Nothing of what is still to come is read any more, nor is its event asked for.
   void Stop();
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <string>
@@ -127,7 +128,7 @@ Status GpuStepsState::Allocate(const KvView& view) {
   CAIRN_ASSIGN_OR_RETURN(device_slots_, device_.Allocate(Memory::kDevice, slots * slot_bytes_));
   CAIRN_ASSIGN_OR_RETURN(host_slots_, device_.Allocate(Memory::kPinned, slots * slot_bytes_));
   CAIRN_ASSIGN_OR_RETURN(plan_, device_.Allocate(Memory::kDevice, sizeof(gpu::StepPlan)));
-  const uint64_t told_bytes = (slots + 1) * sizeof(gpu::StepPlan) +
+  const uint64_t told_bytes = (slots + 2) * sizeof(gpu::StepPlan) +
                               gather_.rows_count * sizeof(gpu::RowsThere) +
                               gather_.strips_count * sizeof(gpu::StripToGather);
   CAIRN_ASSIGN_OR_RETURN(told_, device_.Allocate(Memory::kPinned, told_bytes));
@@ -144,13 +145,13 @@ Status GpuStepsState::Allocate(const KvView& view) {
   return waits_.For(slots_[0].copied, io::kNoDeadline);
 }
 
-// In `told_`: a plan a slot, the number of the last step, rows, strips.
+// In `told_`: a plan a slot, one that is empty, the number of the last step, rows, strips.
 void GpuStepsState::Describe(const KvView& view) {
   plans_ = reinterpret_cast<gpu::StepPlan*>(told_);
-  gpu::StepPlan* const last = plans_ + slots_.size();
+  gpu::StepPlan* const last = plans_ + slots_.size() + 1;
   auto* const rows = reinterpret_cast<gpu::RowsThere*>(last + 1);
   auto* const strips = reinterpret_cast<gpu::StripToGather*>(rows + gather_.rows_count);
-  new (last) gpu::StepPlan(0);
+  std::uninitialized_fill_n(plans_, slots_.size() + 2, gpu::StepPlan{0});
   size_t strip = 0;
   for (size_t i = 0; i < groups_.size(); ++i) {
     const GroupView& group = view.groups[i];
@@ -238,17 +239,18 @@ Result<uint32_t> GpuStepsState::Begin(uintptr_t handle) {
   ReapLocked();
   const auto free = std::find_if(slots_.begin(), slots_.end(),
                                  [](const Slot& slot) { return slot.state == State::kFree; });
-  if (free == slots_.end()) return Status(StatusCode::kBusy, "gpu steps: no slot is free");
+  // Without a slot the plan is empty: that of a step which was never launched must not serve.
   const auto index = static_cast<uint32_t>(free - slots_.begin());
   const uint32_t number = last_ + 1 == 0 ? 1 : last_ + 1;
-  // The plan is read when the copy runs: it stays as it is until the slot is free again.
-  plans_[index] = number | uint64_t{index} << 32;
+  // A plan is read when the copy runs: it stays as it is until the slot is free again.
+  if (free != slots_.end()) plans_[index] = number | uint64_t{index} << 32;
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
   const gpu::CopyPiece piece{plan_, reinterpret_cast<const std::byte*>(plans_ + index),
                              sizeof(gpu::StepPlan)};
   const Status enqueued = device_.Copy(stream, {&piece, 1});
   device_.Return(stream);
   CAIRN_RETURN_IF_ERROR(enqueued);
+  if (free == slots_.end()) return Status(StatusCode::kBusy, "gpu steps: no slot is free");
   last_ = number;
   free->state = State::kBegun;
   free->number = number;
@@ -264,8 +266,12 @@ Status GpuStepsState::End(uint32_t index, uintptr_t done) {
   CAIRN_ASSIGN_OR_RETURN(const gpu::Event behind, device_.AdoptEvent(done));
   const Status enqueued = [&]() -> Status {
     if (CAIRN_KEPT(kGpuStepRun)) CAIRN_RETURN_IF_ERROR(device_.StreamWait(side_, behind));
-    const gpu::CopyPiece piece{OnHost(index), device_slots_ + index * slot_bytes_, slot_bytes_};
-    CAIRN_RETURN_IF_ERROR(device_.Copy(side_, {&piece, 1}));
+    // The stamp first: where it is the step's, so are all rows that are copied after it.
+    std::byte* const slot_at = device_slots_ + index * slot_bytes_;
+    const gpu::CopyPiece stamp{OnHost(index) + stamp_at_, slot_at + stamp_at_, sizeof(uint32_t)};
+    const gpu::CopyPiece rows{OnHost(index), slot_at, stamp_at_};
+    CAIRN_RETURN_IF_ERROR(device_.Copy(side_, {&stamp, 1}));
+    CAIRN_RETURN_IF_ERROR(device_.Copy(side_, {&rows, 1}));
     return device_.Record(side_, slot.copied);
   }();
   device_.Return(behind);

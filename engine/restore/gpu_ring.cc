@@ -84,9 +84,11 @@ Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
   return Status::Ok();
 }
 
-void GpuRing::Return(Slot* slot) {
+bool GpuRing::Return(Slot* slot) {
   const bool has_work = slot->has_stream && slot->has_event;
-  Release(slot, !has_work || waits_.Drain(slot->stream, slot->done));
+  const bool ended = !has_work || waits_.Drain(slot->stream, slot->done);
+  Release(slot, ended);
+  return ended;
 }
 
 void GpuRing::Release(Slot* slot, bool usable) {

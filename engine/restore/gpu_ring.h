@@ -59,8 +59,9 @@ class GpuRing {
 
   // With room for so many packed bytes and frames. Waits until one has ended where none is free.
   Result<Slot*> Take(uint64_t packed_bytes, uint64_t frames);
-  // Gives back one that is not to fly; what was enqueued of it ends before.
-  void Return(Slot* slot);
+  // Gives back one that is not to fly; what was enqueued of it ends before. False: that could not
+  // be found out, so what it was told of may still be touched.
+  bool Return(Slot* slot);
   // Everything of the slot is enqueued, and its event recorded behind. `ended` is called once.
   void Fly(Slot* slot, uint64_t frames, Ended ended);
 

@@ -211,6 +211,7 @@ Result<uint64_t> GpuSink::Pinned(const FrameJob& job, const ReadBytes& stored) {
   if (CAIRN_KEPT(kGpuHoldPinned)) pinned_.holds.push_back(stored.Keep());
   pinned_.frames.push_back(page.frame);
   pinned_.pieces.emplace_back(page.at.target, page.at.layer);
+  pinned_.of_cache = true;
   return page.bytes;
 }
 
@@ -363,8 +364,8 @@ Status GpuSink::Fly(Load load) {
                                                                            shared->frames.size()));
   const Status enqueued = Guarded([&] { return Enqueue(*shared, slot); });
   if (!enqueued.ok()) {
-    means_.target->ring()->Return(slot);
-    if (!MayFallBack(*shared)) return enqueued;
+    const bool drained = means_.target->ring()->Return(slot);
+    if (!drained || !MayFallBack(*shared)) return enqueued;
     CAIRN_ASSIGN_OR_RETURN(Load unpacked, UnpackedOnHost(*shared));
     return Fly(std::move(unpacked));
   }
@@ -435,6 +436,8 @@ void GpuSink::Ended(Load* load, const Status& status, std::span<const gpu::Fault
   Status failed = status;
   for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
     if (!CAIRN_KEPT(kGpuFaults) || faults[i] == gpu::Fault::kNone) continue;
+    // What does not decode was right when it came in: the memory is not to be trusted.
+    if (load->of_cache && faults[i] != gpu::Fault::kTable) means_.target->cache()->Drop();
     failed = Guarded([&]() -> Status {
       if (faults[i] == gpu::Fault::kTable || !MayFallBack(*load)) {
         return {StatusCode::kCorruption, std::string("gpu: ") + FaultName(faults[i])};

@@ -79,6 +79,7 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
     uint64_t staged_bytes = 0;
     bool enqueued = false;                          // Its layers were told; and
     bool again = false;                             // it was unpacked on the host.
+    bool of_cache = false;                          // From the pinned cache.
     void Cover(std::span<const std::byte> bytes);   // By its one run.
     void Follow(std::span<const std::byte> bytes);  // By the last run, or another.
     uint64_t bytes() const;                         // Of all runs.

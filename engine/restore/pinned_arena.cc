@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/io/fork_memory.h"
 
 namespace cairn::engine {
 
@@ -17,6 +18,7 @@ Result<std::unique_ptr<PinnedArena>> PinnedArena::Make(std::shared_ptr<gpu::Devi
                   "the allocator has no " + std::to_string(bytes) + " bytes");
   }
   std::unique_ptr<PinnedArena> arena(new PinnedArena(std::move(device), std::move(memory)));
+  io::KeepFromChildren(arena->memory_.span());
   CAIRN_RETURN_IF_ERROR(arena->device_->Register(arena->memory_.span()));
   arena->registered_ = true;
   return arena;
@@ -31,6 +33,7 @@ PinnedArena::PinnedArena(std::shared_ptr<gpu::Device> device, AlignedBuffer memo
 PinnedArena::~PinnedArena() {
   CAIRN_CHECK(used_bytes() == 0);
   if (registered_) device_->Unregister(memory_.span());
+  io::GiveToChildren(memory_.span());
 }
 
 std::byte* PinnedArena::Take(uint64_t bytes) {

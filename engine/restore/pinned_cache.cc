@@ -160,12 +160,21 @@ void PinnedCache::Forget(uint64_t table) {
   cache_.EraseIf([&](const PinnedName& name) { return name.table == table; });
 }
 
-void PinnedCache::Close() {
-  const MutexLock lock(&mutex_);
+void PinnedCache::DropLocked() {
   kept_.clear();
   namespaces_.clear();
   kept_bytes_ = 0;
   cache_.Clear();
+}
+
+void PinnedCache::Drop() {
+  const MutexLock lock(&mutex_);
+  DropLocked();
+}
+
+void PinnedCache::Close() {
+  const MutexLock lock(&mutex_);
+  DropLocked();
   arena_ = nullptr;
 }
 

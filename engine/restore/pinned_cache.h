@@ -111,6 +111,8 @@ class PinnedCache {
 
   // The table is deleted: what is here of it goes.
   void Forget(uint64_t table);
+  // All goes, but for what is held just now.
+  void Drop();
   // Gives the memory back; nothing comes in any more. REQUIRES: nobody holds a group.
   void Close();
 
@@ -138,6 +140,7 @@ class PinnedCache {
 
   Group FindLocked(const PinnedName& name, uint64_t seal, bool kept, uint64_t ns)
       CAIRN_REQUIRES(mutex_);
+  void DropLocked() CAIRN_REQUIRES(mutex_);
   void Keep(const PinnedName& name, Group group, uint64_t ns) CAIRN_REQUIRES(mutex_);
   Kept TakeKept(std::list<Kept>::iterator at) CAIRN_REQUIRES(mutex_);
   std::byte* TakeRoom(uint64_t bytes) CAIRN_REQUIRES(mutex_);

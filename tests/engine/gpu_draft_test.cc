@@ -186,6 +186,28 @@ TEST_F(GpuDraftTest, AHandleThatAbortsLateLeavesTheCommitAlone) {
   }
 }
 
+// A commit that is refused leaves a draft as it was: a store that closes waits for none of it, and
+// an abort that came meanwhile counts.
+TEST_F(GpuDraftTest, ACommitThatIsRefusedHoldsUpNobody) {
+  const std::vector<TokenId> tokens = Tokens(kTokens, kSeed);
+  for (const bool abort : {false, true}) {
+    Begin(1);
+    ASSERT_OK_ASSIGN(std::byte* const word, device_->Allocate(gpu::Memory::kPinned, 4));
+    std::memset(word, 0, 4);
+    ASSERT_OK(device_->AwaitWord(stream_, reinterpret_cast<uint32_t*>(word), 1));
+    Compute(0);
+    ASSERT_OK(Put(0));
+    EXPECT_FAILS(draft_.Commit(MakeDelta(tokens), {.expected_length = 7}), StatusCode::kConflict,
+                 "");
+    if (abort) draft_.Abort();
+    ASSERT_OK(store_.Close());
+    std::memset(word, 1, 1);
+    draft_ = Draft();
+    End();
+    device_->Free(word);
+  }
+}
+
 // What repeats a layer that is still on its way would race with it.
 TEST_F(GpuDraftTest, ALayerThatIsOnItsWayIsNotRepeated) {
   Begin(1);

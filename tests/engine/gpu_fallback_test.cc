@@ -81,6 +81,21 @@ class GpuFallbackTest : public GpuTest {
   std::vector<std::byte> want_;
 };
 
+// What rots in pinned memory is not served for ever: it is told, and read from the disk again.
+TEST_F(GpuFallbackTest, APageThatRotsInPinnedMemoryIsDropped) {
+  gpu_options_.pinned_bytes = 32 << 20;
+  Restart({.seed = 3});
+  ASSERT_OK(Restore(false, UINT64_MAX, UINT64_MAX));
+  const uint64_t pinned = store_.Metrics().pinned_bytes;
+  EXPECT_GT(pinned, 0u);
+  const uint64_t before = store_.Metrics().restored_pinned_frames;
+  EXPECT_FAILS(Restore(false, UINT64_MAX, 0), StatusCode::kCorruption, "did not decode");
+  EXPECT_GT(store_.Metrics().restored_pinned_frames + 1, before);
+  EXPECT_EQ(0u, store_.Metrics().pinned_bytes) << "nothing of that memory is trusted";
+  ASSERT_OK(Restore(false, UINT64_MAX, UINT64_MAX));
+  EXPECT_EQ(pinned, store_.Metrics().pinned_bytes);
+}
+
 TEST_F(GpuFallbackTest, LaunchesThatAreRefused) {
   for (const bool fall_back : {false, true}) {
     uint64_t index = 0;

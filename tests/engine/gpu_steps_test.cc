@@ -213,6 +213,29 @@ TEST_F(GpuStepsTest, BegunAndLaunchedNeedNotBeInStep) {
   }
 }
 
+// A step that was begun and never launched does not get the rows of one for which there was no
+// room.
+TEST_F(GpuStepsTest, AStepWithoutRoomIsNotTakenForOneThatNeverRan) {
+  const ModelSpec model = TinyModel();
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Start({.seed = seed});
+    CallersStream mine(device_.get());
+    StepEngine engine(device_.get(), mine.stream(), model);
+    ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view(), {.slots = 1}));
+    engine.Step(0);
+    ASSERT_OK_ASSIGN(GpuStep never, steps.Begin(mine.handle()));
+    const auto done = device_->NewEvent();
+    ASSERT_OK(done);
+    ASSERT_OK(device_->Record(mine.stream(), *done));
+    ASSERT_OK(End(&never, *done));
+    EXPECT_FAILS(steps.Begin(mine.handle()), StatusCode::kBusy, "no slot is free");
+    device_->Return(Launch(&mine, &steps));
+    if (seed % 2 == 0) device_->RunAll();
+    EXPECT_FAILS(never.Wait(), StatusCode::kInvalidState, "did not run");
+    device_->RunAll();
+  }
+}
+
 // Any call of the device fails, wherever: a step is right or is told.
 TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
   const ModelSpec model = TinyModel();

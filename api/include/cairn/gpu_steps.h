@@ -20,7 +20,8 @@
 //
 // The engine's stream never waits for any of this: where no slot is free the step is not saved, and
 // Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks. A
-// launch without Begin saves nothing, and a step that was begun and not launched is told by Wait.
+// step that was begun and not launched is told by Wait; a launch without Begin saves nothing, but
+// where the last Begin was of such a step it is taken for that one.
 //
 // Not tied to a store; the memory, slots * (rows of a step) on the device and as much pinned, is
 // the caller's choice and counts for none. It lives until every launch of what Enqueue enqueued, or

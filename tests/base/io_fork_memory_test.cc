@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: memory that is kept from children is not theirs, and is again when it is given to them.
+#include "base/io/fork_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "tests/support/child.h"
+
+namespace cairn::io {
+namespace {
+
+// Whether this process has the page of that address.
+bool HasPage(const std::byte* at) {
+  const auto page = reinterpret_cast<uintptr_t>(at) / 4096 * 4096;
+  unsigned char resident = 0;
+  return mincore(reinterpret_cast<void*>(page), 1, &resident) == 0 || errno != ENOMEM;
+}
+
+TEST(ForkMemory, ChildrenDoNotGetIt) {
+  constexpr size_t kBytes = 64 << 10;
+  void* const mapped =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(MAP_FAILED, mapped);
+  auto* const at = static_cast<std::byte*>(mapped);
+  // Whole pages alone: what shares its page with others stays.
+  const std::span<std::byte> memory(at + 100, kBytes - 200);
+  KeepFromChildren(memory);
+  EXPECT_TRUE(testing::InChild([&] {
+    return testing::Expect(HasPage(at), "the first page") &&
+           testing::Expect(!HasPage(at + kBytes / 2), "a page in between") &&
+           testing::Expect(HasPage(at + kBytes - 1), "the last page");
+  }));
+  EXPECT_TRUE(HasPage(at + kBytes / 2));
+  GiveToChildren(memory);
+  EXPECT_TRUE(testing::InChild(
+      [&] { return testing::Expect(HasPage(at + kBytes / 2), "a page in between"); }));
+  KeepFromChildren({});
+  munmap(mapped, kBytes);
+}
+
+}  // namespace
+}  // namespace cairn::io
