@@ -58,6 +58,7 @@ void Arrivals::Run() {
       const MutexLock lock(&mutex_);
       const uint64_t now_ns = world_.scheduler->MonotonicNs();
       const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
+        mutex_.AssertHeld();
         return stopped_ || now_ns >= one.job.deadline_ns || one.job.arrived();
       });
       if (found != waiting_.end()) {

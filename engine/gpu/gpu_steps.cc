@@ -98,10 +98,16 @@ Result<std::shared_ptr<GpuStepsState>> GpuStepsState::Make(const Gpu& gpu, const
                                                 KvUse::kAppend, [] { return Status::Ok(); }));
   // A captured launch waits for nothing of ours.
   CAIRN_RETURN_IF_ERROR(state->waits_.For(state->views_->copied(), io::kNoDeadline));
-  CAIRN_RETURN_IF_ERROR(state->Allocate(view));
-  state->Describe(view);
-  for (uint32_t slot = 0; slot < slots; ++slot) state->DescribeSlot(slot);
+  CAIRN_RETURN_IF_ERROR(state->Init(view));
   return state;
+}
+
+Status GpuStepsState::Init(const KvView& view) {
+  const MutexLock lock(&mutex_);
+  CAIRN_RETURN_IF_ERROR(Allocate(view));
+  Describe(view);
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) DescribeSlot(slot);
+  return Status::Ok();
 }
 
 Status GpuStepsState::Allocate(const KvView& view) {
@@ -185,7 +191,6 @@ void GpuStepsState::Describe(const KvView& view) {
 }
 
 void GpuStepsState::DescribeSlot(uint32_t index) {
-  const MutexLock lock(&mutex_);
   Slot& slot = slots_[index];
   for (const Group& group : groups_) {
     const LayerGroup& of = model_.groups[group.group];

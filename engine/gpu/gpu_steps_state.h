@@ -58,9 +58,10 @@ class GpuStepsState {
     std::vector<PlaneView> planes{};
   };
   GpuStepsState(const Gpu& gpu, const ModelSpec& model, uint32_t slots);
-  Status Allocate(const KvView& view);
-  void Describe(const KvView& view);
-  void DescribeSlot(uint32_t index);
+  Status Init(const KvView& view);
+  Status Allocate(const KvView& view) CAIRN_REQUIRES(mutex_);
+  void Describe(const KvView& view) CAIRN_REQUIRES(mutex_);
+  void DescribeSlot(uint32_t index) CAIRN_REQUIRES(mutex_);
   bool HasRun(uint32_t number) const;
   bool IsReached(gpu::Event event);
   Status CheckStampLocked(const Slot& slot, uint32_t index) const CAIRN_REQUIRES(mutex_);
