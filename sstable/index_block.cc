@@ -111,6 +111,12 @@ uint32_t BlockIterator::RestartOffset(uint32_t index) const {
   return LoadAs<uint32_t>(block_.data_ + block_.entries_end_ + index * sizeof(uint32_t));
 }
 
+void BlockIterator::Enter(const BlockView& block) {
+  block_ = block;
+  valid_ = false;
+  damaged_ = false;
+}
+
 void BlockIterator::Damaged() {
   valid_ = false;
   damaged_ = true;

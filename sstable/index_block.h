@@ -75,6 +75,8 @@ class BlockIterator {
  public:
   BlockIterator() = default;
   explicit BlockIterator(const BlockView& block) : block_(block) {}
+  // As one that is made of the block, but with the memory that this one has for keys.
+  void Enter(const BlockView& block);
 
   void SeekToFirst();
   // To the first key that is not less than the target.

@@ -66,9 +66,13 @@ Status IndexTable::ReadEnd() {
 Status IndexTable::Read(uint64_t offset, std::span<std::byte> into) const {
   CAIRN_CHECK(offset % kTableAlignment == 0 && into.size() % kTableAlignment == 0);
   CAIRN_RETURN_IF_ERROR(file_->Read(offset, into));
-  context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
-  context_.counters->read_bytes.fetch_add(into.size(), std::memory_order_relaxed);
+  CountRead(into.size());
   return Status::Ok();
+}
+
+void IndexTable::CountRead(uint64_t bytes) const {
+  context_.counters->block_reads.fetch_add(1, std::memory_order_relaxed);
+  context_.counters->read_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 Result<BlockView> IndexTable::Check(std::span<const std::byte> block, const BlockHandle& handle,
@@ -87,27 +91,40 @@ Result<BlockView> IndexTable::Parse(std::span<const std::byte> block, const Bloc
   return view.status().WithContext(path_ + ": offset " + std::to_string(handle.offset));
 }
 
+Result<CachedBlock> IndexTable::FindCached(const BlockHandle& handle, BlockKind kind,
+                                           BlockView* view) const {
+  CachedBlock cached = context_.cache->Find({info_.number, handle.offset});
+  if (cached == nullptr) return cached;
+  // Two entries of a damaged index may disagree on the length or kind.
+  if (cached->size() != handle.bytes) return Bad(handle.offset, "block: of two lengths");
+  CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
+  context_.counters->cache_hits.fetch_add(1, std::memory_order_relaxed);
+  return cached;
+}
+
+AlignedBuffer IndexTable::NewBlock(const BlockHandle& handle) const {
+  return AlignedBuffer::TryAllocate(context_.allocator, handle.bytes, kTableAlignment);
+}
+
+Result<CachedBlock> IndexTable::TakeRead(const BlockHandle& handle, BlockKind kind,
+                                         AlignedBuffer block, BlockView* view) const {
+  CAIRN_RETURN_IF_ERROR(Check(block.span(), handle, kind).status());
+  CachedBlock cached = context_.cache->Insert({info_.number, handle.offset}, std::move(block));
+  CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
+  return cached;
+}
+
 Result<CachedBlock> IndexTable::Load(const BlockHandle& handle, BlockKind kind,
                                      const ReadOptions& options, BlockView* view) const {
-  const BlockPlace place{info_.number, handle.offset};
-  if (CachedBlock cached = context_.cache->Find(place); cached != nullptr) {
-    // Two entries of a damaged index may disagree on the length or kind.
-    if (cached->size() != handle.bytes) return Bad(handle.offset, "block: of two lengths");
-    CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
-    context_.counters->cache_hits.fetch_add(1, std::memory_order_relaxed);
-    return cached;
-  }
+  CAIRN_ASSIGN_OR_RETURN(CachedBlock cached, FindCached(handle, kind, view));
+  if (cached != nullptr) return cached;
   if (options.memory_only) {
     return Status(StatusCode::kBusy, At(path_, handle.offset) + "not in memory");
   }
-  AlignedBuffer block =
-      AlignedBuffer::TryAllocate(context_.allocator, handle.bytes, kTableAlignment);
+  AlignedBuffer block = NewBlock(handle);
   if (block.empty()) return OutOfMemory(handle.bytes);
   CAIRN_RETURN_IF_ERROR(Read(handle.offset, block.span()));
-  CAIRN_RETURN_IF_ERROR(Check(block.span(), handle, kind).status());
-  CachedBlock cached = context_.cache->Insert(place, std::move(block));
-  CAIRN_ASSIGN_OR_RETURN(*view, Parse(cached->span(), handle, kind));
-  return cached;
+  return TakeRead(handle, kind, std::move(block), view);
 }
 
 Status IndexTable::DamagedEntry(const BlockIterator& entry, uint64_t block_offset) const {
@@ -124,40 +141,62 @@ Status IndexTable::HandleOf(const BlockIterator& entry, uint64_t block_offset,
   return Status::Ok();
 }
 
+Result<std::optional<BlockHandle>> IndexTable::FindPartition(std::string_view key,
+                                                             BlockIterator* entry) const {
+  if (key < info_.smallest || key > info_.largest) return std::optional<BlockHandle>();
+  entry->Enter(root_);
+  entry->Seek(key);
+  if (entry->damaged()) return DamagedEntry(*entry, root_handle_.offset);
+  if (!entry->valid()) return Bad(root_handle_.offset, "the root ends before the largest key");
+  BlockHandle handle;
+  CAIRN_RETURN_IF_ERROR(HandleOf(*entry, root_handle_.offset, &handle));
+  return std::optional(handle);
+}
+
+Result<std::optional<BlockHandle>> IndexTable::FindBlock(std::string_view key,
+                                                         const BlockView& partition,
+                                                         uint64_t partition_offset,
+                                                         BlockIterator* entry) const {
+  if (!FilterMayContain(partition.filter(), filter_probes_, FilterHash(key))) {
+    context_.counters->filter_skips.fetch_add(1, std::memory_order_relaxed);
+    return std::optional<BlockHandle>();
+  }
+  entry->Enter(partition);
+  entry->Seek(key);
+  if (entry->damaged()) return DamagedEntry(*entry, partition_offset);
+  if (!entry->valid()) return Bad(partition_offset, "the partition ends before its last key");
+  BlockHandle handle;
+  CAIRN_RETURN_IF_ERROR(HandleOf(*entry, partition_offset, &handle));
+  return std::optional(handle);
+}
+
+Result<std::optional<FoundRecord>> IndexTable::FindRecord(std::string_view key,
+                                                          const BlockView& data,
+                                                          uint64_t data_offset,
+                                                          BlockIterator* entry) const {
+  entry->Enter(data);
+  entry->Seek(key);
+  if (entry->damaged()) return DamagedEntry(*entry, data_offset);
+  if (!entry->valid() || entry->key() != key) return std::optional<FoundRecord>();
+  FoundRecord found;
+  found.tombstone = !entry->value();
+  if (entry->value()) found.value.assign(*entry->value());
+  return std::optional<FoundRecord>(std::move(found));
+}
+
 Result<std::optional<FoundRecord>> IndexTable::Get(std::string_view key,
                                                    const ReadOptions& options) const {
-  std::optional<FoundRecord> none;
-  if (key < info_.smallest || key > info_.largest) return none;
-  BlockIterator entry(root_);
-  entry.Seek(key);
-  if (entry.damaged()) return DamagedEntry(entry, root_handle_.offset);
-  if (!entry.valid()) return Bad(root_handle_.offset, "the root ends before the largest key");
-  BlockHandle handle;
-  CAIRN_RETURN_IF_ERROR(HandleOf(entry, root_handle_.offset, &handle));
-
+  BlockIterator entry;
+  CAIRN_ASSIGN_OR_RETURN(const auto partition, FindPartition(key, &entry));
+  if (!partition) return std::optional<FoundRecord>();
   BlockView view;
-  CAIRN_ASSIGN_OR_RETURN(const CachedBlock partition,
-                         Load(handle, BlockKind::kPartition, options, &view));
-  if (!FilterMayContain(view.filter(), filter_probes_, FilterHash(key))) {
-    context_.counters->filter_skips.fetch_add(1, std::memory_order_relaxed);
-    return none;
-  }
-  const uint64_t partition_offset = handle.offset;
-  entry = BlockIterator(view);
-  entry.Seek(key);
-  if (entry.damaged()) return DamagedEntry(entry, partition_offset);
-  if (!entry.valid()) return Bad(partition_offset, "the partition ends before its last key");
-  CAIRN_RETURN_IF_ERROR(HandleOf(entry, partition_offset, &handle));
-
-  CAIRN_ASSIGN_OR_RETURN(const CachedBlock data, Load(handle, BlockKind::kData, options, &view));
-  entry = BlockIterator(view);
-  entry.Seek(key);
-  if (entry.damaged()) return DamagedEntry(entry, handle.offset);
-  if (!entry.valid() || entry.key() != key) return none;
-  FoundRecord found;
-  found.tombstone = !entry.value();
-  if (entry.value()) found.value.assign(*entry.value());
-  return std::optional<FoundRecord>(std::move(found));
+  CAIRN_ASSIGN_OR_RETURN(const CachedBlock partition_block,
+                         Load(*partition, BlockKind::kPartition, options, &view));
+  CAIRN_ASSIGN_OR_RETURN(const auto data, FindBlock(key, view, partition->offset, &entry));
+  if (!data) return std::optional<FoundRecord>();
+  CAIRN_ASSIGN_OR_RETURN(const CachedBlock data_block,
+                         Load(*data, BlockKind::kData, options, &view));
+  return FindRecord(key, view, data->offset, &entry);
 }
 
 std::unique_ptr<RecordIterator> IndexTable::NewIterator(const ReadOptions& options) const {

@@ -61,6 +61,7 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
 
  private:
   friend class IndexTableIterator;
+  friend class LookupRounds;
   IndexTable(const TableContext& context, uint64_t number);
 
   Status ReadEnd();
@@ -73,11 +74,33 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
   // The same without the hash, for what was checked before.
   Result<BlockView> Parse(std::span<const std::byte> block, const BlockHandle& handle,
                           BlockKind kind) const;
-  // Through the cache. `view` is good as long as the block is held.
+
+  // --- The steps of a Get. `entry` is room for the search, and shows where it ended.
+  // The partition that may know the key; none when the table cannot have it. The entry's key is the
+  // last that the partition may know.
+  Result<std::optional<BlockHandle>> FindPartition(std::string_view key,
+                                                   BlockIterator* entry) const;
+  // The data block that may hold the key, unless the filter says that none does.
+  Result<std::optional<BlockHandle>> FindBlock(std::string_view key, const BlockView& partition,
+                                               uint64_t partition_offset,
+                                               BlockIterator* entry) const;
+  Result<std::optional<FoundRecord>> FindRecord(std::string_view key, const BlockView& data,
+                                                uint64_t data_offset, BlockIterator* entry) const;
+
+  // --- Blocks. `view` is good as long as the block is held.
+  // Through the cache.
   Result<CachedBlock> Load(const BlockHandle& handle, BlockKind kind, const ReadOptions& options,
                            BlockView* view) const;
+  // Out of the cache; null when it is not there.
+  Result<CachedBlock> FindCached(const BlockHandle& handle, BlockKind kind, BlockView* view) const;
+  // Room for a block that is read by whoever asks; empty when there is no memory.
+  AlignedBuffer NewBlock(const BlockHandle& handle) const;
+  // What has been read for a block: verified, and given to the cache.
+  Result<CachedBlock> TakeRead(const BlockHandle& handle, BlockKind kind, AlignedBuffer block,
+                               BlockView* view) const;
   // Reads [offset, offset + into.size()).
   Status Read(uint64_t offset, std::span<std::byte> into) const;
+  void CountRead(uint64_t bytes) const;
   // The handle in the entry on which the iterator stands.
   Status HandleOf(const BlockIterator& entry, uint64_t block_offset, BlockHandle* handle) const;
   Status DamagedEntry(const BlockIterator& entry, uint64_t block_offset) const;

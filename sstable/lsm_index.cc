@@ -78,8 +78,7 @@ void LsmIndex::Apply(WriteBatch&& batch) {
   });
 }
 
-Result<std::optional<std::string>> LsmIndex::Get(std::string_view key,
-                                                 const ReadOptions& options) const {
+LookupResult LsmIndex::Get(std::string_view key, const ReadOptions& options) const {
   const std::shared_ptr<const View> now = view();
   const auto in_memory = [&](const Memtable& memtable, std::optional<std::string>& value) {
     const std::optional<MaybeValue> found = memtable.Get(key);
@@ -103,6 +102,18 @@ Result<std::optional<std::string>> LsmIndex::Get(std::string_view key,
     }
   }
   return value;
+}
+
+std::vector<LookupResult> LsmIndex::MultiGet(std::span<const std::string_view> keys,
+                                             const ReadOptions& options) const {
+  const std::shared_ptr<const View> now = view();
+  LookupRounds lookup(keys, options, &queues_);
+  lookup.AskMemtable(*now->active);
+  for (auto frozen = now->frozen.rbegin(); frozen != now->frozen.rend(); ++frozen) {
+    lookup.AskMemtable(*frozen->memtable);
+  }
+  lookup.AskTables(*now->levels);
+  return lookup.TakeResults();
 }
 
 // Takes a fresh view at each Seek and leaves a note of the gap that it crossed.

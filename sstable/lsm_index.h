@@ -38,7 +38,9 @@
 #include <vector>
 
 #include "base/core/mutex.h"
+#include "base/io/queue_pool.h"
 #include "sstable/gap_notes.h"
+#include "sstable/lookup_rounds.h"
 #include "sstable/memtable.h"
 #include "sstable/merge_job.h"
 #include "sstable/merge_plan.h"
@@ -106,8 +108,13 @@ class LsmIndex {
   // --- Reading ---
   // Nothing when the key is absent or deleted. kCorruption, kIoError, kOutOfMemory; kBusy with
   // memory_only when the answer is not in memory.
-  Result<std::optional<std::string>> Get(std::string_view key,
-                                         const ReadOptions& options = {}) const;
+  LookupResult Get(std::string_view key, const ReadOptions& options = {}) const;
+  // What Get says of each of the keys, which come in any order, and more than once if need be; all
+  // of one state of the tables, while of what is applied meanwhile some may show. What fails fails
+  // the keys that need it and no other. What is not in memory is read in rounds, two as a rule,
+  // each with up to kLookupReads blocks in flight: sstable/lookup_rounds.h, with what it allocates.
+  std::vector<LookupResult> MultiGet(std::span<const std::string_view> keys,
+                                     const ReadOptions& options = {}) const;
   // Live records in order. Each Seek sees the records as they were then, of what is written behind
   // it some may show. The index outlives the scan; while the scan lives it pins the files it reads.
   std::unique_ptr<RecordIterator> NewScan(ScanOptions options = {});
@@ -155,7 +162,8 @@ class LsmIndex {
     bool released = false;
   };
 
-  explicit LsmIndex(const LsmOptions& options) : options_(options) {}
+  explicit LsmIndex(const LsmOptions& options)
+      : options_(options), queues_(options.tables.files, kLookupReads, kLookupQueuesKept) {}
   std::shared_ptr<const View> view() const;
   void SetViewLocked(View view) CAIRN_REQUIRES(mutex_) {
     view_ = std::make_shared<const View>(std::move(view));
@@ -164,6 +172,7 @@ class LsmIndex {
   IndexEdit InstallMerge(const MergePlan& plan, const TableList& outputs);
 
   const LsmOptions options_;
+  mutable io::QueuePool queues_;  // For MultiGet.
   mutable Mutex mutex_;
   std::shared_ptr<const View> view_ CAIRN_GUARDED_BY(mutex_);
   GapNotes gaps_ CAIRN_GUARDED_BY(mutex_);

@@ -52,7 +52,7 @@ Status GpuTarget::OpenCache(const Allocator& allocator) {
 
 void GpuTarget::Clear() {
   if (cache_ != nullptr) cache_->Close();
-  pool_.Clear();
+  pool_.queues().Clear();
   arena_.Clear();
   rooms_.Clear();
 }

@@ -67,7 +67,7 @@ Status ReadPipeline::TakeBuffers() {
 // From the first read on nothing may throw: reads and helpers would outlive what they work on.
 void ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
-  std::unique_ptr<io::Queue> queue = pool_->TakeQueue();
+  std::unique_ptr<io::Queue> queue = pool_->queues().Take();
   free_requests_.clear();
   for (io::Request& request : requests_) free_requests_.push_back(&request);
   left_.resize(buffers_.size());
@@ -104,7 +104,7 @@ void ReadPipeline::ReadAll() {
     finished_ = true;
   }
   while (queue->in_flight() != 0) Collect(queue->Reap());
-  pool_->ReturnQueue(std::move(queue));
+  pool_->queues().Return(std::move(queue));
   AwaitHelpers();
   AwaitHolds();
 }

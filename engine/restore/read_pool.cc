@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/core/check.h"
-
 namespace cairn::engine {
 
 ReadBuffer::~ReadBuffer() {
@@ -32,30 +30,6 @@ ReadBuffer ReadPool::TakeBuffer(uint64_t bytes, bool needed) {
 void ReadPool::ReturnBuffer(uint64_t bytes) {
   bytes_.fetch_sub(bytes);
   budget_->Return(bytes);
-}
-
-std::unique_ptr<io::Queue> ReadPool::TakeQueue() {
-  {
-    const MutexLock lock(&mutex_);
-    if (!queues_.empty()) {
-      std::unique_ptr<io::Queue> queue = std::move(queues_.back());
-      queues_.pop_back();
-      return queue;
-    }
-  }
-  return files_->NewQueue(kReadsInFlightMax);
-}
-
-void ReadPool::ReturnQueue(std::unique_ptr<io::Queue> queue) {
-  CAIRN_CHECK(queue->in_flight() == 0);
-  const MutexLock lock(&mutex_);
-  if (queues_.size() < kReadQueuesKept) queues_.push_back(std::move(queue));
-}
-
-void ReadPool::Clear() {
-  std::vector<std::unique_ptr<io::Queue>> queues;
-  const MutexLock lock(&mutex_);
-  queues.swap(queues_);  // Before it in scope, so they end when the lock is given back.
 }
 
 }  // namespace cairn::engine

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a restore reads with. Buffers are the allocator's, which keeps some for the next one, and
-// bounded; queues are kept here: a ring costs some 50 us to make and to give back, half of what a
-// small restore takes.
+// bounded; queues are kept here: one costs half of what a small restore takes.
 //
 // Thread-safe; no lock is held while something is made.
 #pragma once
@@ -11,12 +10,11 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
 #include "base/core/memory_budget.h"
-#include "base/core/mutex.h"
+#include "base/io/queue_pool.h"
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "engine/constants.h"
@@ -58,7 +56,8 @@ class ReadPool {
         allocator_(allocator),
         bytes_max_(bytes_max),
         budget_(budget),
-        line_(*world.scheduler, bytes_max, nullptr) {}
+        line_(*world.scheduler, bytes_max, nullptr),
+        queues_(world.files.get(), kReadsInFlightMax, kReadQueuesKept) {}
   ~ReadPool() { CAIRN_CHECK(bytes_.load() == 0); }
 
   // Comes before the buffer that is needed, and ends after it.
@@ -66,12 +65,8 @@ class ReadPool {
 
   // `bytes` or more; empty when memory is short. Not `needed`: also when the bound is reached.
   ReadBuffer TakeBuffer(uint64_t bytes, bool needed = true);
-  // For kReadsInFlightMax requests.
-  std::unique_ptr<io::Queue> TakeQueue();
-  // REQUIRES: nothing is in flight.
-  void ReturnQueue(std::unique_ptr<io::Queue> queue);
-  // Gives back queues that are not lent.
-  void Clear();
+  // Of kReadsInFlightMax requests.
+  io::QueuePool& queues() { return queues_; }
 
  private:
   friend class ReadBuffer;
@@ -83,8 +78,7 @@ class ReadPool {
   MemoryBudget* const budget_;
   MemoryLine line_;
   std::atomic<uint64_t> bytes_{0};  // Lent.
-  Mutex mutex_;
-  std::vector<std::unique_ptr<io::Queue>> queues_ CAIRN_GUARDED_BY(mutex_);
+  io::QueuePool queues_;
 };
 
 }  // namespace cairn::engine

@@ -129,7 +129,7 @@ void Reader::LetGo() {
   tables_.Clear();
   open_files_.CloseIdle();
   page_cache_.Clear();
-  read_pool_.Clear();
+  read_pool_.queues().Clear();
   for (const auto& gpu : gpus_) gpu->Clear();
 }
 

@@ -552,6 +552,10 @@ TEST(LsmIndex, RealThreads) {
         const std::string key = KeyOf(i % 500);
         const auto found = index->Get(key);
         ASSERT_TRUE(found.ok() && (!*found || (*found)->starts_with(key)));
+        const std::string_view both[] = {key, "key"};
+        const auto several = index->MultiGet(both);
+        ASSERT_TRUE(several[0].ok() && (!*several[0] || (*several[0])->starts_with(key)));
+        ASSERT_TRUE(several[1].ok() && !*several[1]);
         scan->Seek(key);
         for (int n = 0; n < 20 && scan->valid(); ++n, scan->Next()) {
           ASSERT_TRUE(scan->value()->starts_with(scan->key()));

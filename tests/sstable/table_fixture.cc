@@ -12,6 +12,7 @@ namespace {
 void* CountingAllocate(void* context, size_t bytes, size_t alignment) {
   auto* self = static_cast<TestAllocator*>(context);
   if (self->allocations++ >= self->refuse_at) return nullptr;
+  if (self->live + bytes > self->live_max) return nullptr;
   self->live += bytes;
   return std::aligned_alloc(alignment, AlignUp(bytes, alignment));
 }

@@ -50,12 +50,14 @@ class TestHost final : public TableHost {
   Status refuse_numbers;
 };
 
-// An allocator that counts, and refuses from the `refuse_at`-th allocation on.
+// An allocator that counts, and refuses from the `refuse_at`-th allocation on, and where more than
+// `live_max` bytes would live.
 struct TestAllocator {
   Allocator allocator();
   uint64_t allocations = 0;
   uint64_t live = 0;
   uint64_t refuse_at = UINT64_MAX;
+  uint64_t live_max = UINT64_MAX;
 };
 
 // A directory "t" of tables on a file system.

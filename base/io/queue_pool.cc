@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/queue_pool.h"
+
+#include <utility>
+
+#include "base/core/check.h"
+
+namespace cairn::io {
+
+QueuePool::QueuePool(FileSystem* files, size_t depth, size_t kept)
+    : files_(files), depth_(depth), kept_(kept) {
+  queues_.reserve(kept);
+}
+
+std::unique_ptr<Queue> QueuePool::Take() {
+  {
+    const MutexLock lock(&mutex_);
+    if (!queues_.empty()) {
+      std::unique_ptr<Queue> queue = std::move(queues_.back());
+      queues_.pop_back();
+      return queue;
+    }
+  }
+  return files_->NewQueue(depth_);
+}
+
+void QueuePool::Return(std::unique_ptr<Queue> queue) {
+  CAIRN_CHECK(queue->in_flight() == 0);
+  const MutexLock lock(&mutex_);
+  if (queues_.size() < kept_) queues_.push_back(std::move(queue));
+}
+
+void QueuePool::Clear() {
+  std::vector<std::unique_ptr<Queue>> queues;
+  queues.reserve(kept_);
+  const MutexLock lock(&mutex_);
+  queues.swap(queues_);  // Before it in scope, so they end when the lock is given back.
+}
+
+QueuePool::Lease::~Lease() {
+  while (queue_->in_flight() > 0) queue_->Reap();
+  pool_->Return(std::move(queue_));
+}
+
+}  // namespace cairn::io
