@@ -30,6 +30,7 @@ TEST(BenchMicroTest, EveryBenchmarkCountsItsItems) {
        {"codec/encode/bf16/kv", "codec/decode/int8/kv", "copy/gather/nhd/tokens:16",
         "hash/content/bytes:4096", "page_cache/hit", "page_cache/miss", "tree/find_branch/name",
         "tree/walk_ancestry", "index/tables/hit", "log/find_hot/hit",
+        "lookups/multi_get/cold/real_time", "lookups/raw_reads/bytes:4096/real_time",
         "store/append/tokens:1/process_time/real_time",
         "store/restore/tables/process_time/real_time"}) {
     EXPECT_TRUE(names.contains(part)) << part;

@@ -8,6 +8,7 @@
 
 #include "base/core/check.h"
 #include "sstable/lsm_index.h"
+#include "tools/bench/micro/index_parts.h"
 #include "tools/bench/micro/micro.h"
 
 namespace cairn::bench::micro {
@@ -19,23 +20,7 @@ constexpr size_t kValueBytes = 40;
 constexpr size_t kBlockCacheBytes = 64 << 20;  // Room for all of the tables.
 constexpr uint32_t kLogRecords = 4096, kPayloadBytes = 4 << 10;
 
-class Numbers final : public sstable::TableHost {
- public:
-  Result<uint64_t> NewTableNumber() override { return ++last_; }
-  Status TakeSpace(uint64_t) override { return Status::Ok(); }
-  void ReturnSpace(uint64_t) override {}
-
- private:
-  uint64_t last_ = 0;
-};
-
 // Records of even numbers; those of odd ones are absent.
-std::string KeyOf(uint64_t i) {
-  std::string key(1, 'n');
-  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(i >> shift));
-  return key;
-}
-
 class Index {
  public:
   explicit Index(bool in_tables) {
@@ -52,7 +37,7 @@ class Index {
     index_ = std::move(*opened);
     for (const uint32_t i : ShuffledOrder(kRecords)) {
       sstable::WriteBatch batch = index_->NewBatch();
-      CAIRN_CHECK(batch.Put(KeyOf(uint64_t{i} * 2), std::string(kValueBytes, 'v')).ok());
+      CAIRN_CHECK(batch.Put(RecordKey(uint64_t{i} * 2), std::string(kValueBytes, 'v')).ok());
       index_->Apply(std::move(batch));
     }
     if (!in_tables) return;
@@ -74,7 +59,7 @@ void Get(::benchmark::State& state, bool in_tables, bool there) {
   const sstable::LsmIndex& index = in_tables ? *flushed : *in_memory;
   std::vector<std::string> keys;
   for (const uint32_t i : ShuffledOrder(kRecords)) {
-    keys.push_back(KeyOf(uint64_t{i} * 2 + (there ? 0 : 1)));
+    keys.push_back(RecordKey(uint64_t{i} * 2 + (there ? 0 : 1)));
   }
   for (const std::string& key : keys) {  // Brings every block into memory.
     if (Failed(&state, index.Get(key).status())) return;

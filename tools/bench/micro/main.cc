@@ -52,6 +52,7 @@ int Main(int argc, char** argv) {
   RegisterPageCache();
   RegisterTree();
   RegisterLog();
+  RegisterLookups();
   RegisterStore();
   using ::benchmark::ConsoleReporter;
   using ::benchmark::JSONReporter;

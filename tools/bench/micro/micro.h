@@ -55,6 +55,7 @@ void RegisterHashes();
 void RegisterPageCache();
 void RegisterTree();
 void RegisterLog();
+void RegisterLookups();
 void RegisterStore();
 
 }  // namespace cairn::bench::micro
