@@ -9,7 +9,8 @@
 # program takes what it uses; but those of tests/memory, which replace operator new, and of
 # tests/tools are linked into the programs of their folder alone.
 # Tests that draw begin at a seed that follows from the commit (tests/support/test_seed.h).
-# tests/support/source_dir.h names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR.
+# tests/support/source_dir.h names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR,
+# and the parts of cairn-bench that are tested alone.
 
 enable_testing()
 include(GoogleTest)
@@ -85,6 +86,7 @@ function(cairn_add_test_program area suffix label timeout_s)
   endif()
   if(area STREQUAL "tools")
     target_compile_definitions(${target} PRIVATE CAIRN_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+    target_sources(${target} PRIVATE tools/bench/find_set.cc tools/bench/radix_tree.cc)
     if(CAIRN_TOOL_TARGETS)
       add_dependencies(${target} ${CAIRN_TOOL_TARGETS})
     endif()
