@@ -11,9 +11,10 @@
 // and its check. What fails of a key's blocks counts where LsmIndex::Get would have met it: behind
 // the newer tables, and not at all when one of those has the key.
 //
-// Memory: 32 bytes for each key, 56 for each block that a filter passes for one, the blocks that
-// are being read (kLookupReads; then they are the cache's) and what one allocation each holds of
-// these; and the answers. One thread at a time.
+// Memory: lists that grow, of 32 bytes for each key, 64 for each data block that a filter passes
+// for one and 48 for each block that is wanted; the blocks that are being read, at most
+// kLookupReads, which then are the cache's; and of each key its answer, whose value is an
+// allocation if it is not short. One thread at a time.
 #pragma once
 
 #include <cstddef>
