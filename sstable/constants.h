@@ -82,8 +82,9 @@ static_assert(kOpenReadBytes % kTableAlignment == 0 && kOpenReadBytes >= 2 * kTa
 // other in large pieces: to go to the device for each costs more than the frames that come along.
 inline constexpr uint64_t kEntriesWithFragmentBytes = 64 << 10;
 
-// Blocks that a lookup of many keys has in flight at once: what fills a device, whose rate of 16 KiB
-// reads hardly grows beyond. Large blocks are bounded by bytes, as much as so many usual ones.
+// Blocks that a lookup of many keys has in flight at once: what fills a device, whose rate of
+// 16 KiB reads hardly grows beyond. Large blocks are bounded by bytes, as much as so many usual
+// ones.
 inline constexpr size_t kLookupReads = 64;
 inline constexpr uint64_t kLookupReadBytes = kLookupReads * kIndexBlockBytes;
 // Queues that an index keeps for them, each a file handle. Who looks beside another makes one.
