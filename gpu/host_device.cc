@@ -411,25 +411,40 @@ class Host final : public HostDevice {
     return goals;
   }
 
-  // What has to run for this record: its stream up to there, and what that waits for.
+  // What has to run for this record: its stream up to there, and what that waits for. A word may be
+  // set by another stream.
   Goals Before(const Recorded& record) const {
     Goals goals;
-    std::vector<const Recorded*> open = {&record};
+    std::vector<std::pair<size_t, uint64_t>> open = {{record.stream, record.number}};
     while (!open.empty()) {
-      const Recorded& one = *open.back();
+      const auto [index, number] = open.back();
       open.pop_back();
-      const auto [goal, added] = goals.try_emplace(one.stream, one.number);
-      if (!added && goal->second >= one.number) continue;
-      goal->second = one.number;
-      const StreamState& stream = streams_[one.stream];
-      for (size_t i = 0; i < stream.waiting.size() && stream.ended + i <= one.number; ++i) {
+      const auto [goal, added] = goals.try_emplace(index, number);
+      if (!added && goal->second >= number) continue;
+      goal->second = number;
+      const StreamState& stream = streams_[index];
+      for (size_t i = 0; i < stream.waiting.size() && stream.ended + i <= number; ++i) {
         const Operation& operation = stream.waiting[i];
-        if (operation.kind == Operation::kStreamWait && !operation.record->done) {
-          open.push_back(operation.record.get());
+        if (CanRun(operation)) continue;
+        if (operation.kind == Operation::kStreamWait) {
+          open.emplace_back(operation.record->stream, operation.record->number);
+        } else {
+          AddSetters(operation.word, &open);
         }
       }
     }
     return goals;
+  }
+  void AddSetters(const uint32_t* word, std::vector<std::pair<size_t, uint64_t>>* open) const {
+    for (size_t index = 0; index < streams_.size(); ++index) {
+      const StreamState& stream = streams_[index];
+      for (size_t i = 0; i < stream.waiting.size(); ++i) {
+        const Operation& operation = stream.waiting[i];
+        if (operation.kind == Operation::kSetWord && operation.word == word) {
+          open->emplace_back(index, stream.ended + i);
+        }
+      }
+    }
   }
 
   // Runs a step of one of these streams, drawn among those that can go on. False: none can.

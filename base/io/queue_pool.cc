@@ -30,11 +30,15 @@ void QueuePool::Return(std::unique_ptr<Queue> queue) {
   if (queues_.size() < kept_) queues_.push_back(std::move(queue));
 }
 
+// One after the other, since a store that is closed may have no memory for a second row.
 void QueuePool::Clear() {
-  std::vector<std::unique_ptr<Queue>> queues;
-  queues.reserve(kept_);
-  const MutexLock lock(&mutex_);
-  queues.swap(queues_);  // Before it in scope, so they end when the lock is given back.
+  while (true) {
+    std::unique_ptr<Queue> queue;  // Before the lock, so it ends when that is given back.
+    const MutexLock lock(&mutex_);
+    if (queues_.empty()) return;
+    queue = std::move(queues_.back());
+    queues_.pop_back();
+  }
 }
 
 QueuePool::Lease::~Lease() {

@@ -143,6 +143,27 @@ TEST_F(HostDeviceTest, WordsHoldAStreamUntilTheyAreSet) {
   EXPECT_TRUE(*device->Reached(end));
 }
 
+// As on a card, where every stream gets on though nobody waits for it.
+TEST_F(HostDeviceTest, AWordThatAnotherStreamWillSetIsNotWaitedForInVain) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const auto device = Make({.seed = seed});
+    auto* const word =
+        reinterpret_cast<uint32_t*>(Memory(*device, gpu::Memory::kPinned, sizeof(uint32_t)));
+    *word = 0;
+    const Stream holds = *device->NewStream(Priority::kLow);
+    const Stream sets = *device->NewStream(Priority::kLow);
+    const Event end = *device->NewEvent();
+    ASSERT_TRUE(device->AwaitWord(holds, word, 1).ok());
+    ASSERT_TRUE(device->Record(holds, end).ok());
+    ASSERT_TRUE(device->SetWord(sets, word, 1).ok());
+    if (seed % 2 == 0) {
+      ASSERT_TRUE(device->Wait(end, scheduler_->MonotonicNs() + 1'000'000'000).ok()) << seed;
+      continue;
+    }
+    for (int asked = 0; !*device->Reached(end); ++asked) ASSERT_LT(asked, 1000) << seed;
+  }
+}
+
 TEST_F(HostDeviceTest, ReachedIsLateNowAndThenButComes) {
   uint64_t late = 0;
   for (uint64_t seed = 1; seed <= 50; ++seed) {

@@ -149,7 +149,7 @@ TEST_F(ManyThreadsOutgrewMaxMemory, ThatRestore) {
   for (const KvSet& one : into) EXPECT_TRUE(one == kv_);
 }
 
-// A wait has an end.
+// A wait has an end. What the log has already is told as such.
 TEST_F(ManyThreadsOutgrewMaxMemory, WhoWaitsIsCancelled) {
   Open(kMiB);
   std::vector<Ticket> tickets;
@@ -160,7 +160,9 @@ TEST_F(ManyThreadsOutgrewMaxMemory, WhoWaitsIsCancelled) {
   for (Ticket& ticket : tickets) static_cast<void>(ticket.Cancel());
   for (Ticket& ticket : tickets) {
     const Status status = ticket.Wait();
-    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled) << status.ToString();
+    EXPECT_TRUE(status.ok() || status.code() == StatusCode::kCancelled ||
+                status.code() == StatusCode::kUnknownOutcome)
+        << status.ToString();
   }
   ASSERT_OK_ASSIGN(const uint64_t length, branches_[0].length());
   EXPECT_EQ(length % kTokens, 0U);
