@@ -56,6 +56,11 @@ uint64_t Hash(std::span<const std::byte> bytes) {
   return long_hash.load(std::memory_order_relaxed)(bytes.data(), bytes.size());
 }
 
+Digest HashWide(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {hash.low64, hash.high64};
+}
+
 uint64_t PlaceSeed(const StoreId& store, uint64_t file_number, uint64_t epoch, uint64_t offset) {
   uint64_t place[5];
   std::memcpy(place, store.bytes.data(), 16);

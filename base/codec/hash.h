@@ -24,6 +24,13 @@ struct StoreId {
 
 uint64_t Hash(std::span<const std::byte> bytes);
 
+// XXH3-128, for what is compared instead of the bytes.
+struct Digest {
+  uint64_t low = 0, high = 0;
+  bool operator==(const Digest&) const = default;
+};
+Digest HashWide(std::span<const std::byte> bytes);
+
 // The seed of a place: which store, which file (segment or table number), which use of that file
 // (epoch), which byte offset in it.
 uint64_t PlaceSeed(const StoreId& store, uint64_t file_number, uint64_t epoch, uint64_t offset);

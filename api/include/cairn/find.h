@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is there already of a prompt: asked by token ids, over all branches of a namespace, whoever
+// made them (Store::FindPrefix). docs/reuse.md has the way from a prompt to a branch.
+//
+//   const auto hit = store.FindPrefix({.model = model, .tokens = prompt, .lease_ns = 5'000'000'000});
+//   if (hit->found()) auto chat = store.Fork(*hit, hit->restorable, {.name = "chat-43"});
+//   store.Release(hit->lease);
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "cairn/branch.h"
+#include "cairn/model.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+// Prefixes are looked for by blocks of so many tokens: shorter ones are not found at all.
+inline constexpr uint64_t kPrefixBlock = 64;
+// Of nodes that hold the same first tokens so many are looked at, the newest ones.
+inline constexpr size_t kPrefixCandidates = 8;
+inline constexpr size_t kMaxQueryNamespaces = 16;
+
+enum class LeaseId : uint64_t {};
+
+// Borrowed for the call.
+struct PrefixQuery {
+  ModelId model{};
+  std::span<const TokenId> tokens{};     // Up to 2^31 - 1.
+  std::span<const ContentSpan> spans{};  // Of these tokens, in order. They must be there, too.
+  std::string_view ns{};                 // The caller's namespace,
+  std::span<const std::string_view> also{};  // and others that it may see. There is no "all".
+  // So long the hit stays as it is (Options::max_lease_ns at most): no rewind, eviction or expiry
+  // takes it. A drop of the last branch that needs it does.
+  uint64_t lease_ns = 0;
+  // Never touches the disk: kBusy when something that is needed is not in memory.
+  bool memory_only = false;
+  // Off: the answer is by hash alone, and its ids are not read. Fork and Restore confirm it.
+  bool confirm = true;
+  // On: what was appended with Delta::exact off counts, too.
+  bool approximate = false;
+};
+
+// Where a branch has, or had, the first `matched` of the tokens. All are positions.
+struct PrefixHit {
+  NodeId node{};           // 0: nothing was found.
+  uint64_t matched = 0;    // Ids and content spans are the same up to here...
+  uint64_t restorable = 0;  // ...and KV can be restored up to here (Branch::RestorableLength).
+  uint64_t exact = 0;      // Up to here no KV was appended with Delta::exact off.
+  bool confirmed = false;  // Ids and spans were compared, one by one.
+  // Everything that was appended before the call was looked at. Off: the index is being made anew,
+  // or is behind; there may be a better hit.
+  bool complete = true;
+  LeaseId lease{};  // 0: none was asked for, there is nothing to hold, or max_leased_bytes are held.
+
+  // How Fork and Restore know that it is still true. Not for callers.
+  struct Seen {
+    uint64_t opening = 0, generation = 0, changes = 0;
+    uint64_t digest[2] = {0, 0};
+  } seen{};
+
+  bool found() const { return node != NodeId{}; }
+};
+
+}  // namespace cairn

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers of this floor, with their reasons.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cairn/find.h"
+
+namespace cairn::engine {
+
+// How prefixes are hashed, and what is written of them. Hints of another one are made anew.
+inline constexpr uint64_t kHintAlgorithm = 1;
+
+// Of one position. More than kPrefixCandidates, since those that are dead are among them.
+inline constexpr size_t kHintScanMax = 8 * kPrefixCandidates;
+
+// Bits of the filter that an entry sets, all in one line of the cache; at 16 bits of the filter an
+// entry some 0.2 % of what is not there seems to be.
+inline constexpr int kFilterProbes = 4;
+
+// The filter gets this share of reuse_memory_bytes, the memtable the rest until it is flushed.
+inline constexpr uint64_t kFilterShare = 2;
+
+// Nodes whose hash is remembered where their last whole block ended, so that who appends a little
+// to a long prompt does not have all of it hashed again: 64 bytes each.
+inline constexpr size_t kRememberedChains = 4096;
+
+// A search indexes what was appended before it, so many nodes at most: some milliseconds. What is
+// beyond that the next search does, or the next dump, and the answer is not complete.
+inline constexpr size_t kCatchUpNodes = 256;
+
+// Nodes that are read of the index at once while the hints are made anew.
+inline constexpr size_t kRebuildBatch = 256;
+
+// What a search takes for true and its ids refute, it looks for again, so often: each time one path
+// less, whose hints are of what it had before.
+inline constexpr size_t kConfirmRounds = 64;
+
+// Symbols that are confirmed at once: the ids of a long prompt need not all be in memory twice.
+inline constexpr uint64_t kConfirmTokens = 1u << 20;
+
+}  // namespace cairn::engine

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The records of the hints, byte by byte (FORMAT.md). Keys in order of their bytes are in the order
+// in which a search wants them: those of one hash together, the newest node first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace cairn::engine {
+
+// The node's path has, up to `position`, tokens of this hash.
+struct PrefixEntry {
+  uint64_t hash = 0;
+  uint64_t node = 0;
+  uint64_t position = 0;
+  bool operator==(const PrefixEntry&) const = default;
+};
+
+// What every key of these begins with, and what lies behind all of them.
+inline constexpr char kPrefixLetter = 'P';
+inline constexpr std::string_view kPrefixesEnd = "Q";
+std::string PrefixKey(uint64_t hash, uint64_t node);
+std::string PrefixKeysOf(uint64_t hash);  // Of all nodes with this hash.
+std::string PrefixValue(uint64_t position);
+// Nothing: it is none, so the hints are damaged.
+std::optional<PrefixEntry> GetPrefix(std::string_view key, std::string_view value);
+
+// What the hints are of; one record. Any other value: they are made anew.
+inline constexpr std::string_view kHintHeadKey = "C";
+std::string HintHeadValue();
+
+}  // namespace cairn::engine
