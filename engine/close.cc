@@ -28,7 +28,8 @@ void StoreCore::DumpAtClose() {
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
-    if (!gives_up && !space_.flusher().IsDue(last, records_max) &&
+    const bool names_hints = indexer_ != nullptr && indexer_->WantDump();
+    if (!gives_up && !names_hints && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
@@ -58,6 +59,7 @@ Status StoreCore::Close() {
   lifecycle_.Close();
   space_.Stop();
   background_executor_.reset();
+  if (indexer_ != nullptr) indexer_->Stop();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
   // JoinedAppends accepts an append under the commit lock, and only while the store is open. Once

@@ -22,6 +22,8 @@ void AddTree(const MetricsSources& from, StoreMetrics* metrics) {
   }
   const TreeCounts& counts = tree.counts();
   metrics->branches = counts.branches;
+  metrics->leases = tree.leases().size();
+  metrics->leased_bytes = tree.leases().bytes();
   metrics->tree_memory_bytes = tree.residency().bytes();
   metrics->tree_loads = tree.residency().loads();
   metrics->nodes = counts.nodes;
@@ -128,6 +130,18 @@ void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->log_records_waiting = metrics->last_sequence - metrics->written_sequence;
 }
 
+void AddFinding(const MetricsSources& from, StoreMetrics* metrics) {
+  metrics->finds = from.finder->finds();
+  metrics->find_hits = from.finder->hits();
+  if (from.indexer == nullptr) return;
+  metrics->hint_nodes_behind = from.indexer->behind();
+  const std::shared_ptr<Hints> hints = from.indexer->hints();
+  metrics->hints_incomplete = from.indexer->may_miss() ? 1 : 0;
+  if (hints == nullptr) return;
+  metrics->hint_entries = hints->entries_put();
+  metrics->hint_bytes = hints->memory_bytes();
+}
+
 }  // namespace
 
 StoreMetrics CollectMetrics(const MetricsSources& from) {
@@ -136,6 +150,7 @@ StoreMetrics CollectMetrics(const MetricsSources& from) {
   AddCalls(from, &metrics);
   AddRestores(from, &metrics);
   AddBackground(from, &metrics);
+  AddFinding(from, &metrics);
   if (from.log != nullptr) AddLog(from, &metrics);  // It is closed in a child after fork().
   return metrics;
 }

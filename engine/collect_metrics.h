@@ -17,6 +17,8 @@
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/metrics/commit_counters.h"
 #include "engine/restore/reader.h"
+#include "engine/reuse/indexer.h"
+#include "engine/reuse/prefix_finder.h"
 #include "engine/space/space_manager.h"
 #include "sstable/table_files.h"
 #include "wal/log.h"
@@ -34,6 +36,8 @@ struct MetricsSources {
   ManifestKeeper* manifest = nullptr;
   const ByteLedger* ledger = nullptr;
   const sstable::TableCounters* tables = nullptr;
+  const Indexer* indexer = nullptr;  // Null: the store has none.
+  const PrefixFinder* finder = nullptr;
   const wal::Log* log = nullptr;       // Null: the store has none open.
   std::function<uint64_t()> now_ns{};  // The wall clock.
 };

@@ -145,6 +145,14 @@ engine::WriteMeans StoreCore::MakeWriteMeans() {
           .counters = &call_counters_};
 }
 
+std::unique_ptr<engine::Indexer> StoreCore::MakeIndexer() {
+  if (options_.reuse_memory_bytes == 0 || options_.read_only) return nullptr;
+  return std::make_unique<engine::Indexer>(engine::Indexer::Means{
+      .write = &write_means_, .reader = &reader_, .tell = [this](const std::string& line) {
+        OnEvent(line);
+      }});
+}
+
 engine::SpaceMeans StoreCore::MakeSpaceMeans() {
   space_host_ = std::make_unique<SpaceSide>(this);
   return {.world = world_,
@@ -157,6 +165,7 @@ engine::SpaceMeans StoreCore::MakeSpaceMeans() {
           .manifest = &manifest_,
           .options_file = &options_file_,
           .reader = &reader_,
+          .indexer = indexer_.get(),
           .arena = &arena_};
 }
 

@@ -60,6 +60,9 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
+  if (indexer_ != nullptr) {
+    committer_.AddObserver(indexer_.get(), engine::ObserverOrder::kSequence);
+  }
   budget_.Take(memory_.fixed());
 }
 
@@ -93,6 +96,7 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   core->lifecycle_.Open();
   if (!options.read_only) {
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
+    if (core->indexer_ != nullptr) core->indexer_->Start();
     CAIRN_RETURN_IF_ERROR(core->space_.Start());
   }
   return core;
@@ -132,6 +136,7 @@ Status StoreCore::CreateFiles() {
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
+  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), {});
   CAIRN_RETURN_IF_ERROR(ClaimTables());
   // First: whoever finds the manifest takes the store for made.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
@@ -170,6 +175,7 @@ Status StoreCore::OpenFiles() {
   if (options_.error_if_exists) {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
+  if (indexer_ == nullptr) manifest->named.clear();  // They will not know what comes now.
   manifest_.Begin(std::move(*manifest));
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   // Whoever wrote the manifest may have ended before its name was durable.
@@ -187,6 +193,7 @@ Status StoreCore::OpenFiles() {
   const Status whole = recovery_.CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
+  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened.named);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
@@ -247,7 +254,12 @@ Status StoreCore::ClaimTables() {
   CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());
   space_.SetIndex(committer_.tree().index(), manifest_.at_opening().index_sequence);
   std::vector<uint64_t> live;
-  for (const sstable::LiveTable& table : manifest_.at_opening().index) {
+  std::vector<sstable::LiveTable> of_indexes = manifest_.at_opening().index;
+  if (indexer_ != nullptr && indexer_->hints() != nullptr) {
+    const std::vector<sstable::LiveTable> hints = indexer_->hints()->index().live();
+    of_indexes.insert(of_indexes.end(), hints.begin(), hints.end());
+  }
+  for (const sstable::LiveTable& table : of_indexes) {
     live.push_back(table.number);
     manifest_.NameTable(table.number);
     ledger_.TakeAnyway(table.bytes);

@@ -107,6 +107,25 @@ Status Store::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
 Result<Store::WriteResult> Store::Write(const WriteBatch& batch, const AppendOptions& options) {
   return OnCore(core_, [&](StoreCore& core) { return core.Write(batch, options); });
 }
+Result<PrefixHit> Store::FindPrefix(const PrefixQuery& query) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.finder().Find(query); });
+}
+Result<Branch> Store::Fork(const PrefixHit& hit, uint64_t position, const BranchOptions& options) {
+  return OnCore(core_, [&](StoreCore& core) {
+    return ToBranch(core_, core.finder().Fork(hit, position, options));
+  });
+}
+Result<RestoreResult> Store::Restore(const PrefixHit& hit, const RestoreRequest& request,
+                                     LayerProgress* progress) const {
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.finder().Restore(hit, request, progress); });
+}
+Status Store::Renew(LeaseId lease, uint64_t lease_ns) {
+  return OnCore(core_, [&](StoreCore& core) { return core.finder().Renew(lease, lease_ns); });
+}
+Status Store::Release(LeaseId lease) {
+  return OnCore(core_, [&](StoreCore& core) { return core.finder().Release(lease); });
+}
 Status Store::Flush() {
   return OnCore(core_, [](StoreCore& core) { return core.Flush(); });
 }

@@ -160,6 +160,8 @@ StoreMetrics StoreCore::Metrics() {
                                  .manifest = &manifest_,
                                  .ledger = &ledger_,
                                  .tables = &table_counters_,
+                                 .indexer = indexer_.get(),
+                                 .finder = &finder_,
                                  .log = log_.get(),
                                  .now_ns = [this] { return lifecycle_.NowNs(); }});
 }

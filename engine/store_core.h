@@ -7,6 +7,7 @@
 //   appender    appends and fills                        commit/appender.h
 //   changes     create, fork, rewind, drop, ...          commit/changes.h
 //   lookup      questions                                lookup.h
+//   finder      prefixes                                 reuse/prefix_finder.h
 //   reads       restores, prefetches, states             restore/branch_reads.h
 //   space       sealing, giving back, copies             space/space_manager.h
 //
@@ -40,6 +41,8 @@
 #include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/restore/reader.h"
+#include "engine/reuse/indexer.h"
+#include "engine/reuse/prefix_finder.h"
 #include "engine/space/space_manager.h"
 #include "wal/log.h"
 
@@ -59,6 +62,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::Lookup& lookup() { return lookup_; }
   engine::BranchReads& reads() { return reads_; }
   engine::DerivedTables& derived() { return derived_; }
+  engine::PrefixFinder& finder() { return finder_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
   const engine::WriteMeans& write_means() const { return write_means_; }
@@ -89,6 +93,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   class ReaderSide;
   std::unique_ptr<engine::WriteHost> MakeWriteHost();
   engine::WriteMeans MakeWriteMeans();
+  std::unique_ptr<engine::Indexer> MakeIndexer();
   engine::SpaceMeans MakeSpaceMeans();
   engine::Follower::Means MakeFollowMeans();
   void StartParts();
@@ -163,6 +168,13 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::BranchReads reads_{write_means_, &joined_, &reader_};
   engine::DerivedTables derived_{write_means_, &joined_, &changes_, &reader_};
   engine::Lookup lookup_{write_means_, &joined_};
+  std::unique_ptr<engine::Indexer> indexer_ = MakeIndexer();  // Null: nothing is indexed.
+  engine::PrefixFinder finder_{{.write = &write_means_,
+                                .joined = &joined_,
+                                .changes = &changes_,
+                                .reader = &reader_,
+                                .reads = &reads_,
+                                .indexer = indexer_.get()}};
 
   // --- The background, and following
   std::unique_ptr<engine::SpaceHost> space_host_;

@@ -87,7 +87,7 @@
   X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \
-  X(kGpuHoldPinned, "wait", "pinned pages are overwritten while they are copied to a GPU")        \
+  X(kGpuHoldPinned, "wait", "pinned pages are overwritten while they are copied to a GPU")       \
   X(kGpuFaults, "bound", "what a kernel could not unpack is told as restored")                   \
   X(kGpuGathered, "wait", "KV is appended before it has come from a GPU")                        \
   X(kGpuStepRun, "wait", "the rows of a step are copied before they are there")                  \
@@ -100,6 +100,9 @@
   X(kDerivedOfCut, "derived", "what is derived outlives the content that a rewind takes")        \
   X(kDerivedOfEvicted, "derived", "what is derived outlives KV that is evicted")                 \
   X(kLeaseOfDerived, "derived", "content may change in place while something is derived of it")  \
+  X(kLeaseOfHit, "liveness", "content may change in place while a find has it on lease")         \
+  X(kStaleHit, "liveness", "a hit is served though other tokens have taken its place")           \
+  X(kHintsBeforeTree, "ordering", "the index of the tree gets ahead of the hints")               \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

@@ -168,6 +168,22 @@ Result<BranchId> Changes::Fork(BranchId id, uint64_t position, const BranchOptio
   return BranchId{op.branch};
 }
 
+Result<BranchId> Changes::ForkNode(NodeId node, uint64_t position, const BranchOptions& options) {
+  const auto number = static_cast<uint64_t>(node);
+  const auto resolve = [&](const Tree& tree) {
+    const Node* from = tree.FindNode(number);
+    while (from != nullptr && position < from->lanes[kTokenLane].start) {
+      from = tree.OnPath(from->parent);
+    }
+    return ResolveForkOfNode(tree, from == nullptr ? number : from->id, position, options.name,
+                             options.ns, options.keep);
+  };
+  CAIRN_ASSIGN_OR_RETURN(
+      const Op op, Make({.branches = {}, .nodes = {number}, .names = {{options.ns, options.name}}},
+                        resolve, options.durability, wal::Log::Purpose::kData));
+  return BranchId{op.branch};
+}
+
 Status Changes::Rewind(BranchId id, uint64_t length, Durability durability) {
   const auto op = Make(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},

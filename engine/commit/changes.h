@@ -33,6 +33,8 @@ class Changes {
   Result<ModelId> RegisterModel(const ModelSpec& spec, Durability durability);
   Result<BranchId> Create(ModelId model, const BranchOptions& options);
   Result<BranchId> Fork(BranchId id, uint64_t position, const BranchOptions& options);
+  // The first `position` tokens of the path that ends with all of a node (ResolveForkOfNode).
+  Result<BranchId> ForkNode(NodeId node, uint64_t position, const BranchOptions& options);
   Status Rewind(BranchId id, uint64_t length, Durability durability);
   Status Rename(BranchId id, const std::string& name, Durability durability);
   Status Drop(BranchId id, Durability durability);

@@ -317,7 +317,7 @@ Result<Manifest> ReadNewest(io::FileSystem& files, const std::string& directory)
   if (!IsNumber(newest)) return Damaged(path, "an impossible number");
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                          io::ReadWholeFile(files, path, kManifestBytesMax));
-  CAIRN_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, bytes));
+  CAIRN_ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(path, bytes, std::array{kHintsName}));
   manifest.number = newest;
   return manifest;
 }

@@ -38,6 +38,8 @@ struct NamedIndex {
   bool operator==(const NamedIndex&) const = default;
 };
 inline constexpr size_t kIndexNameBytesMax = 64;
+// What finds prefixes (engine/reuse).
+inline constexpr std::string_view kHintsName = "hints";
 
 struct Manifest {
   uint64_t number = 0;  // The n of its name.

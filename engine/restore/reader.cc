@@ -160,7 +160,8 @@ void Reader::Restore(std::span<RestoreItem> items, uint64_t deadline_ns) {
     items[i].status = stale ? status : io::GoneIsDamage(items[i].status);
   }
   for (size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].status.ok() && attempt.planned[i] != 0) CountFailed(items[i].status.code());
+    if (items[i].status.ok() || attempt.planned[i] == 0 || !items[i].counts) continue;
+    CountFailed(items[i].status.code());
   }
 }
 
@@ -240,6 +241,7 @@ void Reader::TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
                   .hot_bytes = run->hits.hot_bytes + cached_bytes + run->hits.pinned_bytes,
                   .lossy_bytes = delivered.lossy_bytes,
                   .approximate_bytes = delivered.approximate_bytes};
+  if (!item->counts) return;
   const auto count = [](std::atomic<uint64_t>& counter, uint64_t more) {
     counter.fetch_add(more, std::memory_order_relaxed);
   };

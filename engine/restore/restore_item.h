@@ -27,6 +27,7 @@ struct RestoreItem {
   // Completed as it goes on; their End is the caller's. Null: nobody looks how far it is.
   LayerWords* layers = nullptr;
   const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: nothing does.
+  bool counts = true;                   // As a restore, among the metrics.
 
   // --- Told
   Status status{};

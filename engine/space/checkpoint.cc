@@ -116,7 +116,8 @@ class CheckpointDirectory {
     CAIRN_RETURN_IF_ERROR(files().SyncDirectory(io::ParentPath(target_)));
     Manifest manifest = plan_.manifest;
     manifest.number = 1;
-    manifest.written = {};  // Another wrote that.
+    manifest.named.clear();  // Made anew there.
+    manifest.written = {};   // Another wrote that.
     manifest.last_sequence = plan_.last_sequence;
     committing_ = true;
     CAIRN_RETURN_IF_ERROR(WriteManifest(files(), target_, manifest));

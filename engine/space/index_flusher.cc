@@ -49,6 +49,8 @@ void IndexFlusher::NoteSealed(uint64_t segment) {
 }
 
 Status IndexFlusher::DumpIfDue() {
+  if (flushing_hints_) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(FlushHintsIfFull());
   if (!wanted_) return Status::Ok();
   bool due = false, many = false;
   {
@@ -132,6 +134,7 @@ Status IndexFlusher::WriteDump() {
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from comes close.
   Manifest dumped;
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
+  if (means_.indexer != nullptr) means_.indexer->OnDumped(dumped.index_sequence);
   // What fails from here on is in memory, and there until the next dump makes a checkpoint.
   CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
   dumps_.insert_or_assign(dumped.index_sequence, dumped);
@@ -157,7 +160,10 @@ Status IndexFlusher::FlushTables() {
 Status IndexFlusher::Publish() {
   const auto flushed = dumps_.find(flushed_dump_);
   if (flushed == dumps_.end()) {
-    return means_.manifest->Edit([&](Manifest* next) { next->index = means_.index->live(); });
+    return means_.manifest->Edit([&](Manifest* next) {
+      next->index = means_.index->live();
+      NameHints(next);
+    });
   }
   const Manifest dumped = flushed->second;
   // The index must not be ahead of what the log still has after a power loss.
@@ -170,6 +176,7 @@ Status IndexFlusher::Publish() {
     next->index_sequence = next->last_sequence = dumped.index_sequence;
     next->next_id = dumped.next_id;
     next->replay_from = dumped.replay_from;
+    NameHints(next);
   }));
   dumps_.erase(dumps_.begin(), dumps_.upper_bound(dumped.index_sequence));
   return Status::Ok();
@@ -177,29 +184,59 @@ Status IndexFlusher::Publish() {
 
 // ---------------------------------------------------------------- merges
 
-// Brings the index into shape. Dumps go on meanwhile: who takes space for it asks DumpIfDue.
+// Brings the index into shape, and the hints. Dumps go on meanwhile: who takes space for it asks
+// DumpIfDue.
 Status IndexFlusher::Merge() {
   const Step merging(this, State::kMerging);
+  CAIRN_RETURN_IF_ERROR(MergeIndex(means_.index.get(), &merged_tables_));
+  if (means_.indexer == nullptr) return Status::Ok();
+  const std::shared_ptr<Hints> hints = means_.indexer->hints();
+  if (hints == nullptr) return Status::Ok();
+  const Status merged = MergeIndex(&hints->index(), &merged_hints_);
+  if (merged.code() == StatusCode::kCorruption) means_.indexer->Discard(*hints, merged);
+  return merged.code() == StatusCode::kCorruption ? Status::Ok() : merged;
+}
+
+Status IndexFlusher::MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>* merged) {
   while (true) {
-    const auto edit = means_.index->CompactOnce();
+    const auto edit = index->CompactOnce();
     // Without room it waits for the next dump: giving back does not need it.
     const bool no_room = edit.status().code() == StatusCode::kNoSpace;
     if (!edit.ok() && !no_room) return edit.status();
     const bool last = no_room || !edit->has_value();
     if (!last) {
       const std::vector<uint64_t>& removed = (*edit)->removed;
-      merged_tables_.insert(merged_tables_.end(), removed.begin(), removed.end());
+      merged->insert(merged->end(), removed.begin(), removed.end());
     }
-    if (!merged_tables_.empty()) {
+    if (!merged->empty()) {
       CAIRN_RETURN_IF_ERROR(Publish());
-      means_.index->Release(merged_tables_);
-      merged_tables_.clear();
+      index->Release(*merged);
+      merged->clear();
     }
     // Whoever begins to hold them now has a manifest that does not name them. Also those that were
     // held the last time.
-    if (holds_.load() == 0) means_.round->KeepGoing(means_.index->DeleteReleased());
+    if (holds_.load() == 0) means_.round->KeepGoing(index->DeleteReleased());
     if (last) return Status::Ok();
   }
+}
+
+// ---------------------------------------------------------------- hints
+
+Status IndexFlusher::FlushHintsIfFull() {
+  if (means_.indexer == nullptr || !means_.indexer->IsFull()) return Status::Ok();
+  flushing_hints_ = true;
+  const Status flushed = means_.indexer->Flush();
+  flushing_hints_ = false;
+  // They can be made again: nothing waits for them.
+  return flushed.code() == StatusCode::kInvalidState ? flushed : Status::Ok();
+}
+
+// Those that know at least what the index of the tree knows then.
+void IndexFlusher::NameHints(Manifest* next) const {
+  std::erase_if(next->named, [](const NamedIndex& index) { return index.name == kHintsName; });
+  if (means_.indexer == nullptr) return;
+  auto hints = means_.indexer->ForManifest(next->index_sequence);
+  if (hints.has_value()) next->named.push_back(std::move(*hints));
 }
 
 }  // namespace cairn::engine

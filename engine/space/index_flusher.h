@@ -67,6 +67,9 @@ class IndexFlusher {
   Status FlushTables();
   Status Publish();
   Status Merge();
+  Status MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>* merged);
+  Status FlushHintsIfFull();
+  void NameHints(Manifest* next) const;
   bool is_dumping() const { return state_ == State::kDumping || state_ == State::kDumpingInMerge; }
   bool is_merging() const { return state_ == State::kMerging || state_ == State::kDumpingInMerge; }
 
@@ -78,8 +81,10 @@ class IndexFlusher {
   // them that is in tables of the index.
   std::map<uint64_t, Manifest> dumps_;
   uint64_t flushed_dump_ = 0;
-  std::vector<uint64_t> merged_tables_;  // Of the index; the checkpoint may still name them.
-  uint64_t sealed_segment_ = 0;          // The index may have L records up to it, for nothing.
+  // Of the index, and of the hints; the checkpoint may still name them.
+  std::vector<uint64_t> merged_tables_, merged_hints_;
+  bool flushing_hints_ = false;
+  uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<uint32_t> holds_{0};

@@ -17,6 +17,7 @@
 #include "engine/commit/tree_access.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/restore/reader.h"
+#include "engine/reuse/indexer.h"
 #include "engine/space/log_gate.h"
 #include "engine/space/pacer.h"
 #include "engine/space/room_gauge.h"
@@ -48,6 +49,7 @@ struct SpaceMeans {
   ManifestKeeper* manifest = nullptr;
   const StoreOptionsFile* options_file = nullptr;
   Reader* reader = nullptr;
+  Indexer* indexer = nullptr;   // Null: no prefixes are indexed.
   BlockArena* arena = nullptr;  // Of all large buffers of the store.
   const RoomGauge* gauge = nullptr;
   Pacer* pacer = nullptr;

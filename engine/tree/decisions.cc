@@ -209,6 +209,9 @@ Result<Op> ResolveNamespace(const std::string& ns, const NamespacePolicy& policy
   if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
     return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
   }
+  if (policy.index > Index::kNone) {
+    return Status(StatusCode::kInvalidArgument, "policy.index is none that exists");
+  }
   Op op;
   op.kind = OpKind::kNamespace;
   op.ns = ns;

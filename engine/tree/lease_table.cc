@@ -5,10 +5,11 @@
 
 namespace cairn::engine {
 
-uint64_t LeaseTable::Grant(uint64_t node, uint64_t position, uint64_t deadline_ns) {
+uint64_t LeaseTable::Grant(uint64_t node, uint64_t position, uint64_t deadline_ns, uint64_t bytes) {
   CAIRN_CHECK(node != 0 && position != 0);
   const uint64_t lease = next_++;
-  leases_.emplace(lease, Lease{node, position, deadline_ns});
+  leases_.emplace(lease, Lease{node, position, deadline_ns, bytes});
+  bytes_ += bytes;
   by_deadline_.emplace(deadline_ns, lease);
   positions_[node].insert(position);
   return lease;
@@ -32,6 +33,7 @@ void LeaseTable::Release(uint64_t lease) {
   const auto of_node = positions_.find(over.node);
   of_node->second.erase(of_node->second.find(over.position));
   if (of_node->second.empty()) positions_.erase(of_node);
+  bytes_ -= over.bytes;
   leases_.erase(found);
 }
 
@@ -39,6 +41,11 @@ void LeaseTable::Expire(uint64_t now_ns) {
   while (!by_deadline_.empty() && by_deadline_.begin()->first <= now_ns) {
     Release(by_deadline_.begin()->second);
   }
+}
+
+bool LeaseTable::Holds(uint64_t lease, uint64_t node, uint64_t position) const {
+  const auto found = leases_.find(lease);
+  return found != leases_.end() && found->second.node == node && found->second.position >= position;
 }
 
 uint64_t LeaseTable::LeasedTo(uint64_t node) const {

@@ -18,7 +18,8 @@ class LeaseTable {
   // What the node has up to this token position stays until the deadline, which is on the clock of
   // Expire. Returns the lease's number, never 0. REQUIRES: `position` is beyond where the node
   // begins.
-  uint64_t Grant(uint64_t node, uint64_t position, uint64_t deadline_ns);
+  // `bytes`: what that holds, for the sum of them.
+  uint64_t Grant(uint64_t node, uint64_t position, uint64_t deadline_ns, uint64_t bytes = 0);
   // False: it is over, and what it was for may be gone.
   bool Renew(uint64_t lease, uint64_t deadline_ns);
   void Release(uint64_t lease);  // Nothing, if it is over.
@@ -27,13 +28,17 @@ class LeaseTable {
 
   // How far the node is leased; 0: not at all.
   uint64_t LeasedTo(uint64_t node) const;
+  // Whether this lease holds that much of the node.
+  bool Holds(uint64_t lease, uint64_t node, uint64_t position) const;
   size_t size() const { return leases_.size(); }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   struct Lease {
-    uint64_t node = 0, position = 0, deadline_ns = 0;
+    uint64_t node = 0, position = 0, deadline_ns = 0, bytes = 0;
   };
   uint64_t next_ = 1;
+  uint64_t bytes_ = 0;                                     // Of all.
   std::map<uint64_t, Lease> leases_;                       // By number.
   std::set<std::pair<uint64_t, uint64_t>> by_deadline_;    // {deadline, number}
   std::map<uint64_t, std::multiset<uint64_t>> positions_;  // By node.

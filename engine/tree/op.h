@@ -18,6 +18,7 @@
 //                      A lane is in the one or in the other.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -113,13 +114,15 @@ struct OpPolicy {
   uint8_t pinned = 0;    // Branch.
   uint8_t evict = 0;     // Namespace: 1 + Evict, or 0: as the store's options say.
   uint8_t persist = 0;   // Namespace.
-  uint32_t zero = 0;
+  uint8_t index = 0;     // Namespace.
+  std::array<uint8_t, 3> zero{};
   bool operator==(const OpPolicy&) const = default;
   static OpPolicy Of(const NamespacePolicy& policy) {
     return {.max_bytes = policy.max_bytes,
             .ttl_ns = policy.ttl_ns,
             .evict = static_cast<uint8_t>(policy.evict ? 1 + static_cast<int>(*policy.evict) : 0),
-            .persist = static_cast<uint8_t>(policy.persist)};
+            .persist = static_cast<uint8_t>(policy.persist),
+            .index = static_cast<uint8_t>(policy.index)};
   }
   static OpPolicy Of(const Keep& keep) {
     return {.ttl_ns = keep.ttl_ns,
@@ -130,7 +133,8 @@ struct OpPolicy {
     NamespacePolicy policy{.max_bytes = max_bytes,
                            .evict = {},
                            .persist = static_cast<Persist>(persist),
-                           .ttl_ns = ttl_ns};
+                           .ttl_ns = ttl_ns,
+                           .index = static_cast<Index>(index)};
     if (evict != 0) policy.evict = static_cast<Evict>(evict - 1);
     return policy;
   }

@@ -75,6 +75,10 @@ class TreeRecords {
   static Status ReadJoined(sstable::LsmIndex& index, uint64_t table, std::vector<uint64_t>* nodes);
   static Status DeleteJoined(sstable::LsmIndex& index, uint64_t table, sstable::WriteBatch* batch);
 
+  // The first nodes whose numbers are not below `from`, at most `limit`.
+  static Result<std::vector<uint64_t>> ReadNodes(sstable::LsmIndex& index, uint64_t from,
+                                                 size_t limit);
+
   // At most `limit` branches of a namespace in the order in which they are evicted, from `from` on:
   // as they were at the last dump.
   struct Evictable {

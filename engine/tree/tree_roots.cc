@@ -59,7 +59,7 @@ Status LoadNamespaces(sstable::LsmIndex& index, Tree* tree) {
     const std::string_view name = namespaces->key().substr(1);
     const NamespacePolicy policy = bytes.policy.ns_policy();
     if (!IsNamespace(name) || policy.persist > Persist::kTokensOnly ||
-        policy.evict.value_or(Evict::kNever) > Evict::kBranches) {
+        policy.index > Index::kNone || policy.evict.value_or(Evict::kNever) > Evict::kBranches) {
       return Damaged(namespaces->key(), "an impossible name or policy");
     }
     *tree->sums().NamespaceOf(std::string(name)) = {.policy = policy,

@@ -25,6 +25,21 @@ Result<TreeRecords::Evictable> GetEvictable(std::string_view key, size_t prefix)
 
 }  // namespace
 
+Result<std::vector<uint64_t>> TreeRecords::ReadNodes(sstable::LsmIndex& index, uint64_t from,
+                                                     size_t limit) {
+  std::vector<uint64_t> nodes;
+  const auto scan = index.NewScan({.end = "O", .read = {}});
+  for (scan->Seek(Key('N', from)); scan->valid() && nodes.size() < limit;) {
+    if (scan->key().size() < kIdKeyBytes) return Damaged(scan->key(), "no such kind");
+    const uint64_t node = GetBig(scan->key().substr(1, 8));
+    if (!IsNumber(node)) return Damaged(scan->key(), "an impossible number");
+    nodes.push_back(node);
+    scan->Seek(Key('N', node + 1));  // Over its chunks.
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return nodes;
+}
+
 Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadEvictable(sstable::LsmIndex& index,
                                                                        std::string_view ns,
                                                                        const Evictable& from,

@@ -47,6 +47,12 @@ enum class Persist : uint8_t {
   kTokensOnly,  // None; Fill still attaches it.
 };
 
+// Whether Store::FindPrefix finds what the branches of a namespace hold (cairn/find.h).
+enum class Index : uint8_t {
+  kPrefix,  // By token ids from the beginning on, if the store indexes at all.
+  kNone,
+};
+
 struct NamespacePolicy {
   // What its branches hold, at most: stored bytes of what is in tables, raw bytes of KV and tokens
   // of what is still in the log. Content belongs to the namespace of the branch that wrote it,
@@ -56,6 +62,7 @@ struct NamespacePolicy {
   std::optional<Evict> evict{};  // Nothing: as Options::evict says.
   Persist persist = Persist::kAlways;
   uint64_t ttl_ns = 0;  // Of branches that are made in it without one of their own.
+  Index index = Index::kPrefix;
   bool operator==(const NamespacePolicy&) const = default;
 };
 

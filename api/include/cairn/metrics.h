@@ -117,6 +117,14 @@ struct StoreMetrics {
   uint64_t tree_loads = 0;         // Branches and nodes read from the index (counter).
   uint64_t replayed_records = 0;   // That opening took from the log (gauge).
 
+  // --- Finding (cairn/find.h)
+  uint64_t finds = 0, find_hits = 0;          // Calls of FindPrefix; of these with a hit (counters).
+  uint64_t hint_entries = 0;                  // Written since the opening (counter).
+  uint64_t hint_bytes = 0;                    // Of memory that the hints take (gauge).
+  uint64_t hint_nodes_behind = 0;             // Changed, and not indexed yet (gauge).
+  uint64_t hints_incomplete = 0;              // 1: FindPrefix may miss something (gauge).
+  uint64_t leases = 0, leased_bytes = 0;      // Now; what they hold, raw (gauges).
+
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
   // Each wait of a call for log_bytes_max: how many, and in sum how long.

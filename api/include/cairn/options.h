@@ -150,6 +150,15 @@ struct Options {
   uint64_t tree_memory_bytes = 64ull << 20;
   Allocator allocator = Allocator::Default();
 
+  // --- Finding (cairn/find.h)
+  // What FindPrefix may keep in memory of what is indexed: 120 bytes or so for every 64 tokens of
+  // all branches. From 1 MiB; 0: nothing is indexed.
+  uint64_t reuse_memory_bytes = 0;
+  // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
+  // are renewed; and of what they hold this many bytes, raw, may be held at once.
+  uint64_t max_lease_ns = 60'000'000'000;
+  uint64_t max_leased_bytes = 16ull << 30;
+
   // --- Appending
   // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
   // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).

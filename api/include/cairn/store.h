@@ -19,6 +19,7 @@
 
 #include "cairn/branch.h"
 #include "cairn/completion.h"
+#include "cairn/find.h"
 #include "cairn/metrics.h"
 #include "cairn/model.h"
 #include "cairn/options.h"
@@ -158,6 +159,29 @@ class Store {
     Ticket ticket;
   };
   Result<WriteResult> Write(const WriteBatch& batch, const AppendOptions& options = {});
+
+  // --- What is there already (cairn/find.h)
+  // Of all that has a prefix in common with the tokens the place that has most of it: among those
+  // that agree on the last whole block of 64 positions that anybody has, the one of which most can
+  // be restored, then the longest, then the newest. Exact to the token, where no more than
+  // kPrefixCandidates nodes hold the same first tokens; else to 64. No hit is no error. What others
+  // append beside the call may be seen or not.
+  // kInvalidArgument (naming the field), kNotFound (no such model), kInvalidState (nothing is
+  // indexed: Options::reuse_memory_bytes is 0, or the store is read only), kBusy (memory_only),
+  // kCorruption, kIoError, kOutOfMemory.
+  Result<PrefixHit> FindPrefix(const PrefixQuery& query) const;
+  // A branch that begins with the hit's first `position` tokens, up to `matched`. The hit may be
+  // old: kConflict when other tokens have taken the place, kNotFound when it was dropped. Either
+  // way it never is a branch of other tokens. Other errors are those of Branch::Fork, and what
+  // reading ends with.
+  Result<Branch> Fork(const PrefixHit& hit, uint64_t position, const BranchOptions& options = {});
+  // As Branch::Restore, of positions up to `matched`, which is also the `end` that is left out; and
+  // the errors of Fork before anything is written.
+  Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
+                                LayerProgress* progress = nullptr) const;
+  // From now on for so long. kNotFound: it is over; what it held may be gone.
+  Status Renew(LeaseId lease, uint64_t lease_ns);
+  Status Release(LeaseId lease);  // Also of one that is over, and of none.
 
   // Everything acknowledged or applied so far becomes durable (kPower).
   Status Flush();

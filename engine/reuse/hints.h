@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hints: where tokens of a hash may be found. A second log-structured index beside the tree's
+// (sstable/lsm_index.h), which is never needed for correctness: whoever uses an entry looks whether
+// it is still true, and a store without hints makes them anew. So entries are put blindly, and
+// those of nodes that are gone stay until they are made anew.
+//
+// In memory, within reuse_memory_bytes: a filter of all hashes, and what no table has yet.
+//
+// Thread-safe. Calls may wait for reads, so no lock may be held around them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/core/check.h"
+#include "engine/reuse/hint_records.h"
+#include "engine/reuse/prefix_filter.h"
+#include "sstable/lsm_index.h"
+
+namespace cairn::engine {
+
+class Hints {
+ public:
+  // `live`: their tables, if there are any. kNotFound, kCorruption, kUnsupportedFormat: they are of
+  // no use.
+  static Result<std::unique_ptr<Hints>> Open(const sstable::TableContext& tables,
+                                             std::span<const sstable::LiveTable> live,
+                                             uint64_t memory_bytes);
+
+  Status Put(std::span<const PrefixEntry> entries);
+  // Nothing more is put before a flush.
+  bool IsFull() const { return index_->memtable_bytes() >= memory_bytes_ / kFilterShare; }
+  // False: there is none. True: there may be one.
+  bool MayHave(uint64_t hash) const {
+    return !filter_ready_.load(std::memory_order_acquire) || filter_.MayHave(hash);
+  }
+  // Every hash is in the filter.
+  bool filter_ready() const { return filter_ready_.load(std::memory_order_acquire); }
+  // Of what the tables have; false from `go_on` ends it early.
+  template <typename GoOn>
+  Status FillFilter(const GoOn& go_on);
+  // Entries of this hash and position, the newest nodes first, at most kHintScanMax. kBusy with
+  // memory_only.
+  Status Find(uint64_t hash, uint64_t position, bool memory_only,
+              std::vector<PrefixEntry>* found) const;
+
+  uint64_t entries_put() const { return entries_put_.load(std::memory_order_relaxed); }
+  uint64_t memory_bytes() const { return index_->stats().memtable_bytes + filter_.bytes(); }
+
+  // --- The space thread's
+  // All that was put so far goes into a table. Errors: those of LsmIndex; it is in memory then.
+  Status Flush();
+  sstable::LsmIndex& index() { return *index_; }
+
+ private:
+  Hints(std::unique_ptr<sstable::LsmIndex> index, uint64_t memory_bytes)
+      : index_(std::move(index)),
+        memory_bytes_(memory_bytes),
+        filter_(memory_bytes / kFilterShare) {}
+
+  const std::unique_ptr<sstable::LsmIndex> index_;
+  const uint64_t memory_bytes_;
+  PrefixFilter filter_;
+  std::atomic<bool> filter_ready_{false};
+  std::atomic<uint64_t> entries_put_{0};
+  uint64_t flushes_ = 0;
+};
+
+template <typename GoOn>
+Status Hints::FillFilter(const GoOn& go_on) {
+  const auto scan = index_->NewScan({.end = std::string(kPrefixesEnd), .read = {}});
+  for (scan->Seek({&kPrefixLetter, 1}); scan->valid(); scan->Next()) {
+    const auto entry = GetPrefix(scan->key(), *scan->value());
+    if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
+    filter_.Add(entry->hash);
+    if (!go_on()) return Status::Ok();
+  }
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  filter_ready_.store(true, std::memory_order_release);
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

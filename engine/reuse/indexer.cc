@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/indexer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "engine/constants.h"
+#include "engine/reuse/constants.h"
+#include "engine/tree/path.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+struct Indexer::Facts {
+  bool indexed = false;  // It is there, and its namespace is indexed.
+  uint64_t model = 0;
+  std::string ns;
+  uint64_t start = 0, end = 0;  // Its own positions.
+  bool has_parent = false;
+  bool begins_namespace = false;   // What is above it is another namespace's.
+  std::vector<ContentSpan> spans;  // Of its whole path.
+  uint64_t changes = 0;
+};
+
+// ---------------------------------------------------------------- opening and closing
+
+void Indexer::Open(const sstable::TableContext& tables, const std::vector<NamedIndex>& named) {
+  tables_ = tables;
+  const auto found = std::find_if(named.begin(), named.end(),
+                                  [](const NamedIndex& index) { return index.name == kHintsName; });
+  const auto open = [&](std::span<const sstable::LiveTable> live) {
+    auto opened = Hints::Open(tables_, live, means_.write->options->reuse_memory_bytes);
+    MutexLock lock(&mutex_);
+    if (opened.ok()) hints_ = std::move(*opened);
+    return opened.status();
+  };
+  if (found != named.end() && !found->tables.empty()) {
+    const Status opened = open(found->tables);
+    if (opened.ok()) return;
+    means_.tell("the index of prefixes is made anew: " + opened.ToString());
+  }
+  if (const Status made = open({}); !made.ok()) {
+    means_.tell("no prefix is indexed: " + made.ToString());
+    return;
+  }
+  rebuilding_ = means_.write->tree().counts().nodes != 0;
+}
+
+void Indexer::Start() {
+  const std::shared_ptr<Hints> hints = this->hints();
+  if (hints == nullptr) return;
+  thread_ = std::make_unique<io::Executor>(*means_.write->world.scheduler, "cairn-hints", 1,
+                                           io::ThreadPriority::kBackground);
+  if (rebuilding_) {
+    thread_->Post([this] { Rebuild(); });
+  } else if (!hints->filter_ready()) {
+    // Without a filter a search asks the hints themselves.
+    thread_->Post([this, hints] {
+      const Status filled =
+          Guarded([&] { return hints->FillFilter([this] { return !stopping_; }); });
+      if (filled.code() == StatusCode::kCorruption) Discard(*hints, filled);
+    });
+  }
+}
+
+void Indexer::Stop() {
+  stopping_ = true;
+  flushed_.fetch_add(1);
+  means_.write->world.scheduler->WakeAll(flushed_);
+  if (thread_ != nullptr) thread_->Stop();
+}
+
+std::shared_ptr<Hints> Indexer::hints() const {
+  MutexLock lock(&mutex_);
+  return hints_;
+}
+
+// Their tables are files of nobody from the next checkpoint on, and go at the next opening.
+void Indexer::Discard(const Hints& hints, const Status& why) {
+  auto made = Hints::Open(tables_, {}, means_.write->options->reuse_memory_bytes);
+  {
+    MutexLock lock(&mutex_);
+    if (hints_.get() != &hints) return;  // Others met it, too.
+    lost_ = true;
+    if (!made.ok()) return;  // What is whole of them is better than nothing.
+    hints_ = std::move(*made);
+    chains_.clear();
+  }
+  means_.tell("the index of prefixes is made anew: " + why.ToString());
+}
+
+// ---------------------------------------------------------------- noting
+
+// What was replayed begins at the checkpoint: until then its namespaces were what it says.
+void Indexer::OnReplay(uint64_t /*after_sequence*/) {
+  changes_.fetch_add(1);
+  MutexLock lock(&mutex_);
+  if (hints_ != nullptr) return;  // It is not the opening's.
+  for (const auto& [name, use] : means_.write->tree().namespaces()) {
+    if (use.policy.index == Index::kNone) not_indexed_.insert(name);
+  }
+}
+
+void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
+  const Op& op = committed.op;
+  try {
+    switch (op.kind) {
+      case OpKind::kAppend: return Note(op.node, op.position);
+      case OpKind::kJoin: return Note(op.node, 0);
+      case OpKind::kCut: return NoteCut(op.node, op.position);
+      case OpKind::kRewind:
+        if ((op.flags & kOpInPlace) != 0) NoteCut(op.node, op.position);
+        return;
+      case OpKind::kNamespace: return NotePolicy(op);
+      default: return;
+    }
+  } catch (const std::bad_alloc&) {
+    lost_ = true;
+  }
+}
+
+void Indexer::Note(uint64_t node, uint64_t from) {
+  MutexLock lock(&mutex_);
+  const auto [entry, is_new] = noted_.try_emplace(node, from);
+  entry->second = std::min(entry->second, from);
+}
+
+void Indexer::NoteCut(uint64_t node, uint64_t position) {
+  changes_.fetch_add(1);
+  MutexLock lock(&mutex_);
+  const auto chain = chains_.find(node);
+  if (chain != chains_.end() && chain->second.end > position) chains_.erase(chain);
+}
+
+void Indexer::NotePolicy(const Op& op) {
+  MutexLock lock(&mutex_);
+  if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {
+    not_indexed_.insert(op.ns);
+  } else if (not_indexed_.erase(op.ns) != 0) {
+    lost_ = true;  // What it holds already.
+  }
+}
+
+uint64_t Indexer::behind() const {
+  MutexLock lock(&mutex_);
+  return noted_.size() + in_work_;
+}
+
+bool Indexer::complete() const {
+  return hints() != nullptr && !rebuilding_ && !lost_ && behind() == 0;
+}
+
+// ---------------------------------------------------------------- catching up
+
+bool Indexer::CatchUp(size_t nodes_max) {
+  if (hints() == nullptr) return false;
+  bool all = behind() == 0;
+  if (!all) {
+    const io::Turn::Holder turn(&turn_);
+    all = Drain(nodes_max, &all).ok() && all;
+  }
+  return all && !rebuilding_ && !lost_;
+}
+
+Indexer::Noted Indexer::TakeNoted(size_t nodes_max, bool* all) {
+  Noted taken;
+  MutexLock lock(&mutex_);
+  *all = noted_.size() <= nodes_max;
+  if (*all) {
+    taken.swap(noted_);
+  } else {
+    while (taken.size() < nodes_max) taken.insert(noted_.extract(noted_.begin()));
+  }
+  in_work_ = taken.size();
+  return taken;
+}
+
+// What fails, or has no room, is noted again.
+Status Indexer::Drain(size_t nodes_max, bool* all) {
+  Noted work = TakeNoted(nodes_max, all);
+  Status first;
+  while (!work.empty()) {
+    const auto [node, from] = *work.begin();
+    Status status;
+    if (IsFull()) {
+      if (first.ok()) means_.write->host->Kick();
+      status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
+    }
+    if (status.ok()) status = Guarded([&, n = node, f = from] { return IndexNode(n, f); });
+    auto done = work.extract(work.begin());
+    MutexLock lock(&mutex_);
+    --in_work_;
+    if (status.ok()) continue;
+    if (first.ok()) first = status;
+    const auto again = noted_.insert(std::move(done));
+    if (!again.inserted) again.position->second = std::min(again.position->second, from);
+  }
+  return first;
+}
+
+Result<Indexer::Facts> Indexer::Look(uint64_t number) {
+  Facts facts;
+  const WriteMeans& write = *means_.write;
+  Committer::Lock lock(write.mutex());
+  CAIRN_RETURN_IF_ERROR(
+      write.access->Load({.branches = {}, .nodes = {number}, .names = {}}, &lock));
+  const Tree& tree = write.tree();
+  const Node* const node = tree.FindNode(number);
+  facts.indexed = node != nullptr && node->use->policy.index == Index::kPrefix;
+  if (!facts.indexed) return facts;
+  const Node* const parent = tree.OnPath(node->parent);
+  facts.model = node->model;
+  facts.ns = node->ns;
+  facts.start = node->lanes[kTokenLane].start;
+  facts.end = node->lanes[kTokenLane].end;
+  facts.has_parent = parent != nullptr;
+  facts.begins_namespace = parent != nullptr && parent->ns != node->ns;
+  facts.spans = CollectSpans(tree, HeadOfNode(*node), 0, facts.end);
+  facts.changes = changes();
+  return facts;
+}
+
+// What is damaged nobody could confirm, and what is gone nobody could find.
+Status Indexer::IndexNode(uint64_t node, uint64_t from) {
+  while (true) {
+    CAIRN_ASSIGN_OR_RETURN(const Facts facts, Look(node));
+    if (!facts.indexed) return Status::Ok();
+    const Status status = HashNode(node, from, facts);
+    // It was rewound meanwhile: what is left of it is still to be indexed.
+    if (status.code() == StatusCode::kInvalidArgument && facts.changes != changes()) continue;
+    if (status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorruption) {
+      return Status::Ok();
+    }
+    return status;
+  }
+}
+
+Indexer::Chain Indexer::ChainOf(uint64_t node, const Facts& facts, uint64_t at_most) {
+  MutexLock lock(&mutex_);
+  const auto chain = chains_.find(node);
+  if (chain != chains_.end() && chain->second.end <= at_most) return chain->second;
+  return {PrefixRoot(store(), facts.model), 0};
+}
+
+void Indexer::Remember(uint64_t node, const Facts& facts, const Chain& chain) {
+  MutexLock lock(&mutex_);
+  if (facts.changes != changes()) return;
+  if (chains_.size() >= kRememberedChains) chains_.clear();
+  chains_.insert_or_assign(node, chain);
+}
+
+// Entries of the positions behind `from` that the node is found by: ends of blocks on it, and one
+// behind where it leaves its parent. The first node of a namespace is found by those above it, too.
+Status Indexer::HashNode(uint64_t node, uint64_t from, const Facts& facts) {
+  const bool all = from <= facts.start;
+  const uint64_t below = facts.begins_namespace && all ? 0 : std::max(from, facts.start);
+  const uint64_t last_block = facts.end - facts.end % kPrefixBlock;
+  const uint64_t edge = facts.start + 1;
+  const bool has_edge = facts.has_parent && all && edge > kPrefixBlock && edge <= facts.end &&
+                        edge % kPrefixBlock != 0;
+  const uint64_t upto = std::max(last_block > below ? last_block : 0, has_edge ? edge : 0);
+  if (upto == 0) return Status::Ok();
+  const Chain begin = ChainOf(node, facts, std::min(below, has_edge ? facts.start : below));
+  const std::shared_ptr<Hints> hints = this->hints();
+  PrefixHasher hasher(begin.digest, begin.end, facts.spans);
+  Chain last = begin;
+  std::vector<PrefixEntry> entries;
+  const auto put = [&, seed = SeedOf(facts.ns)](uint64_t end, const Digest& digest) {
+    entries.push_back({KeyHash(digest, seed), node, end});
+  };
+  const auto on_block = [&](uint64_t end, const Digest& digest) {
+    last = {digest, end};
+    if (end > below) put(end, digest);
+  };
+  std::vector<TokenId> ids;
+  while (hasher.end() < upto) {
+    const uint64_t chunk_end = std::min(upto, hasher.end() + kConfirmTokens);
+    const uint64_t stop = has_edge && hasher.end() < edge ? std::min(edge, chunk_end) : chunk_end;
+    ids.resize(stop - hasher.end());
+    CAIRN_RETURN_IF_ERROR(ReadIds(means_.reader, node, hasher.end(), ids, false));
+    hasher.Add(ids, on_block);
+    if (has_edge && stop == edge) put(edge, hasher.At());
+    CAIRN_RETURN_IF_ERROR(hints->Put(entries));
+    entries.clear();
+  }
+  if (last.end > begin.end) Remember(node, facts, last);
+  return Status::Ok();
+}
+
+Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
+               bool memory_only) {
+  if (ids.empty()) return Status::Ok();
+  RestoreItem item;
+  item.node = NodeId{node};
+  item.request.begin = begin;
+  item.request.end = begin + ids.size();
+  item.request.tokens = ids;
+  item.counts = false;
+  reader->Restore({&item, 1}, memory_only ? 0 : io::kNoDeadline);
+  if (memory_only && item.status.code() == StatusCode::kDeadlineExceeded) {
+    return Status(StatusCode::kBusy, "token ids are not in memory");
+  }
+  return item.status;
+}
+
+// ---------------------------------------------------------------- dumps
+
+bool Indexer::IsFull() const {
+  const std::shared_ptr<Hints> hints = this->hints();
+  return hints != nullptr && hints->IsFull();
+}
+
+Status Indexer::Flush() {
+  const std::shared_ptr<Hints> hints = this->hints();
+  const Status flushed = Guarded([&] { return hints->Flush(); });
+  flushed_.fetch_add(1);
+  means_.write->world.scheduler->WakeAll(flushed_);
+  return flushed;
+}
+
+void Indexer::OnDumped(uint64_t sequence) {
+  if (BeginRebuild() || !FlushForDump()) return;
+  MutexLock lock(&mutex_);
+  flushed_sequence_ = sequence;
+}
+
+// The result: their tables know all that was committed. Why not is told the first time.
+bool Indexer::FlushForDump() {
+  if (hints() == nullptr || rebuilding_ || lost_) return false;
+  Status status;
+  while (CAIRN_KEPT(kHintsBeforeTree)) {
+    {
+      const io::Turn::Holder turn(&turn_);
+      bool all = false;
+      status = Drain(SIZE_MAX, &all);
+    }
+    // Without the turn: a flush stands still while the background is paused.
+    const bool full = status.code() == StatusCode::kBusy && IsFull();
+    if (status.ok() || full) status = Flush();
+    if (!full || !status.ok()) break;
+  }
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    flushed_hints_ = hints_;
+  } else if (!flush_failed_) {
+    means_.tell("the index of prefixes is not written: " + status.ToString());
+  }
+  flush_failed_ = !status.ok();
+  return status.ok() && !lost_;
+}
+
+std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
+  MutexLock lock(&mutex_);
+  if (flushed_hints_ == nullptr || flushed_hints_ != hints_ || flushed_sequence_ < sequence) {
+    return std::nullopt;
+  }
+  return NamedIndex{
+      .name = std::string(kHintsName), .derived = true, .tables = hints_->index().live()};
+}
+
+bool Indexer::WantDump() const {
+  if (rebuilding_ || lost_) return false;
+  MutexLock lock(&mutex_);
+  return made_anew_ && flushed_hints_ != hints_;
+}
+
+// ---------------------------------------------------------------- making them anew
+
+// When the index of the tree has just got every node.
+bool Indexer::BeginRebuild() {
+  if (thread_ == nullptr || rebuilding_ || !lost_ || stopping_) return false;
+  rebuilding_ = true;
+  lost_ = false;
+  if (Guarded([this] { thread_->Post([this] { Rebuild(); }); }).ok()) return true;
+  lost_ = true;
+  rebuilding_ = false;
+  return false;
+}
+
+void Indexer::Rebuild() {
+  const Status status = Guarded([this] { return RebuildAll(); });
+  if (!status.ok()) {
+    lost_ = true;  // The next dump begins again.
+    if (!stopping_) means_.tell("the index of prefixes is not made: " + status.ToString());
+  }
+  {
+    MutexLock lock(&mutex_);
+    made_anew_ = status.ok();
+  }
+  rebuilding_ = false;
+}
+
+// What is not in the tree's index yet is noted.
+Status Indexer::RebuildAll() {
+  std::shared_ptr<sstable::LsmIndex> index;
+  {
+    const std::lock_guard lock(means_.write->mutex());
+    index = means_.write->tree().index();
+  }
+  for (uint64_t from = 1;;) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> nodes,
+                           TreeRecords::ReadNodes(*index, from, kRebuildBatch));
+    for (const uint64_t node : nodes) {
+      CAIRN_RETURN_IF_ERROR(AwaitRoom());
+      const io::Turn::Holder turn(&turn_);
+      CAIRN_RETURN_IF_ERROR(IndexNode(node, 0));
+    }
+    if (nodes.size() < kRebuildBatch) break;
+    from = nodes.back() + 1;
+  }
+  const std::shared_ptr<Hints> hints = this->hints();
+  if (hints->filter_ready()) return Status::Ok();
+  return hints->FillFilter([this] { return !stopping_; });
+}
+
+Status Indexer::AwaitRoom() {
+  io::Scheduler& scheduler = *means_.write->world.scheduler;
+  while (!stopping_) {
+    const uint32_t seen = flushed_.load();
+    if (!IsFull()) return Status::Ok();
+    means_.write->host->Kick();
+    scheduler.Wait(flushed_, seen, io::kNoDeadline);
+  }
+  return Status(StatusCode::kCancelled, "closed");
+}
+
+}  // namespace cairn::engine

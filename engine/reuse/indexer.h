@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the hints up to what the tree holds. A commit only notes which node changed and from where
+// on; its ids are read back when somebody needs them indexed:
+//
+//   noted      OnCommitted, live and in a replay                     a number a node; commit lock
+//   caught up  a search, for what came before it; a dump, for all    ids are read, hashed, put
+//   flushed    before the checkpoint that names what was indexed     space/index_flusher.h
+//
+// So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
+// ever. Where there are none, or they are of no use, they are made anew from the nodes of the tree,
+// by a thread of their own: until that is through, answers are not complete.
+//
+// Why it reads the ids back, and is not handed them: a queue of ids needs a bound, so it needs this
+// way as well, for what did not fit, and for what is caught up. The ids of an append lie in the hot
+// tail; reading 100,000 takes less than hashing them.
+//
+// Thread-safe, but for Open, Start and Stop. No lock may be held around CatchUp and OnDumped, which
+// read.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/core/mutex.h"
+#include "base/io/executor.h"
+#include "engine/commit/commit_observer.h"
+#include "engine/commit/write_means.h"
+#include "engine/manifest/manifest.h"
+#include "engine/restore/reader.h"
+#include "engine/reuse/hints.h"
+#include "engine/reuse/prefix_hash.h"
+
+namespace cairn::engine {
+
+class Indexer final : public CommitObserver {
+ public:
+  // What is named outlives this. `tell` gets a line for people.
+  struct Means {
+    const WriteMeans* write = nullptr;
+    Reader* reader = nullptr;
+    std::function<void(const std::string&)> tell{};
+  };
+  explicit Indexer(Means means) : means_(std::move(means)) {}
+  Indexer(const Indexer&) = delete;
+  Indexer& operator=(const Indexer&) = delete;
+  ~Indexer() override { Stop(); }
+
+  // --- The opening's. The tree is what was replayed; `named` is of the checkpoint. Hints that are
+  // of no use are left out, and told of. Never fails: without hints nothing is found, which is
+  // told.
+  void Open(const sstable::TableContext& tables, const std::vector<NamedIndex>& named);
+  void Start();  // Begins what is to be done in the background.
+  void Stop();   // Idempotent.
+
+  // --- CommitObserver, in sequence
+  void OnCommitted(const CommittedOp& op) noexcept override;
+  bool wants_replay() const override { return true; }
+  void OnReplay(uint64_t after_sequence) override;
+
+  // --- For searches
+  const StoreId& store() const { return tables_.store; }
+  // Null: there are none.
+  std::shared_ptr<Hints> hints() const;
+  // These are damaged, as was met just now: they are given up, and made anew.
+  void Discard(const Hints& hints, const Status& why);
+  // Indexes what was committed before, `nodes_max` nodes at most. Whether everything is indexed
+  // then; what cannot be now is tried again the next time.
+  bool CatchUp(size_t nodes_max);
+  // The same, without doing anything for it.
+  bool complete() const;
+  uint64_t behind() const;
+  // Also when all that is behind was caught up with.
+  bool may_miss() const { return hints() == nullptr || rebuilding_ || lost_; }
+  // Grows, under the commit lock, whenever content of a node is taken away, so that other content
+  // may come there. A follower's tree, and one that was rolled back, have another generation.
+  uint64_t changes() const { return changes_.load(); }
+
+  // --- The space thread's
+  // A dump was applied, up to this sequence. Catches up with all that is in it, and flushes that.
+  void OnDumped(uint64_t sequence);
+  // What MANIFEST may say of the hints when the index of the tree has this sequence. Nothing: they
+  // do not know all of it.
+  std::optional<NamedIndex> ForManifest(uint64_t sequence) const;
+  // The hints have as much in memory as they may.
+  bool IsFull() const;
+  Status Flush();
+  // They are whole, and no checkpoint says so.
+  bool WantDump() const;
+
+ private:
+  struct Facts;                                          // What was seen of a node.
+  using Noted = std::unordered_map<uint64_t, uint64_t>;  // Node: from where on.
+
+  void Note(uint64_t node, uint64_t from);
+  void NoteCut(uint64_t node, uint64_t position);
+  void NotePolicy(const Op& op);
+  Status Drain(size_t nodes_max, bool* all);
+  Noted TakeNoted(size_t nodes_max, bool* all);
+  Status IndexNode(uint64_t node, uint64_t from);
+  Result<Facts> Look(uint64_t node);
+  Status HashNode(uint64_t node, uint64_t from, const Facts& facts);
+  bool FlushForDump();
+  bool BeginRebuild();
+  void Rebuild();
+  Status RebuildAll();
+  Status AwaitRoom();
+
+  struct Chain {
+    Digest digest;
+    uint64_t end = 0;
+  };
+  Chain ChainOf(uint64_t node, const Facts& facts, uint64_t at_most);
+  void Remember(uint64_t node, const Facts& facts, const Chain& chain);
+
+  const Means means_;
+  sstable::TableContext tables_;
+  io::Turn turn_{*means_.write->world.scheduler};  // Of who indexes.
+  std::atomic<uint64_t> changes_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint32_t> flushed_{0};       // Word to wait for: there may be room again.
+  std::atomic<bool> rebuilding_{false};    // Under way, or about to be.
+  std::atomic<bool> lost_{false};          // Something was not noted: to be made anew.
+  std::atomic<bool> flush_failed_{false};  // Told.
+
+  mutable Mutex mutex_;  // A leaf, taken under the commit lock.
+  std::shared_ptr<Hints> hints_ CAIRN_GUARDED_BY(mutex_);
+  // These know all up to the sequence, in tables.
+  std::shared_ptr<Hints> flushed_hints_ CAIRN_GUARDED_BY(mutex_);
+  uint64_t flushed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool made_anew_ CAIRN_GUARDED_BY(mutex_) = false;  // Since the opening.
+  Noted noted_ CAIRN_GUARDED_BY(mutex_);
+  size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<uint64_t, Chain> chains_ CAIRN_GUARDED_BY(mutex_);
+  std::set<std::string> not_indexed_ CAIRN_GUARDED_BY(mutex_);  // Namespaces.
+
+  std::unique_ptr<io::Executor> thread_;
+};
+
+// Token ids of a node's path, [begin, end), as of one moment. Errors: those of Branch::ReadTokens;
+// kBusy with memory_only.
+Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
+               bool memory_only);
+
+// What reading ends with when the node was cut or dropped meanwhile.
+inline bool MayHaveMoved(const Status& status) {
+  return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kInvalidArgument;
+}
+
+}  // namespace cairn::engine

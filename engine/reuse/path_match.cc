@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/path_match.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/restore/plan.h"
+#include "engine/restore/restorable.h"
+#include "engine/tree/path.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// Of the path, below `limit`.
+uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit) {
+  for (const Node* node = &end; node != nullptr; node = tree.OnPath(node->parent)) {
+    for (size_t i = kTokenLane + 1; i < node->lanes.size(); ++i) {
+      const Lane& lane = node->lanes[i];
+      if (lane.start >= limit) continue;
+      for (const Extent& extent : lane.extents) {
+        if (extent.begin >= limit) break;
+        if (!extent.exact && !extent.place.absent()) limit = extent.begin;
+      }
+    }
+  }
+  return limit;
+}
+
+// Where a branch may end, at or before `position`.
+uint64_t OutsideAtomic(std::span<const ContentSpan> spans, uint64_t position) {
+  for (const ContentSpan& span : spans) {
+    if (span.atomic && span.begin < position && position < span.end) return span.begin;
+  }
+  return position;
+}
+
+}  // namespace
+
+uint64_t FirstOtherSpan(std::span<const ContentSpan> a, std::span<const ContentSpan> b,
+                        uint64_t limit) {
+  for (size_t i = 0;; ++i) {
+    const uint64_t a_begin = i < a.size() ? a[i].begin : limit;
+    const uint64_t b_begin = i < b.size() ? b[i].begin : limit;
+    if (std::min(a_begin, b_begin) >= limit) return limit;
+    if (a_begin != b_begin) return std::min(a_begin, b_begin);
+    if (!std::equal(a[i].hash, a[i].hash + 2, b[i].hash)) return a_begin;
+    const uint64_t end = std::min(a[i].end, b[i].end);
+    if (end >= limit) return limit;
+    if (a[i].end != b[i].end) return end;
+  }
+}
+
+PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
+                    std::span<const ContentSpan> spans, bool approximate) {
+  PathMatch match;
+  const Head head = HeadOfNode(node);
+  match.matched = std::min(position, head.lengths[kTokenLane]);
+  // With what reaches beyond: a branch must not end within that.
+  const std::vector<ContentSpan> here = CollectSpans(tree, head, 0, head.lengths[kTokenLane]);
+  match.matched = FirstOtherSpan(here, spans, match.matched);
+  match.exact = FirstApproximate(tree, node, match.matched);
+  if (!approximate) match.matched = match.exact;
+  match.matched = OutsideAtomic(here, match.matched);
+  match.exact = std::min(match.exact, match.matched);
+  if (match.matched == 0) return match;
+  for (uint64_t at_most = match.matched;; at_most = OutsideAtomic(here, match.restorable)) {
+    match.restorable = RestorableLength(tree, head, at_most);
+    if (OutsideAtomic(here, match.restorable) == match.restorable) break;
+  }
+  const Node* on = &node;
+  while (on->lanes[kTokenLane].start >= match.matched) on = tree.OnPath(on->parent);
+  match.node = on->id;
+  return match;
+}
+
+uint64_t BytesBelow(const Tree& tree, const Node& node, uint64_t position) {
+  const uint64_t tokens = position - std::min(position, node.lanes[kTokenLane].start);
+  return tokens * (sizeof(TokenId) + tree.ModelOf(node).token_bytes());
+}
+
+}  // namespace cairn::engine

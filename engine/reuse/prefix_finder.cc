@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/reuse/prefix_finder.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "base/core/mutation.h"
+#include "engine/reuse/constants.h"
+#include "engine/reuse/prefix_search.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/path.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+
+Status CheckSpans(const PrefixQuery& query) {
+  uint64_t end = 0;
+  for (const ContentSpan& span : query.spans) {
+    if (span.begin < end || span.begin >= span.end || span.end > query.tokens.size()) {
+      return Bad("query.spans: [" + std::to_string(span.begin) + ", " + std::to_string(span.end) +
+                 ") must lie in order within the " + std::to_string(query.tokens.size()) +
+                 " tokens");
+    }
+    end = span.end;
+  }
+  return Status::Ok();
+}
+
+uint64_t DeadlineOf(uint64_t now_ns, uint64_t lease_ns, const Options& options) {
+  const uint64_t held = std::min(lease_ns, options.max_lease_ns);
+  return held > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + held;
+}
+
+}  // namespace
+
+// A lease of the time of one call, unless it is handed on.
+class PrefixFinder::Hold {
+ public:
+  explicit Hold(const WriteMeans& write) : write_(write) {}
+  ~Hold() {
+    const std::lock_guard lock(write_.mutex());
+    End();
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+  // Under the commit lock.
+  void Begin(uint64_t node, uint64_t position) {
+    End();
+    if (CAIRN_KEPT(kLeaseOfHit)) lease_ = write_.tree().leases().Grant(node, position, UINT64_MAX);
+  }
+  void End() { write_.tree().leases().Release(std::exchange(lease_, 0)); }
+
+ private:
+  const WriteMeans& write_;
+  uint64_t lease_ = 0;
+};
+
+PrefixFinder::PrefixFinder(const Means& means)
+    : means_(means),
+      opening_(means.indexer == nullptr ? 0 : means.write->world.scheduler->Random64() | 1) {}
+
+// ---------------------------------------------------------------- finding
+
+Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
+  const WriteMeans& write = *means_.write;
+  if (means_.indexer == nullptr || means_.indexer->hints() == nullptr) {
+    return Status(StatusCode::kInvalidState,
+                  write.options->read_only
+                      ? "find: the store is read only"
+                      : "find: nothing is indexed (options.reuse_memory_bytes is 0)");
+  }
+  if (query.tokens.size() > INT32_MAX) {
+    return Bad("query.tokens: " + std::to_string(query.tokens.size()) + " are more than 2^31 - 1");
+  }
+  if (query.also.size() >= kMaxQueryNamespaces) {
+    return Bad("query.also: " + std::to_string(query.also.size()) + " namespaces; at most " +
+               std::to_string(kMaxQueryNamespaces - 1));
+  }
+  CAIRN_RETURN_IF_ERROR(CheckSpans(query));
+  const std::lock_guard lock(write.mutex());
+  if (write.tree().FindModel(static_cast<uint64_t>(query.model)) == nullptr) {
+    return Status(StatusCode::kNotFound,
+                  "query.model: " + std::to_string(static_cast<uint64_t>(query.model)) +
+                      " is not registered");
+  }
+  return Status::Ok();
+}
+
+Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
+  const Lifecycle::Use use(means_.write->lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckQuery(query));
+  finds_.fetch_add(1, std::memory_order_relaxed);
+  bool complete = false;
+  if (query.memory_only) {
+    complete = means_.indexer->complete();
+  } else {
+    means_.joined->FlushAll();
+    complete = means_.indexer->CatchUp(kCatchUpNodes);
+  }
+  const std::vector<Digest> chains = ChainsOf(means_.indexer->store(), query);
+  std::vector<std::string_view> namespaces(query.also.begin(), query.also.end());
+  namespaces.insert(namespaces.begin(), query.ns);
+  PrefixHit best;
+  for (size_t i = 0; i < namespaces.size(); ++i) {
+    if (std::find(namespaces.begin(), namespaces.begin() + static_cast<long>(i), namespaces[i]) !=
+        namespaces.begin() + static_cast<long>(i)) {
+      continue;
+    }
+    const std::shared_ptr<Hints> hints = means_.indexer->hints();
+    PrefixSearch search(*means_.write, means_.reader, *hints, query, chains, namespaces[i]);
+    auto found = FindIn(&search, &complete);
+    if (!found.ok() && search.hints_damaged()) {
+      means_.indexer->Discard(*hints, found.status());
+      complete = false;
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(found.status());
+    PrefixHit hit = *found;
+    const bool better =
+        std::tie(hit.restorable, hit.matched) > std::tie(best.restorable, best.matched);
+    if (better) std::swap(hit, best);
+    if (hit.lease != LeaseId{}) static_cast<void>(Release(hit.lease));
+  }
+  best.complete = complete;
+  if (best.found()) hits_.fetch_add(1, std::memory_order_relaxed);
+  return best;
+}
+
+// The best of one namespace. What its ids refute, and what changes meanwhile, is looked for again.
+Result<PrefixHit> PrefixFinder::FindIn(PrefixSearch* search, bool* complete) {
+  PrefixHit hit;
+  for (size_t round = 0; round < kConfirmRounds; ++round) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<PrefixSearch::Candidate> found, search->Run());
+    if (found.empty()) return hit;
+    Hold hold(*means_.write);
+    PathMatch match = found.front().match;
+    if (!search->query().confirm) {
+      Fill(*search, match, &hit);
+      return hit;
+    }
+    CAIRN_ASSIGN_OR_RETURN(const uint64_t differs,
+                           Confirm(*search, found.front().node, &match, &hold));
+    if (differs < match.matched) {
+      search->Refute(found.front().node, differs);
+    } else if (match.matched == found.front().match.matched &&
+               Finish(*search, match, &hold, &hit)) {
+      return hit;
+    }
+  }
+  *complete = false;  // Others change it faster than it is read.
+  return hit;
+}
+
+// Compares the ids of what is then held. The result: the first that differs, or all of the match.
+Result<uint64_t> PrefixFinder::Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match,
+                                       Hold* hold) {
+  const PrefixQuery& query = search.query();
+  const WriteMeans& write = *means_.write;
+  {
+    Committer::Lock lock(write.mutex());
+    if (!query.memory_only) {
+      CAIRN_RETURN_IF_ERROR(
+          write.access->Load({.branches = {}, .nodes = {path}, .names = {}}, &lock));
+    }
+    const Node* const node = write.tree().FindNode(path);
+    *match = node == nullptr
+                 ? PathMatch()
+                 : MatchPath(write.tree(), *node, match->matched, query.spans, query.approximate);
+    if (match->matched == 0) return 0;
+    hold->Begin(match->node, match->matched);
+  }
+  std::vector<TokenId> ids;
+  for (uint64_t begin = 0; begin < match->matched; begin += ids.size()) {
+    ids.resize(std::min(match->matched - begin, kConfirmTokens));
+    const Status read = ReadIds(means_.reader, match->node, begin, ids, query.memory_only);
+    if (read.code() == StatusCode::kCorruption) return begin;  // Nobody could use it.
+    if (MayHaveMoved(read)) {
+      match->matched = 0;
+      return 0;
+    }
+    CAIRN_RETURN_IF_ERROR(read);
+    const auto want = query.tokens.begin() + static_cast<long>(begin);
+    const auto differs = std::mismatch(ids.begin(), ids.end(), want).first;
+    if (differs != ids.end()) return begin + static_cast<uint64_t>(differs - ids.begin());
+  }
+  return match->matched;
+}
+
+void PrefixFinder::Fill(const PrefixSearch& search, const PathMatch& match, PrefixHit* hit) {
+  const Digest digest = DigestAt(search.chains(), search.query(), match.matched);
+  hit->node = NodeId{match.node};
+  hit->matched = match.matched;
+  hit->restorable = match.restorable;
+  hit->exact = match.exact;
+  hit->seen.digest[0] = digest.low;
+  hit->seen.digest[1] = digest.high;
+}
+
+// What was confirmed holds up to here, since it was held. False: it was dropped meanwhile.
+bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold,
+                          PrefixHit* hit) {
+  const WriteMeans& write = *means_.write;
+  const uint64_t lease_ns = search.query().lease_ns;
+  const uint64_t now_ns = write.lifecycle->NowNs();
+  const std::lock_guard lock(write.mutex());
+  Tree& tree = write.tree();
+  const Node* const node = tree.FindNode(match.node);
+  if (node == nullptr) return false;
+  Fill(search, match, hit);
+  hit->confirmed = true;
+  hit->seen.opening = opening_;
+  hit->seen.generation = tree.generation();
+  hit->seen.changes = means_.indexer->changes();
+  LeaseTable& leases = tree.leases();
+  leases.Expire(now_ns);
+  const uint64_t bytes = BytesBelow(tree, *node, match.matched);
+  const uint64_t most = write.options->max_leased_bytes;
+  if (lease_ns != 0 && bytes <= most && leases.bytes() <= most - bytes && CAIRN_KEPT(kLeaseOfHit)) {
+    hit->lease = LeaseId{leases.Grant(match.node, match.matched,
+                                      DeadlineOf(now_ns, lease_ns, *write.options), bytes)};
+  }
+  hold->End();
+  return true;
+}
+
+// ---------------------------------------------------------------- using a hit
+
+// From here on the hit is true, as long as `hold` lives.
+Status PrefixFinder::HoldHit(const PrefixHit& hit, Hold* hold) {
+  if (!hit.found()) return Bad("hit: nothing was found");
+  if (means_.indexer == nullptr) {
+    return Status(StatusCode::kInvalidState, "hit: nothing is indexed here");
+  }
+  const WriteMeans& write = *means_.write;
+  const auto number = static_cast<uint64_t>(hit.node);
+  const uint64_t now_ns = write.lifecycle->NowNs();
+  std::vector<ContentSpan> spans;
+  uint64_t model = 0;
+  {
+    Committer::Lock lock(write.mutex());
+    CAIRN_RETURN_IF_ERROR(
+        write.access->Load({.branches = {}, .nodes = {number}, .names = {}}, &lock));
+    Tree& tree = write.tree();
+    const Node* const node = tree.FindNode(number);
+    if (node == nullptr) {
+      return Status(StatusCode::kNotFound,
+                    "hit: node " + std::to_string(number) + " does not exist any more");
+    }
+    if (hit.matched <= node->lanes[kTokenLane].start || hit.matched > node->lanes[kTokenLane].end) {
+      return Status(StatusCode::kConflict, "hit: node " + std::to_string(number) +
+                                               " does not reach to position " +
+                                               std::to_string(hit.matched) + " any more");
+    }
+    tree.leases().Expire(now_ns);
+    const bool same = hit.seen.opening == opening_ && hit.seen.generation == tree.generation() &&
+                      hit.seen.changes == means_.indexer->changes();
+    const bool leased = hit.seen.opening == opening_ &&
+                        tree.leases().Holds(static_cast<uint64_t>(hit.lease), number, hit.matched);
+    hold->Begin(number, hit.matched);
+    if ((hit.confirmed && (same || leased)) || !CAIRN_KEPT(kStaleHit)) return Status::Ok();
+    spans = CollectSpans(tree, HeadOfNode(*node), 0, hit.matched);
+    model = node->model;
+  }
+  return ConfirmDigest(hit, model, spans);
+}
+
+Status PrefixFinder::ConfirmDigest(const PrefixHit& hit, uint64_t model,
+                                   std::span<const ContentSpan> spans) {
+  PrefixHasher hasher(PrefixRoot(means_.indexer->store(), model), 0, spans);
+  std::vector<TokenId> ids;
+  while (hasher.end() < hit.matched) {
+    ids.resize(std::min(hit.matched - hasher.end(), kConfirmTokens));
+    CAIRN_RETURN_IF_ERROR(
+        ReadIds(means_.reader, static_cast<uint64_t>(hit.node), hasher.end(), ids, false));
+    hasher.Add(ids, [](uint64_t, const Digest&) {});
+  }
+  if (hasher.At() == Digest{hit.seen.digest[0], hit.seen.digest[1]}) return Status::Ok();
+  return Status(StatusCode::kConflict, "hit: node " +
+                                           std::to_string(static_cast<uint64_t>(hit.node)) +
+                                           " has other tokens by now; find again");
+}
+
+Result<BranchId> PrefixFinder::Fork(const PrefixHit& hit, uint64_t position,
+                                    const BranchOptions& options) {
+  const Lifecycle::Use use(means_.write->lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckWritable(options.durability));
+  if (position > hit.matched) {
+    return Bad("fork at position " + std::to_string(position) + " of a hit of " +
+               std::to_string(hit.matched) + " tokens");
+  }
+  Hold hold(*means_.write);
+  CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
+  return means_.changes->ForkNode(hit.node, position, options);
+}
+
+Result<RestoreResult> PrefixFinder::Restore(const PrefixHit& hit, const RestoreRequest& request,
+                                            LayerProgress* progress) {
+  const Lifecycle::Use use(means_.write->lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckUsable());
+  Hold hold(*means_.write);
+  CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
+  RestoreItem item;
+  item.node = hit.node;
+  item.request = request;
+  CAIRN_ASSIGN_OR_RETURN(const Range range,
+                         RangeOf(request.begin, request.end, hit.matched, "restore of a hit"));
+  item.request.end = range.end;
+  LayerWords layers(*means_.write->world.scheduler, progress);
+  item.layers = &layers;
+  Status status = means_.reads->RestoreMany({&item, 1}, request.timeout_ns);
+  if (status.ok()) status = item.status;
+  layers.End(status.ok());
+  if (!status.ok()) return status;
+  return std::move(item.result);
+}
+
+// ---------------------------------------------------------------- leases
+
+Status PrefixFinder::Renew(LeaseId lease, uint64_t lease_ns) {
+  const WriteMeans& write = *means_.write;
+  CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckUsable());
+  const uint64_t now_ns = write.lifecycle->NowNs();
+  const std::lock_guard lock(write.mutex());
+  LeaseTable& leases = write.tree().leases();
+  leases.Expire(now_ns);
+  const auto number = static_cast<uint64_t>(lease);
+  if (leases.Renew(number, DeadlineOf(now_ns, lease_ns, *write.options))) return Status::Ok();
+  return Status(StatusCode::kNotFound, "lease " + std::to_string(number) + " is over");
+}
+
+Status PrefixFinder::Release(LeaseId lease) {
+  const WriteMeans& write = *means_.write;
+  CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckUsable());
+  const std::lock_guard lock(write.mutex());
+  write.tree().leases().Release(static_cast<uint64_t>(lease));
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store::FindPrefix, and what is done with a hit: fork, restore, leases.
+//
+//   the hashes of the query's blocks                              once, for all namespaces
+//   the deepest block that a living path has                      hints; binary search
+//   the paths that have it, or leave others behind it             hints; one question a position
+//   how far each goes, and what of it can be restored             a few ids each; the tree
+//   the best is put on lease and its ids are compared             what they refute is asked no more
+//
+// A hint may be wrong, an answer never is: it is confirmed under a lease, and what is granted or
+// told is of the moment at which the lease begins or ends. docs/reuse.md has what that means for
+// callers.
+//
+// Thread-safe. No lock may be held around the calls.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "cairn/find.h"
+#include "engine/commit/changes.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/write_means.h"
+#include "engine/restore/branch_reads.h"
+#include "engine/reuse/indexer.h"
+#include "engine/reuse/path_match.h"
+#include "engine/reuse/prefix_search.h"
+
+namespace cairn::engine {
+
+class PrefixFinder {
+ public:
+  // What is named outlives this. `indexer` null: nothing is indexed.
+  struct Means {
+    const WriteMeans* write = nullptr;
+    JoinedAppends* joined = nullptr;
+    Changes* changes = nullptr;
+    Reader* reader = nullptr;
+    BranchReads* reads = nullptr;
+    Indexer* indexer = nullptr;
+  };
+  explicit PrefixFinder(const Means& means);
+  PrefixFinder(const PrefixFinder&) = delete;
+  PrefixFinder& operator=(const PrefixFinder&) = delete;
+
+  // Errors: those of Store.
+  Result<PrefixHit> Find(const PrefixQuery& query);
+  Result<BranchId> Fork(const PrefixHit& hit, uint64_t position, const BranchOptions& options);
+  Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
+                                LayerProgress* progress);
+  Status Renew(LeaseId lease, uint64_t lease_ns);
+  Status Release(LeaseId lease);
+
+  uint64_t finds() const { return finds_.load(std::memory_order_relaxed); }
+  uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
+
+ private:
+  class Hold;
+  Status CheckQuery(const PrefixQuery& query) const;
+  Result<PrefixHit> FindIn(PrefixSearch* search, bool* complete);
+  Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match, Hold* hold);
+  static void Fill(const PrefixSearch& search, const PathMatch& match, PrefixHit* hit);
+  bool Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold, PrefixHit* hit);
+  Status HoldHit(const PrefixHit& hit, Hold* hold);
+  Status ConfirmDigest(const PrefixHit& hit, uint64_t model, std::span<const ContentSpan> spans);
+
+  const Means means_;
+  const uint64_t opening_;  // Tells the hits of this opening of the store from those of others.
+  std::atomic<uint64_t> finds_{0}, hits_{0};
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One search in the hints: for a query, in one namespace, the paths that seem to have most of it.
+// What the ids then refute is told to it, and it is asked again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cairn/find.h"
+#include "engine/commit/write_means.h"
+#include "engine/reuse/indexer.h"
+#include "engine/reuse/path_match.h"
+
+namespace cairn::engine {
+
+// The hashes of a query where its blocks end; [0] is where it begins.
+std::vector<Digest> ChainsOf(const StoreId& store, const PrefixQuery& query);
+// The one at any position.
+Digest DigestAt(std::span<const Digest> chains, const PrefixQuery& query, uint64_t position);
+
+class PrefixSearch {
+ public:
+  // All outlive this; `chains` are those of the query.
+  PrefixSearch(const WriteMeans& write, Reader* reader, const Hints& hints,
+               const PrefixQuery& query, std::span<const Digest> chains, std::string_view ns)
+      : write_(write),
+        reader_(reader),
+        hints_(hints),
+        query_(query),
+        chains_(chains),
+        ns_seed_(SeedOf(ns)) {}
+
+  // A path, by the node that it ends with.
+  struct Candidate {
+    uint64_t node = 0;
+    PathMatch match;
+  };
+  // The best first; none: nothing is there. The query's ids are compared behind the last whole
+  // block only, or not at all. kBusy with memory_only, kIoError, kOutOfMemory; kCorruption of the
+  // hints or of the tree.
+  Result<std::vector<Candidate>> Run();
+  // The path of this node has other ids at `position`.
+  void Refute(uint64_t node, uint64_t position);
+  // The hints themselves are damaged, as Run met.
+  bool hints_damaged() const { return hints_damaged_; }
+
+  const PrefixQuery& query() const { return query_; }
+  std::span<const Digest> chains() const { return chains_; }
+
+ private:
+  Result<std::vector<Candidate>> At(uint64_t position, const Digest& chain);
+  Result<PathMatch> Match(uint64_t node, uint64_t position);
+  Result<uint64_t> DeepestBlock();
+  Status GoOn(uint64_t from, Candidate* candidate);
+
+  const WriteMeans& write_;
+  Reader* const reader_;
+  const Hints& hints_;
+  const PrefixQuery& query_;
+  const std::span<const Digest> chains_;
+  const uint64_t ns_seed_;
+  bool hints_damaged_ = false;
+  std::map<uint64_t, uint64_t> refuted_;  // Node: where its path has other ids.
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: what a hit has on lease stays as it is until the lease is over or released: no rewind,
+// append, trim, join, eviction or expiry changes it, while its owner goes on as if there were no
+// lease. A drop of all that needs it wins. Leases end by themselves, are bounded, and no restart
+// knows them.
+#include "tests/engine/find_test.h"
+
+namespace cairn::testing {
+namespace {
+
+class FindLeaseTest : public FindTest {
+ protected:
+  PrefixHit Lease(std::span<const TokenId> ids, uint64_t lease_ns = kMinute) {
+    PrefixQuery query = Query(ids);
+    query.lease_ns = lease_ns;
+    return Ask(query);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, FindLeaseTest, ::testing::Values("memory", "simulated"), NameOf);
+
+TEST_P(FindLeaseTest, HoldsWhatIsRewound) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Branch chat = Make("chat", ids);
+  const PrefixHit hit = Lease(ids);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  ASSERT_OK(chat.Rewind(100));
+  const std::vector<TokenId> other = Like(ids, 100, 250, 6);
+  ASSERT_OK(Append(chat, std::span(other).subspan(100)));
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(350u, Ask(other).matched);
+  ExpectForks(hit, ids, 300);
+  EXPECT_EQ(300u, Ask(ids).matched);
+  ASSERT_OK(store_.Release(hit.lease));
+  EXPECT_EQ(0u, store_.Metrics().leases);
+  ASSERT_OK(Append(chat, Tokens(3, 9)));
+  ASSERT_OK(store_.Compact());  // Now it is trimmed.
+  EXPECT_EQ(100u, Ask(ids).matched);
+  EXPECT_FAILS(store_.Fork(hit, 300), StatusCode::kNotFound);  // Joined with what is left of it.
+}
+
+// Two that were used before all others: one is on lease.
+TEST_P(FindLeaseTest, HoldsKvAgainstEviction) {
+  const std::vector<TokenId> ids = Tokens(1000, 5), others = Tokens(1000, 6);
+  ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 300'000, .evict = Evict::kKv}));
+  Make("held", ids, "small");
+  Make("other", others, "small");
+  PrefixQuery query = Query(ids);
+  query.ns = "small";
+  query.lease_ns = kMinute;
+  const PrefixHit hit = Ask(query);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  for (uint64_t i = 0; i < 8; ++i) Make("new-" + std::to_string(i), Tokens(1000, 100 + i), "small");
+  KvSet got(spec_, Layout::kContiguous, 0, 1000), want(spec_, Layout::kContiguous, 0, 1000);
+  want.Write(kSeed, 0, 1000);
+  RestoreRequest request;
+  request.into = got.View(0, 1000);
+  request.require_kv = true;
+  ASSERT_OK(store_.Restore(hit, request));
+  EXPECT_TRUE(got == want);
+  query.tokens = others;
+  query.lease_ns = 0;
+  const PrefixHit lost = Ask(query);
+  EXPECT_EQ(1000u, lost.matched);
+  EXPECT_LT(lost.restorable, 1000u);
+  EXPECT_FAILS(store_.Restore(lost, request), StatusCode::kEvicted);
+}
+
+TEST_P(FindLeaseTest, ADropWins) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Branch chat = Make("chat", ids);
+  const PrefixHit hit = Lease(ids);
+  ASSERT_OK(chat.Drop());
+  EXPECT_FAILS(store_.Fork(hit, 300), StatusCode::kNotFound, "node");
+  EXPECT_OK(store_.Release(hit.lease));
+}
+
+TEST_P(FindLeaseTest, IsRenewedAndEnds) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Branch chat = Make("chat", ids);
+  const PrefixHit hit = Lease(ids, 50'000'000);
+  ASSERT_OK(store_.Renew(hit.lease, kMinute));
+  world_->world().scheduler->Sleep(60'000'000);
+  ASSERT_OK(store_.Renew(hit.lease, 1'000'000));
+  world_->world().scheduler->Sleep(5'000'000);
+  EXPECT_FAILS(store_.Renew(hit.lease, kMinute), StatusCode::kNotFound, "is over");
+  ASSERT_OK(chat.Rewind(100));
+  ASSERT_OK(Append(chat, Tokens(250, 6)));
+  EXPECT_FAILS(store_.Fork(hit, 300), StatusCode::kConflict);
+  EXPECT_FAILS(store_.Renew(LeaseId{999}, kMinute), StatusCode::kNotFound, "lease 999");
+  EXPECT_OK(store_.Release(LeaseId{999}));
+}
+
+TEST_P(FindLeaseTest, IsNoLongerThanOptionsAllow) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Options options = FindingOptions();
+  options.max_lease_ns = 1'000'000;
+  WorldTest::Reopen(options);
+  Make("chat", ids);
+  const PrefixHit hit = Lease(ids, UINT64_MAX);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  world_->world().scheduler->Sleep(5'000'000);
+  EXPECT_FAILS(store_.Renew(hit.lease, 1), StatusCode::kNotFound);
+}
+
+// A token of the model is 64 bytes of KV and 4 of its id.
+TEST_P(FindLeaseTest, HoldsNoMoreBytesThanOptionsAllow) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Options options = FindingOptions();
+  options.max_leased_bytes = 500 * 68;
+  WorldTest::Reopen(options);
+  Make("chat", ids);
+  const PrefixHit first = Lease(ids);
+  ASSERT_NE(LeaseId{}, first.lease);
+  EXPECT_EQ(300u * 68, store_.Metrics().leased_bytes);
+  const PrefixHit second = Lease(ids);
+  EXPECT_EQ(300u, second.matched);
+  EXPECT_EQ(LeaseId{}, second.lease);
+  const PrefixHit third = Lease(std::span(ids).first(200));
+  EXPECT_NE(LeaseId{}, third.lease);
+  EXPECT_EQ(2u, store_.Metrics().leases);
+  EXPECT_EQ(500u * 68, store_.Metrics().leased_bytes);
+  ASSERT_OK(store_.Release(first.lease));
+  EXPECT_NE(LeaseId{}, Lease(ids).lease);
+}
+
+// The one that is not told is not held.
+TEST_P(FindLeaseTest, OfTheBestNamespaceAlone) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Make("a", std::span(ids).first(200), "one");
+  Make("b", ids, "two");
+  Make("c", std::span(ids).first(100), "three");
+  PrefixQuery query = Query(ids);
+  const std::string_view also[] = {"two", "three"};
+  query.ns = "one";
+  query.also = also;
+  query.lease_ns = kMinute;
+  const PrefixHit hit = Ask(query);
+  EXPECT_EQ(300u, hit.matched);
+  EXPECT_EQ(1u, store_.Metrics().leases);
+  ASSERT_OK(store_.Release(hit.lease));
+  EXPECT_EQ(0u, store_.Metrics().leases);
+}
+
+TEST_P(FindLeaseTest, IsOfThisOpeningAlone) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Branch chat = Make("chat", ids);
+  const PrefixHit hit = Lease(ids);
+  ASSERT_NO_FATAL_FAILURE(Reopen());
+  EXPECT_EQ(0u, store_.Metrics().leases);
+  ExpectForks(hit, ids, 300);  // It is still true, as its ids say.
+  chat = Find("chat");
+  ASSERT_OK(chat.Rewind(100));
+  ASSERT_OK(Append(chat, Tokens(250, 6)));
+  EXPECT_FAILS(store_.Fork(hit, 300), StatusCode::kConflict, "other tokens");
+}
+
+}  // namespace
+}  // namespace cairn::testing

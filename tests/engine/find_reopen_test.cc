@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: after a restart of any kind the same prefixes are found: what a checkpoint names of the
+// hints knows all that the checkpoint's tree knows, and the rest is caught up from the log. Hints
+// that are damaged, lost, of another version or of another store are made anew, and cost an answer
+// that says so, never a wrong one. What cannot write hints still appends.
+// Method: a simulated machine, whose disk is copied as a kill or a power loss leaves it.
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/io/file_util.h"
+#include "base/io/sim_world.h"
+#include "engine/manifest/manifest.h"
+#include "engine/store_core.h"
+#include "tests/engine/find_test.h"
+
+namespace cairn::testing {
+namespace {
+
+class FindReopenTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.world = std::make_shared<io::World>(machine_.world());
+    options_.listener = std::make_shared<EventListener>();
+    options_.listener->on_event = [this](const std::string& line) {
+      if (line.find("prefix") != std::string::npos) told_.push_back(line);
+    };
+    Open(options_);
+  }
+  void Open(const Options& options) {
+    ASSERT_OK(store_.Close());
+    ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
+    world_ = options.world;
+    ASSERT_OK_ASSIGN(model_, store_.RegisterModel(spec_));
+  }
+  Options On(std::shared_ptr<io::SimDisk> disk) const {
+    Options options = options_;
+    options.world = std::make_shared<io::World>(
+        io::World{.files = std::move(disk), .scheduler = std::make_shared<io::SimScheduler>(2)});
+    return options;
+  }
+  Branch Make(const std::string& name, std::span<const TokenId> ids) {
+    auto branch = store_.CreateBranch(model_, {.name = name});
+    EXPECT_OK(branch);
+    EXPECT_OK(branch->AppendSync(MakeDelta(ids), {.durability = Durability::kPower}));
+    return *branch;
+  }
+  PrefixHit Ask(std::span<const TokenId> ids) {
+    PrefixQuery query;
+    query.model = model_;
+    query.tokens = ids;
+    const auto hit = store_.FindPrefix(query);
+    EXPECT_OK(hit);
+    return hit.ok() ? *hit : PrefixHit();
+  }
+  PrefixHit AskUntilComplete(std::span<const TokenId> ids) {
+    PrefixHit hit;
+    for (int i = 0; i < 1000 && !(hit = Ask(ids)).complete; ++i) {
+      world_->scheduler->Sleep(1'000'000);
+    }
+    EXPECT_TRUE(hit.complete);
+    return hit;
+  }
+  std::vector<sstable::LiveTable> NamedTables(io::FileSystem& files) {
+    const auto manifest = engine::ReadManifest(files, "/store");
+    EXPECT_OK(manifest);
+    return manifest->named.empty() ? std::vector<sstable::LiveTable>()
+                                   : manifest->named.front().tables;
+  }
+
+  io::SimWorld machine_ = io::MakeSimWorld(1);
+  std::vector<std::string> told_;
+  Options options_ = FindingOptions();
+  const ModelSpec spec_ = TokenModel();
+  std::shared_ptr<const io::World> world_;  // That the store lives in.
+  Store store_;
+  ModelId model_{};
+};
+
+// Of what a dump has, nothing is in the log any more: it must be in the hints.
+TEST_F(FindReopenTest, AfterAKillBehindACheckpoint) {
+  const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
+  Make("first", first);
+  ASSERT_OK(store_.Compact());
+  ASSERT_EQ(1u, NamedTables(*machine_.disk).size());
+  Make("second", second);
+  Open(On(machine_.disk->KillClone()));
+  const PrefixHit hit = Ask(first);
+  EXPECT_TRUE(hit.complete) << "nothing is made anew";
+  EXPECT_EQ(300u, hit.matched);
+  EXPECT_EQ(300u, Ask(second).matched);
+  EXPECT_TRUE(told_.empty()) << told_.front();
+}
+
+TEST_F(FindReopenTest, AfterAPowerLossAtEveryWrite) {
+  const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
+  Make("first", first);
+  uint64_t opened = 0;
+  std::vector<std::shared_ptr<io::SimDisk>> disks;
+  machine_.disk->set_on_operation([&](const io::SimOperation& operation) {
+    if (operation.op == io::SimOp::kRead) return;
+    io::CrashChoice choice;
+    choice.seed = disks.size();
+    disks.push_back(machine_.disk->CrashClone(choice));
+  });
+  ASSERT_OK(store_.Compact());
+  Make("second", second);
+  ASSERT_OK(store_.Compact());
+  machine_.disk->set_on_operation({});
+  ASSERT_GT(disks.size(), 20u);
+  for (const auto& disk : disks) {
+    SCOPED_TRACE(opened++);
+    Open(On(disk));
+    EXPECT_EQ(300u, AskUntilComplete(first).matched);
+    const auto found = store_.FindBranch("second");
+    const uint64_t there = found.ok() ? *found->length() : 0;
+    EXPECT_EQ(there, Ask(second).matched);
+  }
+}
+
+TEST_F(FindReopenTest, WithoutThemTheyAreMadeAnew) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Options none = options_;
+  none.reuse_memory_bytes = 0;
+  Open(none);
+  Make("first", ids);
+  ASSERT_OK(store_.Compact());
+  Open(options_);
+  EXPECT_EQ(300u, AskUntilComplete(ids).matched);
+  // And written when the store is closed, though nothing else was.
+  ASSERT_OK(store_.Close());
+  EXPECT_EQ(1u, NamedTables(*machine_.disk).size());
+  Open(options_);
+  EXPECT_TRUE(Ask(ids).complete);
+  // Who does not index them does not name them.
+  Open(none);
+  Make("second", Tokens(300, 6));
+  ASSERT_OK(store_.Close());
+  EXPECT_TRUE(NamedTables(*machine_.disk).empty());
+  Open(options_);
+  EXPECT_EQ(300u, AskUntilComplete(Tokens(300, 6)).matched);
+  EXPECT_TRUE(told_.empty()) << told_.front();
+}
+
+TEST_F(FindReopenTest, DamagedInEveryByte) {
+  const std::vector<TokenId> ids = Tokens(200, 5);
+  Make("first", ids);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(store_.Close());
+  const auto tables = NamedTables(*machine_.disk);
+  ASSERT_EQ(1u, tables.size());
+  const std::string path = sstable::IndexTablePath("/store/tables", tables[0].number);
+  for (uint64_t at = 0; at < tables[0].bytes; at += 1 + at / 16) {
+    SCOPED_TRACE(at);
+    const std::shared_ptr<io::SimDisk> disk = machine_.disk->KillClone();
+    ASSERT_OK(disk->FlipBit(path, at, static_cast<unsigned>(at % 8)));
+    Open(On(disk));
+    PrefixHit hit = Ask(ids);
+    EXPECT_TRUE(hit.matched == 200 || (!hit.found() && !hit.complete));
+    ASSERT_OK(store_.Compact());
+    Make("second", Tokens(100, at));
+    ASSERT_OK(store_.Compact());
+    EXPECT_EQ(200u, AskUntilComplete(ids).matched);
+    ASSERT_OK_ASSIGN(const VerifyReport report, store_.Verify(VerifyLevel::kAll));
+    EXPECT_TRUE(report.damages.empty()) << report.damages[0].where;
+  }
+  EXPECT_FALSE(told_.empty());
+}
+
+TEST_F(FindReopenTest, ACopyMakesItsOwn) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Make("first", ids);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(store_.Checkpoint("/copy"));
+  ASSERT_OK(store_.Close());
+  ASSERT_OK_ASSIGN(store_, Store::Open("/copy", options_));
+  EXPECT_EQ(300u, AskUntilComplete(ids).matched);
+}
+
+// More than may be in memory, with little room for them.
+TEST_F(FindReopenTest, MoreThanMemoryMayHold) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (uint64_t i = 0; i < 40; ++i) {
+    prompts.push_back(Tokens(20'000, 100 + i));
+    Make("chat-" + std::to_string(i), prompts.back());
+    EXPECT_EQ(20'000u, AskUntilComplete(prompts.back()).matched);
+    EXPECT_LE(store_.Metrics().hint_bytes, options_.reuse_memory_bytes * 2);
+  }
+  ASSERT_OK(store_.Compact());
+  Open(options_);
+  for (const auto& ids : prompts) EXPECT_EQ(20'000u, AskUntilComplete(ids).matched);
+}
+
+TEST_F(FindReopenTest, AFullDiskCostsHintsAndNothingElse) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Make("first", ids);
+  ASSERT_OK(store_.Compact());
+  Make("second", Tokens(300, 6));
+  // Hints are what is flushed first of a dump.
+  machine_.disk->AddFault({.when =
+                               [n = 0](const io::SimOperation& operation) mutable {
+                                 return operation.op == io::SimOp::kWrite &&
+                                        operation.path.find(".index") != std::string::npos &&
+                                        n++ == 0;
+                               },
+                           .error = ENOSPC});
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(1u, machine_.disk->faults_struck());
+  EXPECT_TRUE(NamedTables(*machine_.disk).empty()) << "they lack what the tree has";
+  EXPECT_EQ(300u, Ask(Tokens(300, 6)).matched);
+  Make("third", Tokens(300, 7));
+  Open(On(machine_.disk->KillClone()));
+  for (const uint64_t seed : {5, 6, 7}) {
+    EXPECT_EQ(300u, AskUntilComplete(Tokens(300, seed)).matched);
+  }
+}
+
+}  // namespace
+}  // namespace cairn::testing
