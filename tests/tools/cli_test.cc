@@ -39,9 +39,9 @@ ModelSpec SmallModel() {
 TEST_F(CliTest, HelpTeachesEveryCommandWithExamples) {
   const std::string help = Output({"--help"});
   for (const char* command :
-       {"create",   "stat",   "top",    "verify",     "ls",     "show",       "cat",
-        "models",   "tree",   "append", "fork",       "rewind", "rename",     "drop",
-        "dump-wal", "repair", "doctor", "checkpoint", "keep",   "namespaces", "compact"}) {
+       {"create", "stat",       "top",  "verify",     "ls",      "show", "cat",      "models",
+        "tree",   "append",     "fork", "rewind",     "rename",  "drop", "dump-wal", "repair",
+        "doctor", "checkpoint", "keep", "namespaces", "compact", "find"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command + " "), std::string::npos) << command;
     const std::string own = Output({command, "--help"});
     EXPECT_NE(own.find("Examples:\n  cairn " + std::string(command)), std::string::npos) << own;
@@ -167,6 +167,22 @@ TEST_F(CliTest, AppendFromArgumentsAndStandardInput) {
   EXPECT_EQ(
       Output({"cat", store_, "#" + std::to_string(report["id"].get<uint64_t>()), "--begin", "6"}),
       "4294967295 9 9 9 9\n");
+}
+
+TEST_F(CliTest, FindWhatIsThereOfAPrompt) {
+  Create();
+  std::string prompt, other;
+  for (int i = 0; i < 100; ++i) prompt += std::to_string(i) + (i % 10 == 9 ? "\n" : ",");
+  ExpectError({"find", store_, "--tokens", "-"}, 3, "NotFound", "no model");
+  Output({"append", store_, "chat", "--create", "--ns", "tenant"}, 0, prompt);
+  EXPECT_EQ(Output({"find", store_, "--tokens", "-"}, 3, prompt), "nothing of 100 tokens\n");
+  const json found =
+      JsonOutput({"find", store_, "--tokens", "-", "--also", "tenant"}, 0, prompt + "7 7 7");
+  EXPECT_EQ(found["tokens"], 103);
+  EXPECT_EQ(found["matched"], 100);
+  EXPECT_EQ(found["complete"], true);
+  ExpectError({"find", store_, "--tokens", store_ + "/none"}, 3, "NotFound", "--tokens");
+  ExpectError({"find", store_, "--tokens", "-", "--model", "x"}, 3, "NotFound", "no model \"x\"");
 }
 
 TEST_F(CliTest, AppendJsonLinesToManyBranches) {

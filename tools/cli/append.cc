@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // append: token ids from the arguments, from standard input, or as JSON lines to many branches.
-#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -10,6 +9,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/names.h"
 #include "tools/cli/output.h"
+#include "tools/cli/token_text.h"
 
 namespace cairn::cli {
 
@@ -36,31 +36,6 @@ struct Item {
   std::optional<Json> metadata;
   std::optional<uint64_t> expected_length;
 };
-
-Result<TokenId> ParseToken(std::string_view text) {
-  TokenId token = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return Bad("\"" + Excerpt(text) + "\" is no token id (0 to 4294967295)");
-  }
-  return token;
-}
-
-// Ids between white space and commas.
-Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens) {
-  constexpr std::string_view kBetween = " \t\r\n,";
-  if (const size_t begin = text.find_first_not_of(kBetween);
-      begin != std::string_view::npos && text[begin] == '{') {
-    return Bad("\"" + Excerpt(text) + "\" is no token id; JSON lines are read with --json-lines");
-  }
-  for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
-    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
-    CAIRN_ASSIGN_OR_RETURN(const TokenId token, ParseToken(text.substr(at, end - at)));
-    tokens->push_back(token);
-    at = text.find_first_not_of(kBetween, end);
-  }
-  return Status::Ok();
-}
 
 Result<Json> ParseJson(const std::string& text, const char* what) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -76,6 +76,7 @@ void AddTreeCommand(CLI::App& app, Session& session);        // tree
 void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
 void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces
+void AddFindCommand(CLI::App& app, Session& session);        // find
 void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal
 void AddDoctorCommand(CLI::App& app, Session& session);      // doctor
 void AddRepairCommand(CLI::App& app, Session& session);      // repair

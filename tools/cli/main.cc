@@ -165,6 +165,7 @@ int Main(int argc, char** argv) {
   AddShowCommand(app, session);
   AddTreeCommand(app, session);
   AddAppendCommand(app, session);
+  AddFindCommand(app, session);
   AddChangeCommands(app, session);
   AddKeepCommands(app, session);
   AddWalDumpCommand(app, session);

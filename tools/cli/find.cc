@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// find: what a store has of a prompt.
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "base/core/check.h"
+#include "tools/cli/command.h"
+#include "tools/cli/names.h"
+#include "tools/cli/output.h"
+#include "tools/cli/token_text.h"
+
+namespace cairn::cli {
+
+namespace {
+
+// What a command takes for the index of prefixes.
+constexpr uint64_t kReuseMemoryBytes = 16 << 20;
+// How long it waits for that to be made, and how often it looks.
+constexpr std::chrono::minutes kIndexingMax{10};
+constexpr std::chrono::milliseconds kPause{5};
+
+struct FindArguments {
+  std::string store, tokens, model;
+  std::string ns;
+  std::vector<std::string> also;
+  bool approximate = false;
+};
+
+Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+
+Result<std::vector<TokenId>> ReadPrompt(const std::string& path) {
+  std::vector<TokenId> tokens;
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file) return Status(StatusCode::kNotFound, "--tokens: " + path + " cannot be opened");
+  }
+  std::istream& from = path == "-" ? std::cin : file;
+  for (std::string line; std::getline(from, line);) {
+    CAIRN_RETURN_IF_ERROR(ParseTokens(line, &tokens));
+  }
+  if (from.bad()) return Status(StatusCode::kIoError, "--tokens: " + path + " cannot be read");
+  return tokens;
+}
+
+// The one of that name; without a name, the only one.
+Result<ModelId> ModelOf(const Store& store, const std::string& name) {
+  std::optional<ModelId> found;
+  for (const ModelInfo& model : store.Models()) {
+    if (!name.empty() && model.spec.identity.name != name) continue;
+    if (found.has_value()) {
+      return Bad(name.empty() ? "several models are registered; --model says which"
+                              : "several models are called " + Quoted(name));
+    }
+    found = model.id;
+  }
+  if (found.has_value()) return *found;
+  return Status(StatusCode::kNotFound,
+                name.empty() ? "no model is registered" : "no model " + Quoted(name));
+}
+
+// What was written without an index is indexed first, in the background.
+Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query) {
+  const auto give_up = std::chrono::steady_clock::now() + kIndexingMax;
+  while (true) {
+    auto hit = store.FindPrefix(query);
+    if (!hit.ok() || hit->complete || std::chrono::steady_clock::now() > give_up) return hit;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+Status Report(const PrefixHit& hit, uint64_t tokens, bool json) {
+  if (json) {
+    PrintJson({{"node", static_cast<uint64_t>(hit.node)},
+               {"tokens", tokens},
+               {"matched", hit.matched},
+               {"restorable", hit.restorable},
+               {"exact", hit.exact},
+               {"complete", hit.complete}});
+  } else if (!hit.found()) {
+    std::printf("nothing of %s%s\n", Plural(tokens, "token").c_str(),
+                hit.complete ? "" : " so far: the store is still being indexed");
+  } else {
+    std::printf("%llu of %s, KV of %llu, at node %llu\n",
+                static_cast<unsigned long long>(hit.matched), Plural(tokens, "token").c_str(),
+                static_cast<unsigned long long>(hit.restorable),
+                static_cast<unsigned long long>(hit.node));
+  }
+  return Status::Ok();
+}
+
+Result<int> FindIn(const Store& store, const FindArguments& arguments,
+                   const std::vector<TokenId>& tokens, bool json) {
+  PrefixQuery query;
+  CAIRN_ASSIGN_OR_RETURN(query.model, ModelOf(store, arguments.model));
+  CAIRN_ASSIGN_OR_RETURN(const std::string ns, FindNamespace(store, arguments.ns));
+  std::vector<std::string> names;
+  for (const std::string& one : arguments.also) {
+    CAIRN_ASSIGN_OR_RETURN(names.emplace_back(), FindNamespace(store, one));
+  }
+  const std::vector<std::string_view> also(names.begin(), names.end());
+  query.tokens = tokens;
+  query.ns = ns;
+  query.also = also;
+  query.approximate = arguments.approximate;
+  CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit, FindCompletely(store, query));
+  CAIRN_RETURN_IF_ERROR(Report(hit, tokens.size(), json));
+  return hit.found() ? kExitOk : kExitNotFound;
+}
+
+Result<int> RunFind(const FindArguments& arguments, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ReadPrompt(arguments.tokens));
+  Options options = WritingOptions();
+  options.reuse_memory_bytes = kReuseMemoryBytes;
+  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(arguments.store, options));
+  return CloseAfter(&store, FindIn(store, arguments, tokens, json));
+}
+
+}  // namespace
+
+void AddFindCommand(CLI::App& app, Session& session) {
+  const auto find = std::make_shared<FindArguments>();
+  CLI::App* command = AddCommand(
+      app, session, "find", Access::kOwns,
+      "Find what the store has of a prompt\n\n"
+      "Of all branches of a namespace the place that has most of the token ids, from the first "
+      "on,\n"
+      "and up to where its KV can be restored. What is shorter than 64 tokens is not looked for.\n"
+      "A store that was written without an index of prefixes gets one first. Exit code 3: nothing\n"
+      "was found.",
+      "  tokenize < prompt.txt | cairn find state --tokens -\n"
+      "  cairn find state --tokens prompt.ids --ns tenant-a --also shared --json",
+      find, RunFind);
+  AddStoreArgument(command, &find->store);
+  command->add_option("--tokens", find->tokens, "A file of token ids, or - for standard input")
+      ->required();
+  command->add_option("--model", find->model, "Name of the model, if there are several");
+  command->add_option("--ns", find->ns, "Namespace (\"\" is the default one)");
+  command->add_option("--also", find->also, "Another namespace to look in; may be repeated");
+  command->add_flag("--approximate", find->approximate, "Also KV that was appended as approximate");
+}
+
+}  // namespace cairn::cli

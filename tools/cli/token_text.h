@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Token ids as commands read them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "cairn/store.h"
+
+namespace cairn::cli {
+
+// Ids between white space and commas; appended. kInvalidArgument naming what is none.
+Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens);
+
+}  // namespace cairn::cli
