@@ -161,13 +161,20 @@ Result<std::optional<BlockHandle>> IndexTable::FindBlock(std::string_view key,
     context_.counters->filter_skips.fetch_add(1, std::memory_order_relaxed);
     return std::optional<BlockHandle>();
   }
+  CAIRN_ASSIGN_OR_RETURN(const BlockHandle handle,
+                         BlockAt(key, partition, partition_offset, entry));
+  return std::optional(handle);
+}
+
+Result<BlockHandle> IndexTable::BlockAt(std::string_view key, const BlockView& partition,
+                                        uint64_t partition_offset, BlockIterator* entry) const {
   entry->Enter(partition);
   entry->Seek(key);
   if (entry->damaged()) return DamagedEntry(*entry, partition_offset);
   if (!entry->valid()) return Bad(partition_offset, "the partition ends before its last key");
   BlockHandle handle;
   CAIRN_RETURN_IF_ERROR(HandleOf(*entry, partition_offset, &handle));
-  return std::optional(handle);
+  return handle;
 }
 
 Result<std::optional<FoundRecord>> IndexTable::FindRecord(std::string_view key,

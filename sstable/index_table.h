@@ -84,6 +84,9 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
   Result<std::optional<BlockHandle>> FindBlock(std::string_view key, const BlockView& partition,
                                                uint64_t partition_offset,
                                                BlockIterator* entry) const;
+  // The same without asking it.
+  Result<BlockHandle> BlockAt(std::string_view key, const BlockView& partition,
+                              uint64_t partition_offset, BlockIterator* entry) const;
   Result<std::optional<FoundRecord>> FindRecord(std::string_view key, const BlockView& data,
                                                 uint64_t data_offset, BlockIterator* entry) const;
 

@@ -95,6 +95,30 @@ void LookupRounds::AskFilters(const Wanted& wanted, const Result<BlockView>& par
   }
 }
 
+// Whatever filters say: scans do not ask them.
+void LookupRounds::AddBlocks(const Wanted& wanted, const Result<BlockView>& partition) {
+  if (!partition.ok()) return;
+  for (size_t key = wanted.begin; key < wanted.end; ++key) {
+    const auto block = wanted.of->BlockAt(keys_[key].key, *partition, wanted.block.offset, &entry_);
+    if (block.ok()) candidates_.push_back({key, wanted.table, wanted.of, *block, {}});
+  }
+}
+
+void LookupRounds::ReadAhead(const Levels& levels) {
+  FindPartitions(levels);
+  Load(BlockKind::kPartition, &LookupRounds::AddBlocks);
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.table, a.key) < std::tie(b.table, b.key);
+  });
+  wanted_.clear();
+  for (const Candidate& at : candidates_) {
+    if (!at.failure.ok()) continue;
+    const bool same = !wanted_.empty() && wanted_.back().of == at.of;
+    if (!same || wanted_.back().block != at.block) wanted_.push_back({at.table, at.of, at.block});
+  }
+  Load(BlockKind::kData, &LookupRounds::Leave);
+}
+
 // The newest candidate of each key that goes on. False: no key does.
 bool LookupRounds::ChooseBlocks() {
   asked_.clear();

@@ -47,6 +47,9 @@ class LookupRounds {
   // From the newest to the oldest; then the tables, once.
   void AskMemtable(const Memtable& memtable);
   void AskTables(const Levels& levels);
+  // Instead of all that: reads where the keys are or would be, two rounds, and asks nothing. What
+  // fails is met by who reads it then.
+  void ReadAhead(const Levels& levels);
   // In the order of the keys that were given.
   std::vector<LookupResult> TakeResults() { return std::move(results_); }
 
@@ -78,6 +81,8 @@ class LookupRounds {
   void FindPartitions(const Levels& levels);
   size_t AddPartitions(size_t number, const IndexTable& table, size_t from);
   void AskFilters(const Wanted& wanted, const Result<BlockView>& partition);
+  void AddBlocks(const Wanted& wanted, const Result<BlockView>& partition);
+  void Leave(const Wanted&, const Result<BlockView>&) {}
   bool ChooseBlocks();
   void AskRecords(const Wanted& wanted, const Result<BlockView>& data);
   void Load(BlockKind kind, Use use);

@@ -116,6 +116,10 @@ std::vector<LookupResult> LsmIndex::MultiGet(std::span<const std::string_view> k
   return lookup.TakeResults();
 }
 
+void LsmIndex::ReadAhead(std::span<const std::string_view> keys) const {
+  LookupRounds(keys, {}, &queues_).ReadAhead(*view()->levels);
+}
+
 // Takes a fresh view at each Seek and leaves a note of the gap that it crossed.
 class LsmIndex::Scan final : public RecordIterator {
  public:

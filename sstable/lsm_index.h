@@ -115,6 +115,9 @@ class LsmIndex {
   // each with up to kLookupReads blocks in flight: sstable/lookup_rounds.h, with what it allocates.
   std::vector<LookupResult> MultiGet(std::span<const std::string_view> keys,
                                      const ReadOptions& options = {}) const;
+  // Brings the blocks where scans from these keys begin into the cache, in two rounds like those.
+  // Says nothing of what fails: the scans meet it.
+  void ReadAhead(std::span<const std::string_view> keys) const;
   // Live records in order. Each Seek sees the records as they were then, of what is written behind
   // it some may show. The index outlives the scan; while the scan lives it pins the files it reads.
   std::unique_ptr<RecordIterator> NewScan(ScanOptions options = {});

@@ -66,6 +66,29 @@ TEST(MultiGetReads, TwoTripsAndNothingTwice) {
   EXPECT_EQ(files.queues, 1u);
 }
 
+// Whatever filters say: every second of these was never there.
+TEST(MultiGetReads, AScanFindsInMemoryWhatWasReadAhead) {
+  Counted store;
+  const std::vector<std::string> keys = AllKeys();
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  store.index_->ReadAhead(views);
+  EXPECT_EQ(store.files_->rounds, 2u);
+  const uint64_t reads = store.reads();
+  EXPECT_GT(reads, 10u);
+  const auto scan = store.index_->NewScan({.end = {}, .read = {.memory_only = true}});
+  for (const std::string& key : keys) {
+    scan->Seek(key);
+    ASSERT_OK(scan->status());
+    const auto next = std::find_if(store.model_.lower_bound(key), store.model_.end(),
+                                   [](const auto& record) { return record.second.has_value(); });
+    ASSERT_EQ(next != store.model_.end(), scan->valid()) << key;
+    EXPECT_TRUE(!scan->valid() || next->first == scan->key());
+  }
+  EXPECT_EQ(store.reads(), reads);
+  store.index_->ReadAhead(views);
+  EXPECT_EQ(store.reads(), reads) << "it is there already";
+}
+
 TEST(MultiGetReads, ManyBlocksAreBounded) {
   TestTables tables = TestTables::InMemory();
   const auto files = std::make_shared<CountingFiles>(tables.files);
