@@ -8,6 +8,7 @@
 #include "engine/constants.h"
 #include "engine/space/cut.h"
 #include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -39,7 +40,12 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
           more = evict.sealed.size() >= kSealedRangesAtOnce;
           bytes = EvictedBytes(tree, evict);
-          if (whole && bytes == 0) return ResolveDrop(tree, branch);
+          if (whole && bytes == 0) {
+            if (IsLeasedAlone(tree, *head)) {
+              return Status(StatusCode::kNotFound, "what it holds is on lease");
+            }
+            return ResolveDrop(tree, branch);
+          }
           if (evict.sealed.empty() && head->kv_evicted) {
             return Status(StatusCode::kNotFound, "nothing is left to take");
           }

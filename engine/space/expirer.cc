@@ -10,6 +10,7 @@
 #include "engine/constants.h"
 #include "engine/space/evictor.h"
 #include "engine/tree/decisions.h"
+#include "engine/tree/liveness.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
@@ -67,6 +68,7 @@ Status Expirer::DropExpired() {
     tree_.sums().SetExpiresFrom(0);  // What comes from here on tells of itself.
   }
   uint64_t next_ns = now_ns;  // If anything fails.
+  bool leased = false;
   const auto run = [&]() -> Status {
     size_t dropped = 1;
     while (dropped > 0) {
@@ -88,6 +90,10 @@ Status Expirer::DropExpired() {
                   means_.host->HasJoined(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
+              if (IsLeasedAlone(tree, *head)) {
+                leased = true;
+                return Status(StatusCode::kNotFound, "what it holds is on lease");
+              }
               return ResolveDrop(tree, branch);
             },
             wal::Log::Purpose::kRelease);
@@ -105,6 +111,9 @@ Status Expirer::DropExpired() {
     return Status::Ok();
   };
   const Status status = run();
+  // Leases end by themselves, and nobody tells.
+  const uint64_t again_ns = now_ns + kExpiryStepNs;
+  if (leased) next_ns = next_ns == 0 ? again_ns : std::min(next_ns, again_ns);
   std::lock_guard lock(mutex_);
   const uint64_t known_ns = tree_.sums().expires_from_ns();
   // Whoever could not go now is looked at again soon.

@@ -101,6 +101,15 @@ void CollectDead(Tree* tree, uint64_t id) {
   }
 }
 
+bool IsLeasedAlone(const Tree& tree, const Head& head) {
+  for (const Node* node = tree.FindNode(head.node); node != nullptr;
+       node = tree.OnPath(node->parent)) {
+    if (tree.leases().LeasedTo(node->id) != 0) return true;
+    if (node->refs.size() > 1 || !node->knows_all_refs()) return false;
+  }
+  return false;
+}
+
 void DecideFirst(Tree* tree) {
   Leftovers& leftovers = tree->leftovers();
   leftovers.Reserve(1);  // Its parent may be undecided, or loose, after it.

@@ -25,6 +25,9 @@ uint64_t OnlyChild(const Tree& tree, uint64_t node);
 // The node lost a ref. If that was the last it dies, and so does what was there only for it; else
 // it may be loose or joinable from now on. Idempotent. Cannot fail. REQUIRES: room in leftovers.
 void CollectDead(Tree* tree, uint64_t node);
+// A drop of the branch would take something that is on lease: who decides by itself waits until it
+// is not. As far as memory knows. REQUIRES: the branch's path is in memory.
+bool IsLeasedAlone(const Tree& tree, const Head& head);
 // Of the first undecided node enough is known now: it dies or is left alone.
 void DecideFirst(Tree* tree);
 

@@ -67,6 +67,53 @@ TEST_P(FindLeaseTest, HoldsKvAgainstEviction) {
   EXPECT_FAILS(store_.Restore(lost, request), StatusCode::kEvicted);
 }
 
+// Two whose time is over: the one on lease goes when that ends.
+TEST_P(FindLeaseTest, HoldsAgainstExpiry) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  for (const char* name : {"held", "other"}) {
+    ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = name}));
+    ASSERT_OK(Append(branch, std::string(name) == "held" ? ids : Tokens(300, 6)));
+    ASSERT_OK(branch.SetKeep({.ttl_ns = 20'000'000}));
+  }
+  const PrefixHit hit = Lease(ids);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  const auto is_gone = [&](const char* name) {
+    for (int i = 0; i < 300 && store_.FindBranch(name).ok(); ++i) {
+      world_->world().scheduler->Sleep(10'000'000);
+    }
+    return !store_.FindBranch(name).ok();
+  };
+  EXPECT_TRUE(is_gone("other"));
+  EXPECT_OK(store_.FindBranch("held"));
+  ExpectForks(hit, ids, 300);
+  ASSERT_OK(store_.Release(hit.lease));
+  EXPECT_TRUE(is_gone("held"));
+}
+
+// So is one that would be evicted as a whole: here there is no KV to go first.
+TEST_P(FindLeaseTest, HoldsABranchAgainstEviction) {
+  const std::vector<TokenId> ids = Tokens(512, 5);
+  ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 16 << 10, .evict = Evict::kBranches}));
+  const auto make = [&](const std::string& name, std::span<const TokenId> tokens) {
+    auto branch = store_.CreateBranch(model_, {.name = name, .ns = "small"});
+    EXPECT_OK(branch);
+    EXPECT_OK(branch->AppendSync(MakeDelta(tokens)));
+  };
+  make("held", ids);
+  make("other", Tokens(512, 6));
+  PrefixQuery query = Query(ids);
+  query.ns = "small";
+  query.lease_ns = kMinute;
+  const PrefixHit hit = Ask(query);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  for (uint64_t i = 0; i < 30; ++i) make("new-" + std::to_string(i), Tokens(512, 100 + i));
+  EXPECT_FALSE(store_.FindBranch("other", "small").ok());
+  EXPECT_OK(store_.FindBranch("held", "small"));
+  ASSERT_OK(store_.Release(hit.lease));
+  for (uint64_t i = 0; i < 30; ++i) make("newer-" + std::to_string(i), Tokens(512, 200 + i));
+  EXPECT_FALSE(store_.FindBranch("held", "small").ok());
+}
+
 TEST_P(FindLeaseTest, ADropWins) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Branch chat = Make("chat", ids);
