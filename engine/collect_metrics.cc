@@ -140,6 +140,8 @@ void AddFinding(const MetricsSources& from, StoreMetrics* metrics) {
   if (hints == nullptr) return;
   metrics->hint_entries = hints->entries_put();
   metrics->hint_bytes = hints->memory_bytes();
+  metrics->hint_dead_tokens = hints->dead_tokens();
+  metrics->hint_filter_filled = hints->filter_ready() ? 1 : 0;
 }
 
 }  // namespace

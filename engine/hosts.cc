@@ -146,7 +146,7 @@ engine::WriteMeans StoreCore::MakeWriteMeans() {
 }
 
 std::unique_ptr<engine::Indexer> StoreCore::MakeIndexer() {
-  if (options_.reuse_memory_bytes == 0 || options_.read_only) return nullptr;
+  if (options_.reuse_memory_bytes == 0) return nullptr;
   return std::make_unique<engine::Indexer>(engine::Indexer::Means{
       .write = &write_means_, .reader = &reader_, .tell = [this](const std::string& line) {
         OnEvent(line);

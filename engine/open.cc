@@ -56,6 +56,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
                  .options = &options_,
                  .committer = &committer_,
                  .space = &space_,
+                 .indexer = indexer_.get(),
                  .counters = &call_counters_}),
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
@@ -136,7 +137,7 @@ Status StoreCore::CreateFiles() {
   CAIRN_RETURN_IF_ERROR(StartLog({}));
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
-  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), {});
+  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), manifest_.at_opening());
   CAIRN_RETURN_IF_ERROR(ClaimTables());
   // First: whoever finds the manifest takes the store for made.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
@@ -175,6 +176,7 @@ Status StoreCore::OpenFiles() {
   if (options_.error_if_exists) {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
+  const bool named = !manifest->named.empty();
   if (indexer_ == nullptr) manifest->named.clear();  // They will not know what comes now.
   manifest_.Begin(std::move(*manifest));
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
@@ -193,7 +195,7 @@ Status StoreCore::OpenFiles() {
   const Status whole = recovery_.CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
-  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened.named);
+  if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened);
   CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
@@ -208,6 +210,11 @@ Status StoreCore::OpenFiles() {
       next->replay_from = log_->written_end();
     }));
     space_.flusher().SetDumped(opened.index_sequence);
+  }
+  // Those that are given up have no tables any more.
+  const bool kept = indexer_ != nullptr && indexer_->ForManifest(opened.index_sequence).has_value();
+  if (named && !kept) {
+    CAIRN_RETURN_IF_ERROR(manifest_.Edit([](engine::Manifest* next) { next->named.clear(); }));
   }
   hints_.Publish();
   return Status::Ok();
@@ -228,6 +235,10 @@ Status StoreCore::OpenFollower() {
   space_.retirer().SetLogStart(seen->manifest.log_start_segment);
   manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
   committer_.tree() = std::move(seen->tree);
+  if (indexer_ != nullptr) {
+    indexer_->PrepareShow(space_.IndexContext(), manifest_.at_opening());
+    indexer_->Show();
+  }
   return StartLog(std::move(seen->log));
 }
 

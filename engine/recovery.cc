@@ -84,4 +84,15 @@ Status Recovery::CheckLogIsWhole(const Manifest& manifest,
                     std::to_string(manifest.last_sequence));
 }
 
+void Recovery::PrepareShow(const Manifest& manifest) {
+  if (means_.indexer != nullptr) {
+    means_.indexer->PrepareShow(means_.space->IndexContext(), manifest);
+  }
+}
+
+void Recovery::OnShown(uint64_t log_start) {
+  means_.space->retirer().SetLogStart(log_start);
+  if (means_.indexer != nullptr) means_.indexer->Show();
+}
+
 }  // namespace cairn::engine

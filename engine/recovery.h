@@ -19,6 +19,7 @@
 #include "engine/commit/write_means.h"
 #include "engine/follow/follower.h"
 #include "engine/manifest/manifest.h"
+#include "engine/reuse/indexer.h"
 #include "engine/space/space_manager.h"
 #include "wal/log.h"
 
@@ -33,6 +34,7 @@ class Recovery final : public FollowHost {
     const Options* options = nullptr;
     Committer* committer = nullptr;  // Its observers are told of what is replayed.
     SpaceManager* space = nullptr;
+    Indexer* indexer = nullptr;  // Null: no prefixes are indexed.
     CallCounters* counters = nullptr;
   };
   explicit Recovery(Means means) : means_(std::move(means)) {}
@@ -53,7 +55,8 @@ class Recovery final : public FollowHost {
     CAIRN_RETURN_IF_ERROR(OpenTree(manifest, tree));
     return Replay(manifest, recovery, tree, log).status();
   }
-  void SetLogStart(uint64_t segment) override { means_.space->retirer().SetLogStart(segment); }
+  void PrepareShow(const Manifest& manifest) override;
+  void OnShown(uint64_t log_start) override;
 
  private:
   Means means_;

@@ -309,18 +309,29 @@ void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
   sstable::BlockCache cache(kVerifyCacheBytes);
   context.cache = &cache;
   bool whole = true;
-  for (const sstable::LiveTable& live : manifest.index) {
-    const std::string where = sstable::IndexTablePath(kTableDirectory, live.number);
-    const auto damaged = [&](const Status& status) {
-      whole = false;
-      found->Damage(where, status);
-    };
+  const auto check = [&](const sstable::LiveTable& live, const auto& damaged) {
     ++found->report.index_tables;
     const auto table = sstable::IndexTable::Open(context, live.number);
     if (!table.ok()) {
       damaged(table.status());
     } else if (level != VerifyLevel::kHeaders) {
       (*table)->VerifyEach(damaged);
+    }
+  };
+  const auto path = [](const sstable::LiveTable& live) {
+    return sstable::IndexTablePath(kTableDirectory, live.number);
+  };
+  for (const sstable::LiveTable& live : manifest.index) {
+    check(live, [&](const Status& status) {
+      whole = false;
+      found->Damage(path(live), status);
+    });
+  }
+  for (const NamedIndex& named : manifest.named) {
+    for (const sstable::LiveTable& live : named.tables) {
+      check(live, [&](const Status& status) {
+        found->Damage(path(live), status.WithContext("of " + named.name + ", which are made anew"));
+      });
     }
   }
   // What is missing from a damaged index says nothing more.
@@ -376,8 +387,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
         found.report.bytes += stored.size();
         found.meter->Add(stored.size());
         // What is derived only its maker can read.
-        return derived ? Status::Ok()
-                       : CheckFrame(fragment, page, frame, stored, &memory, &state);
+        return derived ? Status::Ok() : CheckFrame(fragment, page, frame, stored, &memory, &state);
       };
     }
     (*table)->VerifyEach(check, damaged);

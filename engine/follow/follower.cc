@@ -166,6 +166,7 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
   static_assert(std::is_nothrow_move_assignable_v<Tree>);
   // First: what the new tree names must be there to be opened. Behind it nothing may fail: what is
   // remembered of this look must be what is shown.
+  means_.host->PrepareShow(seen->manifest);
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
   seen_hint_ = seen->hint;
   beside_writer_ = seen->beside_writer;
@@ -177,7 +178,7 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
     seen->tree.SetGeneration(tree.generation() + 1);
     before = std::move(tree);  // Taken apart without the lock.
     tree = std::move(seen->tree);
-    means_.host->SetLogStart(log_start);
+    means_.host->OnShown(log_start);
   }
   for (const auto& [number, use] : before.tables()) {
     {

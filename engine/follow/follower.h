@@ -44,8 +44,10 @@ class FollowHost {
                           Tree* tree, wal::RecoveredLog* log) = 0;
   // kCorruption: what the checkpoint says was durable is not there.
   virtual Status CheckLogIsWhole(const Manifest& manifest, const wal::RecoveredLog& log) const = 0;
-  // Who reads the whole log begins here. Under the commit lock.
-  virtual void SetLogStart(uint64_t segment) = 0;
+  // What is found by the checkpoint is opened, for the tree that is shown next.
+  virtual void PrepareShow(const Manifest& manifest) = 0;
+  // The tree is shown; who reads the whole log begins here. Under the commit lock.
+  virtual void OnShown(uint64_t log_start) = 0;
 };
 
 class Follower {

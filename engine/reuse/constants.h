@@ -13,8 +13,26 @@ namespace cairn::engine {
 // How prefixes are hashed, and what is written of them. Hints of another one are made anew.
 inline constexpr uint64_t kHintAlgorithm = 1;
 
-// Of one position. More than kPrefixCandidates, since those that are dead are among them.
+// Entries of one position that are read at once. More than kPrefixCandidates, since those that are
+// dead are among them.
 inline constexpr size_t kHintScanMax = 8 * kPrefixCandidates;
+
+// And in all: where as many nodes of one hash are gone or were refuted one behind the other, those
+// before them are not looked at any more, and the answer is not complete. What is gone is forgotten
+// when it is met, so the next search comes further.
+inline constexpr size_t kHintScansMax = 64;
+
+// A sweep begins when so many tokens are dead for each one that is indexed and not, and not before
+// that many are: a quarter of all then is dead, and of less nobody notices anything.
+inline constexpr uint64_t kDeadShare = 3;
+inline constexpr uint64_t kSweptTokensMin = 1u << 20;
+
+// Steps of the search for the deepest block whose hints are read together while there is no filter:
+// 15 of them, of which 4 are looked at.
+inline constexpr int kStepsAhead = 4;
+
+// Entries that a sweep has in hand: some hundred KiB, and nodes are asked for once in so many.
+inline constexpr size_t kSweepBatch = 8192;
 
 // Bits of the filter that an entry sets, all in one line of the cache; at 16 bits of the filter an
 // entry some 0.2 % of what is not there seems to be.

@@ -74,4 +74,12 @@ std::string HintHeadValue() {
   return value;
 }
 
+std::string HintDeadValue(uint64_t tokens) {
+  std::string value;
+  PutVarint(&value, tokens);
+  return value;
+}
+
+std::optional<uint64_t> GetHintDead(std::string_view value) { return GetVarint(value); }
+
 }  // namespace cairn::engine

@@ -32,4 +32,9 @@ std::optional<PrefixEntry> GetPrefix(std::string_view key, std::string_view valu
 inline constexpr std::string_view kHintHeadKey = "C";
 std::string HintHeadValue();
 
+// How many tokens of what is indexed are gone, about; one record, of the last flush.
+inline constexpr std::string_view kHintDeadKey = "D";
+std::string HintDeadValue(uint64_t tokens);
+std::optional<uint64_t> GetHintDead(std::string_view value);
+
 }  // namespace cairn::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/hints.h"
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -22,10 +23,16 @@ Result<std::unique_ptr<Hints>> Hints::Open(const sstable::TableContext& tables,
     hints->filter_ready_.store(true, std::memory_order_release);
     return hints;
   }
-  CAIRN_ASSIGN_OR_RETURN(const auto head, hints->index_->Get(kHintHeadKey));
+  const std::array<std::string_view, 2> keys{kHintHeadKey, kHintDeadKey};
+  std::vector<sstable::LookupResult> records = hints->index_->MultiGet(keys);
+  CAIRN_ASSIGN_OR_RETURN(const auto head, std::move(records[0]));
+  CAIRN_ASSIGN_OR_RETURN(const auto dead, std::move(records[1]));
   if (!head.has_value() || *head != HintHeadValue()) {
     return Status(StatusCode::kUnsupportedFormat, "hints of another version");
   }
+  const auto tokens = dead.has_value() ? GetHintDead(*dead) : std::optional<uint64_t>(0);
+  if (!tokens.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
+  hints->AddDead(*tokens);
   return hints;
 }
 
@@ -41,22 +48,46 @@ Status Hints::Put(std::span<const PrefixEntry> entries) {
   return Status::Ok();
 }
 
-Status Hints::Find(uint64_t hash, uint64_t position, bool memory_only,
-                   std::vector<PrefixEntry>* found) const {
+Result<uint64_t> Hints::Find(uint64_t hash, uint64_t position, uint64_t before, bool memory_only,
+                             std::vector<PrefixEntry>* found) const {
   const std::string prefix = PrefixKeysOf(hash);
   const auto scan =
       index_->NewScan({.end = std::string(kPrefixesEnd), .read = {.memory_only = memory_only}});
   size_t seen = 0;
-  for (scan->Seek(prefix); scan->valid() && scan->key().starts_with(prefix) && seen < kHintScanMax;
-       scan->Next(), ++seen) {
+  uint64_t last = 0;
+  for (scan->Seek(PrefixKey(hash, before - 1)); scan->valid() && scan->key().starts_with(prefix);
+       scan->Next()) {
+    if (seen++ == kHintScanMax) return last;
     const auto entry = GetPrefix(scan->key(), *scan->value());
     if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
     if (entry->position == position) found->push_back(*entry);
+    last = entry->node;
   }
-  return scan->status();
+  CAIRN_RETURN_IF_ERROR(scan->status());
+  return uint64_t{0};
+}
+
+void Hints::ReadAhead(std::span<const uint64_t> hashes) const {
+  std::vector<std::string> keys;
+  for (const uint64_t hash : hashes) keys.push_back(PrefixKeysOf(hash));
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  index_->ReadAhead(views);
+}
+
+Status Hints::Forget(std::span<const PrefixEntry> entries) {
+  if (IsFull()) return Status(StatusCode::kBusy, "no room before a flush");
+  sstable::WriteBatch batch = index_->NewBatch();
+  for (const PrefixEntry& entry : entries) {
+    CAIRN_RETURN_IF_ERROR(batch.Delete(PrefixKey(entry.hash, entry.node)));
+  }
+  index_->Apply(std::move(batch));
+  return Status::Ok();
 }
 
 Status Hints::Flush() {
+  sstable::WriteBatch dead = index_->NewBatch();
+  CAIRN_RETURN_IF_ERROR(dead.Put(kHintDeadKey, HintDeadValue(dead_tokens())));
+  index_->Apply(std::move(dead));
   CAIRN_RETURN_IF_ERROR(index_->Freeze(++flushes_).status());
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());

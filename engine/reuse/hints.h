@@ -2,8 +2,8 @@
 //
 // Hints: where tokens of a hash may be found. A second log-structured index beside the tree's
 // (sstable/lsm_index.h), which is never needed for correctness: whoever uses an entry looks whether
-// it is still true, and a store without hints makes them anew. So entries are put blindly, and
-// those of nodes that are gone stay until they are made anew.
+// it is still true, and a store without hints makes them anew. So entries are put blindly; those of
+// nodes that are gone go when somebody meets them, or with a sweep (indexer.h).
 //
 // In memory, within reuse_memory_bytes: a filter of all hashes, and what no table has yet.
 //
@@ -43,10 +43,22 @@ class Hints {
   // Of what the tables have; false from `go_on` ends it early.
   template <typename GoOn>
   Status FillFilter(const GoOn& go_on);
-  // Entries of this hash and position, the newest nodes first, at most kHintScanMax. kBusy with
-  // memory_only.
-  Status Find(uint64_t hash, uint64_t position, bool memory_only,
-              std::vector<PrefixEntry>* found) const;
+  // Entries of this hash and position of nodes below `before`, the newest first, at most
+  // kHintScanMax. The result: where to go on, 0 behind the last. kBusy with memory_only.
+  Result<uint64_t> Find(uint64_t hash, uint64_t position, uint64_t before, bool memory_only,
+                        std::vector<PrefixEntry>* found) const;
+  // What Find reads for these comes into memory together, in two rounds.
+  void ReadAhead(std::span<const uint64_t> hashes) const;
+  // Of nodes that are gone. Fails as Put does, and when there is no room: they stay then.
+  Status Forget(std::span<const PrefixEntry> entries);
+  // Calls on_entry(entry) of all, until it returns false.
+  template <typename OnEntry>
+  Status ForEach(const OnEntry& on_entry) const;
+
+  // About: of what the tables have, that is gone since.
+  uint64_t dead_tokens() const { return dead_tokens_.load(std::memory_order_relaxed); }
+  void AddDead(uint64_t tokens) { dead_tokens_.fetch_add(tokens, std::memory_order_relaxed); }
+  void TakeDead(uint64_t tokens) { dead_tokens_.fetch_sub(tokens, std::memory_order_relaxed); }
 
   uint64_t entries_put() const { return entries_put_.load(std::memory_order_relaxed); }
   uint64_t memory_bytes() const { return index_->stats().memtable_bytes + filter_.bytes(); }
@@ -66,21 +78,29 @@ class Hints {
   const uint64_t memory_bytes_;
   PrefixFilter filter_;
   std::atomic<bool> filter_ready_{false};
-  std::atomic<uint64_t> entries_put_{0};
+  std::atomic<uint64_t> entries_put_{0}, dead_tokens_{0};
   uint64_t flushes_ = 0;
 };
 
-template <typename GoOn>
-Status Hints::FillFilter(const GoOn& go_on) {
+template <typename OnEntry>
+Status Hints::ForEach(const OnEntry& on_entry) const {
   const auto scan = index_->NewScan({.end = std::string(kPrefixesEnd), .read = {}});
   for (scan->Seek({&kPrefixLetter, 1}); scan->valid(); scan->Next()) {
     const auto entry = GetPrefix(scan->key(), *scan->value());
     if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
-    filter_.Add(entry->hash);
-    if (!go_on()) return Status::Ok();
+    if (!on_entry(*entry)) return Status::Ok();
   }
-  CAIRN_RETURN_IF_ERROR(scan->status());
-  filter_ready_.store(true, std::memory_order_release);
+  return scan->status();
+}
+
+template <typename GoOn>
+Status Hints::FillFilter(const GoOn& go_on) {
+  bool all = true;
+  CAIRN_RETURN_IF_ERROR(ForEach([&](const PrefixEntry& entry) {
+    filter_.Add(entry.hash);
+    return all = go_on();
+  }));
+  if (all) filter_ready_.store(true, std::memory_order_release);
   return Status::Ok();
 }
 

@@ -10,7 +10,6 @@
 #include "engine/constants.h"
 #include "engine/reuse/constants.h"
 #include "engine/tree/path.h"
-#include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
 
@@ -27,26 +26,66 @@ struct Indexer::Facts {
 
 // ---------------------------------------------------------------- opening and closing
 
-void Indexer::Open(const sstable::TableContext& tables, const std::vector<NamedIndex>& named) {
-  tables_ = tables;
-  const auto found = std::find_if(named.begin(), named.end(),
-                                  [](const NamedIndex& index) { return index.name == kHintsName; });
-  const auto open = [&](std::span<const sstable::LiveTable> live) {
-    auto opened = Hints::Open(tables_, live, means_.write->options->reuse_memory_bytes);
-    MutexLock lock(&mutex_);
-    if (opened.ok()) hints_ = std::move(*opened);
-    return opened.status();
-  };
-  if (found != named.end() && !found->tables.empty()) {
-    const Status opened = open(found->tables);
-    if (opened.ok()) return;
-    means_.tell("the index of prefixes is made anew: " + opened.ToString());
+namespace {
+
+std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
+  for (const NamedIndex& index : checkpoint.named) {
+    if (index.name == kHintsName) return index.tables;
   }
-  if (const Status made = open({}); !made.ok()) {
-    means_.tell("no prefix is indexed: " + made.ToString());
+  return {};
+}
+
+}  // namespace
+
+void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoint) {
+  tables_ = tables;
+  const uint64_t memory_bytes = means_.write->options->reuse_memory_bytes;
+  {
+    const std::lock_guard lock(means_.write->mutex());
+    appended_tokens_ = 0;
+    tokens_before_ = means_.write->tree().counts().tokens;
+  }
+  if (const auto live = HintTables(checkpoint); !live.empty()) {
+    auto opened = Hints::Open(tables_, live, memory_bytes);
+    if (opened.ok()) {
+      MutexLock lock(&mutex_);
+      hints_ = flushed_hints_ = std::move(*opened);
+      flushed_sequence_ = checkpoint.index_sequence;
+      return;
+    }
+    Tell("the index of prefixes is made anew: ", opened.status());
+  }
+  auto made = Hints::Open(tables_, {}, memory_bytes);
+  if (!made.ok()) {
+    Tell("no prefix is indexed: ", made.status());
     return;
   }
   rebuilding_ = means_.write->tree().counts().nodes != 0;
+  MutexLock lock(&mutex_);
+  hints_ = std::move(*made);
+}
+
+// A store that has no checkpoint of its tree yet has all of it in the log.
+void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint) {
+  if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
+  prepared_ = nullptr;
+  const auto live = HintTables(checkpoint);
+  if (live.empty() && !checkpoint.index.empty()) return;
+  static_cast<void>(Guarded([&] {
+    auto opened = Hints::Open(tables, live, means_.write->options->reuse_memory_bytes);
+    if (opened.ok()) prepared_ = std::move(*opened);
+    return opened.status();
+  }));
+}
+
+void Indexer::Show() noexcept {
+  changes_.fetch_add(1);
+  MutexLock lock(&mutex_);
+  hints_ = std::move(prepared_);
+  noted_.swap(looked_);
+  looked_.clear();
+  chains_.clear();
+  lost_ = false;
 }
 
 void Indexer::Start() {
@@ -80,7 +119,8 @@ std::shared_ptr<Hints> Indexer::hints() const {
 
 // Their tables are files of nobody from the next checkpoint on, and go at the next opening.
 void Indexer::Discard(const Hints& hints, const Status& why) {
-  auto made = Hints::Open(tables_, {}, means_.write->options->reuse_memory_bytes);
+  auto made =
+      Guarded([&] { return Hints::Open(tables_, {}, means_.write->options->reuse_memory_bytes); });
   {
     MutexLock lock(&mutex_);
     if (hints_.get() != &hints) return;  // Others met it, too.
@@ -89,16 +129,27 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     hints_ = std::move(*made);
     chains_.clear();
   }
-  means_.tell("the index of prefixes is made anew: " + why.ToString());
+  if (means_.write->options->read_only) return;  // What it is shown next names others.
+  Tell("the index of prefixes is made anew: ", why);
+}
+
+// Without memory it is not told: a line is worth no thread.
+void Indexer::Tell(const char* what, const Status& why) {
+  static_cast<void>(Guarded([&] { means_.tell(what + why.ToString()); }));
 }
 
 // ---------------------------------------------------------------- noting
 
-// What was replayed begins at the checkpoint: until then its namespaces were what it says.
+// What was replayed begins at the checkpoint: until then its namespaces were what it says. What a
+// failed log took back is another node's number, or has other tokens, from now on.
 void Indexer::OnReplay(uint64_t /*after_sequence*/) {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  if (hints_ != nullptr) return;  // It is not the opening's.
+  chains_.clear();
+  if (means_.write->options->read_only) {
+    looked_.clear();  // Of a look that was not shown.
+    return;           // A reader has the namespaces as they are shown.
+  }
   for (const auto& [name, use] : means_.write->tree().namespaces()) {
     if (use.policy.index == Index::kNone) not_indexed_.insert(name);
   }
@@ -108,7 +159,11 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
   const Op& op = committed.op;
   try {
     switch (op.kind) {
-      case OpKind::kAppend: return Note(op.node, op.position);
+      case OpKind::kAppend:
+        committed.VisitRanges([&](uint64_t, uint32_t lane, uint64_t, uint64_t count) {
+          if (lane == kTokenLane) appended_tokens_ += count;
+        });
+        return Note(op.node, op.position);
       case OpKind::kJoin: return Note(op.node, 0);
       case OpKind::kCut: return NoteCut(op.node, op.position);
       case OpKind::kRewind:
@@ -124,7 +179,8 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
 
 void Indexer::Note(uint64_t node, uint64_t from) {
   MutexLock lock(&mutex_);
-  const auto [entry, is_new] = noted_.try_emplace(node, from);
+  Noted& noted = means_.write->options->read_only ? looked_ : noted_;
+  const auto [entry, is_new] = noted.try_emplace(node, from);
   entry->second = std::min(entry->second, from);
 }
 
@@ -136,6 +192,7 @@ void Indexer::NoteCut(uint64_t node, uint64_t position) {
 }
 
 void Indexer::NotePolicy(const Op& op) {
+  if (means_.write->options->read_only) return;  // Its writer knows.
   MutexLock lock(&mutex_);
   if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {
     not_indexed_.insert(op.ns);
@@ -186,7 +243,7 @@ Status Indexer::Drain(size_t nodes_max, bool* all) {
     const auto [node, from] = *work.begin();
     Status status;
     if (IsFull()) {
-      if (first.ok()) means_.write->host->Kick();
+      if (first.ok() && !means_.write->options->read_only) means_.write->host->Kick();
       status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
     }
     if (status.ok()) status = Guarded([&, n = node, f = from] { return IndexNode(n, f); });
@@ -304,127 +361,6 @@ Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId>
     return Status(StatusCode::kBusy, "token ids are not in memory");
   }
   return item.status;
-}
-
-// ---------------------------------------------------------------- dumps
-
-bool Indexer::IsFull() const {
-  const std::shared_ptr<Hints> hints = this->hints();
-  return hints != nullptr && hints->IsFull();
-}
-
-Status Indexer::Flush() {
-  const std::shared_ptr<Hints> hints = this->hints();
-  const Status flushed = Guarded([&] { return hints->Flush(); });
-  flushed_.fetch_add(1);
-  means_.write->world.scheduler->WakeAll(flushed_);
-  return flushed;
-}
-
-void Indexer::OnDumped(uint64_t sequence) {
-  if (BeginRebuild() || !FlushForDump()) return;
-  MutexLock lock(&mutex_);
-  flushed_sequence_ = sequence;
-}
-
-// The result: their tables know all that was committed. Why not is told the first time.
-bool Indexer::FlushForDump() {
-  if (hints() == nullptr || rebuilding_ || lost_) return false;
-  Status status;
-  while (CAIRN_KEPT(kHintsBeforeTree)) {
-    {
-      const io::Turn::Holder turn(&turn_);
-      bool all = false;
-      status = Drain(SIZE_MAX, &all);
-    }
-    // Without the turn: a flush stands still while the background is paused.
-    const bool full = status.code() == StatusCode::kBusy && IsFull();
-    if (status.ok() || full) status = Flush();
-    if (!full || !status.ok()) break;
-  }
-  if (status.ok()) {
-    MutexLock lock(&mutex_);
-    flushed_hints_ = hints_;
-  } else if (!flush_failed_) {
-    means_.tell("the index of prefixes is not written: " + status.ToString());
-  }
-  flush_failed_ = !status.ok();
-  return status.ok() && !lost_;
-}
-
-std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
-  MutexLock lock(&mutex_);
-  if (flushed_hints_ == nullptr || flushed_hints_ != hints_ || flushed_sequence_ < sequence) {
-    return std::nullopt;
-  }
-  return NamedIndex{
-      .name = std::string(kHintsName), .derived = true, .tables = hints_->index().live()};
-}
-
-bool Indexer::WantDump() const {
-  if (rebuilding_ || lost_) return false;
-  MutexLock lock(&mutex_);
-  return made_anew_ && flushed_hints_ != hints_;
-}
-
-// ---------------------------------------------------------------- making them anew
-
-// When the index of the tree has just got every node.
-bool Indexer::BeginRebuild() {
-  if (thread_ == nullptr || rebuilding_ || !lost_ || stopping_) return false;
-  rebuilding_ = true;
-  lost_ = false;
-  if (Guarded([this] { thread_->Post([this] { Rebuild(); }); }).ok()) return true;
-  lost_ = true;
-  rebuilding_ = false;
-  return false;
-}
-
-void Indexer::Rebuild() {
-  const Status status = Guarded([this] { return RebuildAll(); });
-  if (!status.ok()) {
-    lost_ = true;  // The next dump begins again.
-    if (!stopping_) means_.tell("the index of prefixes is not made: " + status.ToString());
-  }
-  {
-    MutexLock lock(&mutex_);
-    made_anew_ = status.ok();
-  }
-  rebuilding_ = false;
-}
-
-// What is not in the tree's index yet is noted.
-Status Indexer::RebuildAll() {
-  std::shared_ptr<sstable::LsmIndex> index;
-  {
-    const std::lock_guard lock(means_.write->mutex());
-    index = means_.write->tree().index();
-  }
-  for (uint64_t from = 1;;) {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> nodes,
-                           TreeRecords::ReadNodes(*index, from, kRebuildBatch));
-    for (const uint64_t node : nodes) {
-      CAIRN_RETURN_IF_ERROR(AwaitRoom());
-      const io::Turn::Holder turn(&turn_);
-      CAIRN_RETURN_IF_ERROR(IndexNode(node, 0));
-    }
-    if (nodes.size() < kRebuildBatch) break;
-    from = nodes.back() + 1;
-  }
-  const std::shared_ptr<Hints> hints = this->hints();
-  if (hints->filter_ready()) return Status::Ok();
-  return hints->FillFilter([this] { return !stopping_; });
-}
-
-Status Indexer::AwaitRoom() {
-  io::Scheduler& scheduler = *means_.write->world.scheduler;
-  while (!stopping_) {
-    const uint32_t seen = flushed_.load();
-    if (!IsFull()) return Status::Ok();
-    means_.write->host->Kick();
-    scheduler.Wait(flushed_, seen, io::kNoDeadline);
-  }
-  return Status(StatusCode::kCancelled, "closed");
 }
 
 }  // namespace cairn::engine

@@ -4,12 +4,18 @@
 // on; its ids are read back when somebody needs them indexed:
 //
 //   noted      OnCommitted, live and in a replay                     a number a node; commit lock
-//   caught up  a search, for what came before it; a dump, for all    ids are read, hashed, put
+//   caught up  a search, for what came before it; the background,
+//              before it seals and for a dump                        ids are read, hashed, put
 //   flushed    before the checkpoint that names what was indexed     space/index_flusher.h
 //
 // So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
 // ever. Where there are none, or they are of no use, they are made anew from the nodes of the tree,
-// by a thread of their own: until that is through, answers are not complete.
+// by a thread of their own: until that is through, answers are not complete. The same thread fills
+// the filter after an opening, and sweeps: when a quarter of the tokens that were indexed are gone,
+// entries of nodes that are gone, or end before them, are deleted.
+//
+// Of a store that is read only the hints are those of the checkpoint that is shown, and what the
+// log has behind it is indexed in memory. What a look replays counts when its tree is shown.
 //
 // Why it reads the ids back, and is not handed them: a queue of ids needs a bound, so it needs this
 // way as well, for what did not fit, and for what is caught up. The ids of an append lie in the hot
@@ -53,12 +59,17 @@ class Indexer final : public CommitObserver {
   Indexer& operator=(const Indexer&) = delete;
   ~Indexer() override { Stop(); }
 
-  // --- The opening's. The tree is what was replayed; `named` is of the checkpoint. Hints that are
-  // of no use are left out, and told of. Never fails: without hints nothing is found, which is
-  // told.
-  void Open(const sstable::TableContext& tables, const std::vector<NamedIndex>& named);
+  // --- The opening's. The tree is what was replayed behind the checkpoint. Hints that are of no
+  // use are left out, and told of. Never fails: without hints nothing is found, which is told.
+  void Open(const sstable::TableContext& tables, const Manifest& checkpoint);
   void Start();  // Begins what is to be done in the background.
   void Stop();   // Idempotent.
+
+  // --- A reader's
+  // Before the tree of a look is shown: opens the hints of its checkpoint.
+  void PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint);
+  // It is shown now. Under the commit lock.
+  void Show() noexcept;
 
   // --- CommitObserver, in sequence
   void OnCommitted(const CommittedOp& op) noexcept override;
@@ -99,6 +110,7 @@ class Indexer final : public CommitObserver {
   struct Facts;                                          // What was seen of a node.
   using Noted = std::unordered_map<uint64_t, uint64_t>;  // Node: from where on.
 
+  void Tell(const char* what, const Status& why);
   void Note(uint64_t node, uint64_t from);
   void NoteCut(uint64_t node, uint64_t position);
   void NotePolicy(const Op& op);
@@ -107,11 +119,15 @@ class Indexer final : public CommitObserver {
   Status IndexNode(uint64_t node, uint64_t from);
   Result<Facts> Look(uint64_t node);
   Status HashNode(uint64_t node, uint64_t from, const Facts& facts);
+  void CountDead();
   bool FlushForDump();
   bool BeginRebuild();
   void Rebuild();
   Status RebuildAll();
   Status AwaitRoom();
+  void BeginSweep();
+  Status Sweep(Hints* hints);
+  Status SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch);
 
   struct Chain {
     Digest digest;
@@ -129,6 +145,7 @@ class Indexer final : public CommitObserver {
   std::atomic<bool> rebuilding_{false};    // Under way, or about to be.
   std::atomic<bool> lost_{false};          // Something was not noted: to be made anew.
   std::atomic<bool> flush_failed_{false};  // Told.
+  std::atomic<bool> sweeping_{false};      // Under way, or about to be.
 
   mutable Mutex mutex_;  // A leaf, taken under the commit lock.
   std::shared_ptr<Hints> hints_ CAIRN_GUARDED_BY(mutex_);
@@ -140,6 +157,12 @@ class Indexer final : public CommitObserver {
   size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::unordered_map<uint64_t, Chain> chains_ CAIRN_GUARDED_BY(mutex_);
   std::set<std::string> not_indexed_ CAIRN_GUARDED_BY(mutex_);  // Namespaces.
+  // Since the last count, and what the tree held then; under the commit lock, but for replays.
+  std::atomic<uint64_t> appended_tokens_{0};
+  uint64_t tokens_before_ = 0;
+  // A reader's, of a look.
+  Noted looked_ CAIRN_GUARDED_BY(mutex_);
+  std::shared_ptr<Hints> prepared_;
 
   std::unique_ptr<io::Executor> thread_;
 };

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <new>
 
 #include "engine/reuse/constants.h"
 
@@ -19,8 +21,12 @@ namespace cairn::engine {
 
 class PrefixFilter {
  public:
+  // Pages of it take memory when something is added there, and an opening does not wait for that.
   explicit PrefixFilter(uint64_t bytes)
-      : lines_(std::bit_floor(bytes / sizeof(Line))), line_(std::make_unique<Line[]>(lines_)) {}
+      : lines_(std::bit_floor(bytes / sizeof(Line))),
+        line_(static_cast<Line*>(std::calloc(lines_, sizeof(Line)))) {
+    if (line_ == nullptr) throw std::bad_alloc();
+  }
 
   void Add(uint64_t hash) {
     Line& line = LineOf(hash);
@@ -53,7 +59,10 @@ class PrefixFilter {
   }
 
   const uint64_t lines_;
-  const std::unique_ptr<Line[]> line_;
+  struct Free {
+    void operator()(Line* line) const { std::free(line); }
+  };
+  const std::unique_ptr<Line[], Free> line_;
 };
 
 }  // namespace cairn::engine

@@ -72,8 +72,8 @@ Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
   const WriteMeans& write = *means_.write;
   if (means_.indexer == nullptr || means_.indexer->hints() == nullptr) {
     return Status(StatusCode::kInvalidState,
-                  write.options->read_only
-                      ? "find: the store is read only"
+                  means_.indexer != nullptr && write.options->read_only
+                      ? "find: the writer of the store indexes nothing"
                       : "find: nothing is indexed (options.reuse_memory_bytes is 0)");
   }
   if (query.tokens.size() > INT32_MAX) {
@@ -117,7 +117,11 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
     const std::shared_ptr<Hints> hints = means_.indexer->hints();
     PrefixSearch search(*means_.write, means_.reader, *hints, query, chains, namespaces[i]);
     auto found = FindIn(&search, &complete);
-    if (!found.ok() && search.hints_damaged()) {
+    // Of a reader the files that it knows may be gone: what it is shown next names others.
+    const bool moved =
+        means_.write->options->read_only && (found.status().code() == StatusCode::kNotFound ||
+                                             found.status().code() == StatusCode::kStale);
+    if (moved || (!found.ok() && search.hints_damaged())) {
       means_.indexer->Discard(*hints, found.status());
       complete = false;
       continue;
@@ -139,6 +143,7 @@ Result<PrefixHit> PrefixFinder::FindIn(PrefixSearch* search, bool* complete) {
   PrefixHit hit;
   for (size_t round = 0; round < kConfirmRounds; ++round) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<PrefixSearch::Candidate> found, search->Run());
+    if (search->cut_short()) *complete = false;
     if (found.empty()) return hit;
     Hold hold(*means_.write);
     PathMatch match = found.front().match;
@@ -223,7 +228,9 @@ bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Ho
   leases.Expire(now_ns);
   const uint64_t bytes = BytesBelow(tree, *node, match.matched);
   const uint64_t most = write.options->max_leased_bytes;
-  if (lease_ns != 0 && bytes <= most && leases.bytes() <= most - bytes && CAIRN_KEPT(kLeaseOfHit)) {
+  const bool has_room =
+      bytes <= most && leases.bytes() <= most - bytes && leases.size() < kMaxLeases;
+  if (lease_ns != 0 && has_room && !write.options->read_only && CAIRN_KEPT(kLeaseOfHit)) {
     hit->lease = LeaseId{leases.Grant(match.node, match.matched,
                                       DeadlineOf(now_ns, lease_ns, *write.options), bytes)};
   }

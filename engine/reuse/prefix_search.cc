@@ -47,35 +47,104 @@ Result<PathMatch> PrefixSearch::Match(uint64_t number, uint64_t position) {
   return MatchPath(tree, *node, position, query_.spans, query_.approximate);
 }
 
+// Their nodes are read together, those that are not in memory. What is gone for good is forgotten.
+Status PrefixSearch::MatchAll(std::span<const PrefixEntry> entries, std::vector<Candidate>* found) {
+  TreeNeeds needs;
+  for (const PrefixEntry& entry : entries) needs.nodes.push_back(entry.node);
+  std::vector<PrefixEntry> gone;
+  {
+    Committer::Lock lock(write_.mutex());
+    const Tree& tree = write_.tree();
+    if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
+    for (const PrefixEntry& entry : entries) {
+      const Node* const node = tree.FindNode(entry.node);
+      if (node == nullptr && query_.memory_only && !tree.KnowsNode(entry.node)) {
+        return Status(StatusCode::kBusy, "a node is not in memory");
+      }
+      if (node == nullptr) {
+        gone.push_back(entry);
+        continue;
+      }
+      const PathMatch match =
+          MatchPath(tree, *node, entry.position, query_.spans, query_.approximate);
+      if (match.matched == entry.position) found->push_back({entry.node, match});
+    }
+  }
+  // A reader's tree may be behind the hints. Without room they stay, and are met again.
+  if (!gone.empty() && !write_.options->read_only) static_cast<void>(hints_.Forget(gone));
+  return Status::Ok();
+}
+
 // The paths that seem to have the query up to there, newest first.
 Result<std::vector<PrefixSearch::Candidate>> PrefixSearch::At(uint64_t position,
                                                               const Digest& chain) {
   std::vector<Candidate> found;
   const uint64_t hash = KeyHash(chain, ns_seed_);
   if (!hints_.MayHave(hash)) return found;
-  std::vector<PrefixEntry> entries;
-  const Status scanned = hints_.Find(hash, position, query_.memory_only, &entries);
-  hints_damaged_ = scanned.code() == StatusCode::kCorruption;
-  CAIRN_RETURN_IF_ERROR(scanned);
-  for (const PrefixEntry& entry : entries) {
-    if (found.size() == kPrefixCandidates) break;
-    const auto refuted = refuted_.find(entry.node);
-    if (refuted != refuted_.end() && refuted->second < position) continue;
-    CAIRN_ASSIGN_OR_RETURN(const PathMatch match, Match(entry.node, position));
-    if (match.matched == position) found.push_back({entry.node, match});
+  uint64_t before = UINT64_MAX;
+  for (size_t scans = 0; before != 0; ++scans) {
+    if (scans == kHintScansMax) {
+      cut_short_ = true;
+      break;
+    }
+    std::vector<PrefixEntry> entries;
+    const auto scanned = hints_.Find(hash, position, before, query_.memory_only, &entries);
+    hints_damaged_ = scanned.status().code() == StatusCode::kCorruption;
+    CAIRN_RETURN_IF_ERROR(scanned.status());
+    before = *scanned;
+    std::erase_if(entries, [&](const PrefixEntry& entry) {
+      const auto refuted = refuted_.find(entry.node);
+      return refuted != refuted_.end() && refuted->second < position;
+    });
+    for (std::span<const PrefixEntry> left = entries; !left.empty();) {
+      const size_t some = std::min(left.size(), kPrefixCandidates);
+      CAIRN_RETURN_IF_ERROR(MatchAll(left.first(some), &found));
+      if (found.size() >= kPrefixCandidates) return found;
+      left = left.subspan(some);
+    }
   }
   return found;
 }
 
-// Where a path has the query up to a block's end, it has it up to the ends before that, too.
-Result<uint64_t> PrefixSearch::DeepestBlock() {
+// By the filter, which errs to the deep end only.
+uint64_t PrefixSearch::DeepestMaybe() const {
   uint64_t has = 0, has_not = chains_.size();
-  // A prompt is often there as a whole, or nothing of it is.
-  for (uint64_t probe = chains_.size() - 1; has + 1 < has_not; probe = (has + has_not) / 2) {
-    CAIRN_ASSIGN_OR_RETURN(const auto found, At(probe * kPrefixBlock, chains_[probe]));
-    (found.empty() ? has_not : has) = probe;
+  while (has + 1 < has_not) {
+    const uint64_t probe = (has + has_not) / 2;
+    (hints_.MayHave(KeyHash(chains_[probe], ns_seed_)) ? has : has_not) = probe;
+  }
+  return has;
+}
+
+// Where a path has the query up to a block's end, it has it up to the ends before that, too. A
+// prompt is often there as a whole, or nothing of it is.
+Result<uint64_t> PrefixSearch::DeepestBlock(std::vector<Candidate>* found) {
+  uint64_t probe = hints_.filter_ready() ? DeepestMaybe() : chains_.size() - 1;
+  uint64_t has = 0, has_not = probe + 1;
+  for (int step = 0; has + 1 < has_not; ++step, probe = (has + has_not) / 2) {
+    if (step % kStepsAhead == 0 && reads_ahead()) {
+      std::vector<uint64_t> hashes;
+      AddProbes(has, has_not, probe, kStepsAhead, &hashes);
+      hints_.ReadAhead(hashes);
+    }
+    CAIRN_ASSIGN_OR_RETURN(auto here, At(probe * kPrefixBlock, chains_[probe]));
+    if (here.empty()) {
+      has_not = probe;
+    } else {
+      has = probe;
+      *found = std::move(here);
+    }
   }
   return has * kPrefixBlock;
+}
+
+// What so many steps from here on may ask for, however they turn out.
+void PrefixSearch::AddProbes(uint64_t has, uint64_t has_not, uint64_t probe, int steps,
+                             std::vector<uint64_t>* hashes) const {
+  if (steps == 0 || has + 1 >= has_not) return;
+  hashes->push_back(KeyHash(chains_[probe], ns_seed_));
+  AddProbes(has, probe, (has + probe) / 2, steps - 1, hashes);
+  AddProbes(probe, has_not, (probe + has_not) / 2, steps - 1, hashes);
 }
 
 // How far its ids agree behind `from`, up to the next block's end.
@@ -102,14 +171,26 @@ Status PrefixSearch::GoOn(uint64_t from, Candidate* candidate) {
 }
 
 Result<std::vector<PrefixSearch::Candidate>> PrefixSearch::Run() {
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t block, DeepestBlock());
-  std::vector<Candidate> found;
+  std::vector<Candidate> at_block, found;
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t block, DeepestBlock(&at_block));
   if (block == 0) return found;
   // Each of the paths has that block, or begins behind it and is found by the edge.
   const uint64_t end = std::min<uint64_t>(query_.tokens.size(), block + kPrefixBlock - 1);
+  std::vector<Digest> digests;
   for (uint64_t position = block; position <= end; ++position) {
-    CAIRN_ASSIGN_OR_RETURN(std::vector<Candidate> here,
-                           At(position, DigestAt(chains_, query_, position)));
+    digests.push_back(DigestAt(chains_, query_, position));
+  }
+  if (reads_ahead()) {
+    std::vector<uint64_t> hashes;
+    for (const Digest& digest : digests) hashes.push_back(KeyHash(digest, ns_seed_));
+    hints_.ReadAhead(hashes);
+  }
+  for (uint64_t position = block; position <= end; ++position) {
+    std::vector<Candidate> here = std::move(at_block);
+    at_block.clear();
+    if (position != block) {
+      CAIRN_ASSIGN_OR_RETURN(here, At(position, digests[position - block]));
+    }
     for (Candidate& one : here) {
       if (query_.confirm) CAIRN_RETURN_IF_ERROR(GoOn(position, &one));
       if (one.match.matched != 0) found.push_back(one);

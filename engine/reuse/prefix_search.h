@@ -25,8 +25,8 @@ Digest DigestAt(std::span<const Digest> chains, const PrefixQuery& query, uint64
 class PrefixSearch {
  public:
   // All outlive this; `chains` are those of the query.
-  PrefixSearch(const WriteMeans& write, Reader* reader, const Hints& hints,
-               const PrefixQuery& query, std::span<const Digest> chains, std::string_view ns)
+  PrefixSearch(const WriteMeans& write, Reader* reader, Hints& hints, const PrefixQuery& query,
+               std::span<const Digest> chains, std::string_view ns)
       : write_(write),
         reader_(reader),
         hints_(hints),
@@ -47,6 +47,8 @@ class PrefixSearch {
   void Refute(uint64_t node, uint64_t position);
   // The hints themselves are damaged, as Run met.
   bool hints_damaged() const { return hints_damaged_; }
+  // There was more of one hash than Run looks at.
+  bool cut_short() const { return cut_short_; }
 
   const PrefixQuery& query() const { return query_; }
   std::span<const Digest> chains() const { return chains_; }
@@ -54,16 +56,23 @@ class PrefixSearch {
  private:
   Result<std::vector<Candidate>> At(uint64_t position, const Digest& chain);
   Result<PathMatch> Match(uint64_t node, uint64_t position);
-  Result<uint64_t> DeepestBlock();
+  Status MatchAll(std::span<const PrefixEntry> entries, std::vector<Candidate>* found);
+  uint64_t DeepestMaybe() const;
+  // `found`: the paths that have it.
+  Result<uint64_t> DeepestBlock(std::vector<Candidate>* found);
+  void AddProbes(uint64_t has, uint64_t has_not, uint64_t probe, int steps,
+                 std::vector<uint64_t>* hashes) const;
+  // Without a filter many hints are read in vain: those of some steps come together.
+  bool reads_ahead() const { return !hints_.filter_ready() && !query_.memory_only; }
   Status GoOn(uint64_t from, Candidate* candidate);
 
   const WriteMeans& write_;
   Reader* const reader_;
-  const Hints& hints_;
+  Hints& hints_;
   const PrefixQuery& query_;
   const std::span<const Digest> chains_;
   const uint64_t ns_seed_;
-  bool hints_damaged_ = false;
+  bool hints_damaged_ = false, cut_short_ = false;
   std::map<uint64_t, uint64_t> refuted_;  // Node: where its path has other ids.
 };
 

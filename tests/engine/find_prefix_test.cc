@@ -319,7 +319,7 @@ TEST_P(FindPrefixTest, WhereNothingIsIndexed) {
   options.read_only = true;
   options.create_if_missing = false;
   WorldTest::Reopen(options);
-  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "read only");
+  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "reuse_memory_bytes");
   options = FindingOptions();
   options.reuse_memory_bytes = 1000;
   EXPECT_FAILS(world_->Open(options), StatusCode::kInvalidArgument, "reuse_memory_bytes is 1000");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: over histories of forks, rewinds, drops, seals, joins, evictions, leases, restarts and
-// kills every hit has the ids that it claims, to the token, and none is shorter than what the best
-// branch has, unless it says that it is not complete. What is on lease stays.
-// Method: generated histories on a simulated machine beside a book that holds every branch's ids
-// and compares all of them with what is asked for.
+// Property: over histories of forks, rewinds, drops, seals, joins, leases, restarts, kills and
+// power losses every hit, also one of a reader in another process, has the ids that it claims, to
+// the token, and none is shorter than what the best branch has, unless it says that it is not
+// complete. What is on lease stays. Method: generated histories on a simulated machine beside a
+// book that holds every branch's ids and compares all of them with what is asked for.
 #include <map>
 #include <memory>
 #include <random>
@@ -44,6 +44,7 @@ class History {
   }
   uint64_t hits() const { return hits_; }
   uint64_t incomplete() const { return incomplete_; }
+  uint64_t readers() const { return readers_; }
 
  private:
   struct Lease {
@@ -110,8 +111,11 @@ class History {
     }
     if (what == 17) {
       ASSERT_OK(store_.Flush());
-      if (Draw(2) == 0) {
-        machine_.disk = std::shared_ptr<io::SimDisk>(machine_.disk->KillClone());
+      if (const uint64_t how = Draw(3); how != 0) {
+        // Killed, or without power: what was not synced may be there in part.
+        machine_.disk = std::shared_ptr<io::SimDisk>(
+            how == 1 ? machine_.disk->KillClone()
+                     : machine_.disk->CrashClone(io::CrashChoice::Seeded(random_())));
         options_.world = std::make_shared<io::World>(
             io::World{.files = machine_.disk, .scheduler = machine_.scheduler});
       }
@@ -175,8 +179,35 @@ class History {
     } else {
       ++incomplete_;
     }
+    if (Draw(8) == 0) {
+      ASSERT_NO_FATAL_FAILURE(AskAReader(ns, ids, best));
+    }
     if (!hit.found()) return;
     ASSERT_NO_FATAL_FAILURE(Use(hit, ids));
+  }
+  // Another process, which shows the same.
+  void AskAReader(const std::string& ns, std::span<const TokenId> ids, uint64_t best) {
+    ASSERT_OK(store_.Flush());
+    Options options = options_;
+    options.read_only = true;
+    options.create_if_missing = false;
+    ASSERT_OK_ASSIGN(const Store reader, Store::Open("/store", options));
+    PrefixQuery query;
+    query.model = model_;
+    query.tokens = ids;
+    query.ns = ns;
+    const auto hit = reader.FindPrefix(query);
+    // Its writer makes the hints anew just now.
+    if (hit.status().code() == StatusCode::kInvalidState) return;
+    ASSERT_OK(hit);
+    ++readers_;
+    EXPECT_TRUE(!hit->complete || hit->matched >= best) << "by a reader, in namespace " << ns;
+    if (!hit->found()) return;
+    std::vector<TokenId> got(hit->matched);
+    RestoreRequest request;
+    request.tokens = got;
+    ASSERT_OK(reader.Restore(*hit, request));
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), ids.begin())) << "other ids";
   }
   void Use(const PrefixHit& hit, std::span<const TokenId> ids) {
     ++hits_;
@@ -222,12 +253,12 @@ class History {
   std::map<Key, std::vector<TokenId>> book_;
   std::set<Key> crossed_;  // Namespaces, somewhere on their path.
   std::vector<Lease> leases_;
-  uint64_t named_ = 0, hits_ = 0, incomplete_ = 0;
+  uint64_t named_ = 0, hits_ = 0, incomplete_ = 0, readers_ = 0;
 };
 
 TEST(FindRandom, HitsAreTrueAndNoneIsMissing) {
   const uint64_t first = QuickTestSeed();
-  uint64_t hits = 0, incomplete = 0;
+  uint64_t hits = 0, incomplete = 0, readers = 0;
   for (uint64_t seed = first; seed < first + 12; ++seed) {
     const Repeatable repeatable(seed);
     SCOPED_TRACE(repeatable.command());
@@ -235,9 +266,11 @@ TEST(FindRandom, HitsAreTrueAndNoneIsMissing) {
     ASSERT_NO_FATAL_FAILURE(history.Run(250));
     hits += history.hits();
     incomplete += history.incomplete();
+    readers += history.readers();
   }
   EXPECT_GT(hits, 12u * 20) << "it has looked at next to nothing";
   EXPECT_LT(incomplete, hits / 4);
+  EXPECT_GT(readers, 12u);
 }
 
 }  // namespace

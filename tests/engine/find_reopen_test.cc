@@ -169,6 +169,36 @@ TEST_F(FindReopenTest, DamagedInEveryByte) {
   EXPECT_FALSE(told_.empty());
 }
 
+// Told as what it is, and gone with the next writer, whether that indexes or not.
+TEST_F(FindReopenTest, DamageIsVerifiedAndRepaired) {
+  Make("first", Tokens(200, 5));
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(store_.Close());
+  const auto tables = NamedTables(*machine_.disk);
+  ASSERT_EQ(1u, tables.size());
+  const std::string path = sstable::IndexTablePath("/store/tables", tables[0].number);
+  for (const bool indexes : {true, false}) {
+    const std::shared_ptr<io::SimDisk> disk = machine_.disk->KillClone();
+    ASSERT_OK(disk->FlipBit(path, 100, 3));
+    Options reading = On(disk);
+    reading.read_only = true;
+    reading.create_if_missing = false;
+    ASSERT_OK_ASSIGN(Store reader, Store::Open("/store", reading));
+    ASSERT_OK_ASSIGN(VerifyReport report, reader.Verify(VerifyLevel::kAll));
+    ASSERT_EQ(1u, report.damages.size());
+    EXPECT_NE(std::string::npos, report.damages[0].what.find("hints")) << report.damages[0].what;
+    ASSERT_OK(reader.Close());
+    Options writing = On(disk);
+    if (!indexes) writing.reuse_memory_bytes = 0;
+    Open(writing);
+    EXPECT_TRUE(!indexes || AskUntilComplete(Tokens(200, 5)).matched == 200);
+    Make("second", Tokens(100, 6));
+    ASSERT_OK(store_.Compact());
+    ASSERT_OK_ASSIGN(report, store_.Verify(VerifyLevel::kAll));
+    EXPECT_TRUE(report.damages.empty()) << report.damages[0].what;
+  }
+}
+
 TEST_F(FindReopenTest, ACopyMakesItsOwn) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Make("first", ids);

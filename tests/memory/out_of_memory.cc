@@ -603,6 +603,47 @@ std::vector<Script> Scripts() {
     s.Append("chat", 2, Durability::kPower);
     s.Do("Refresh", [&] { return follower.Refresh().status(); });
   });
+  // What cannot be indexed stays behind, and the next search does it.
+  add(
+      "find",
+      [](Session& s) {
+        s.Append("chat", 60, Durability::kPower);
+        std::vector<TokenId> ids = s.contents().at("chat");
+        PrefixQuery query;
+        query.model = s.model_id();
+        query.tokens = ids;
+        query.lease_ns = 1'000'000'000;
+        PrefixHit hit;
+        const auto find = [&] {
+          auto found = s.store().FindPrefix(query);
+          if (found.ok()) hit = *found;
+          return found.status();
+        };
+        s.Do("FindPrefix", find);
+        s.Do("Compact", [&] { return s.store().Compact(); });
+        s.Do("FindPrefix behind a flush", find);
+        if (hit.found()) {
+          s.Do(
+              "Fork of a hit",
+              [&] { return s.store().Fork(hit, hit.matched, {.name = "fork"}).status(); },
+              [&](Contents& after) {
+                after["fork"].assign(ids.begin(),
+                                     ids.begin() + static_cast<std::ptrdiff_t>(hit.matched));
+              });
+        }
+        s.After([&s] {
+          const std::vector<TokenId> chat = s.contents().at("chat");
+          PrefixQuery again;
+          again.model = s.model_id();
+          again.tokens = chat;
+          auto found = s.store().FindPrefix(again);
+          if (found.ok() && found->complete && found->matched != chat.size() && chat.size() > 64) {
+            return Status(StatusCode::kCorruption, "a prefix is not found");
+          }
+          return found.status();
+        });
+      },
+      true, [](Options* options) { options->reuse_memory_bytes = kMinReuseMemoryBytes; });
   add("close", [](Session& s) {
     s.Do("Close", [&] {
       const Status status = s.store().Close();

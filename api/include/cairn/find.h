@@ -3,7 +3,7 @@
 // What is there already of a prompt: asked by token ids, over all branches of a namespace, whoever
 // made them (Store::FindPrefix). docs/reuse.md has the way from a prompt to a branch.
 //
-//   const auto hit = store.FindPrefix({.model = model, .tokens = prompt, .lease_ns = 5'000'000'000});
+//   auto hit = store.FindPrefix({.model = model, .tokens = prompt, .lease_ns = 5'000'000'000});
 //   if (hit->found()) auto chat = store.Fork(*hit, hit->restorable, {.name = "chat-43"});
 //   store.Release(hit->lease);
 #pragma once
@@ -22,6 +22,9 @@ inline constexpr uint64_t kPrefixBlock = 64;
 // Of nodes that hold the same first tokens so many are looked at, the newest ones.
 inline constexpr size_t kPrefixCandidates = 8;
 inline constexpr size_t kMaxQueryNamespaces = 16;
+// Leases that may be held at once; beyond that a hit comes without one. Each is some 200 bytes of
+// memory, and whatever changes a node looks for its leases.
+inline constexpr size_t kMaxLeases = 65'536;
 
 enum class LeaseId : uint64_t {};
 
@@ -45,15 +48,17 @@ struct PrefixQuery {
 
 // Where a branch has, or had, the first `matched` of the tokens. All are positions.
 struct PrefixHit {
-  NodeId node{};           // 0: nothing was found.
-  uint64_t matched = 0;    // Ids and content spans are the same up to here...
+  NodeId node{};            // 0: nothing was found.
+  uint64_t matched = 0;     // Ids and content spans are the same up to here...
   uint64_t restorable = 0;  // ...and KV can be restored up to here (Branch::RestorableLength).
-  uint64_t exact = 0;      // Up to here no KV was appended with Delta::exact off.
-  bool confirmed = false;  // Ids and spans were compared, one by one.
+  uint64_t exact = 0;       // Up to here no KV was appended with Delta::exact off.
+  bool confirmed = false;   // Ids and spans were compared, one by one.
   // Everything that was appended before the call was looked at. Off: the index is being made anew,
   // or is behind; there may be a better hit.
   bool complete = true;
-  LeaseId lease{};  // 0: none was asked for, there is nothing to hold, or max_leased_bytes are held.
+  // 0: none was asked for, the hit is not confirmed, max_leased_bytes or kMaxLeases are held, or
+  // the store is read only: leases are the writer's.
+  LeaseId lease{};
 
   // How Fork and Restore know that it is still true. Not for callers.
   struct Seen {

@@ -118,12 +118,15 @@ struct StoreMetrics {
   uint64_t replayed_records = 0;   // That opening took from the log (gauge).
 
   // --- Finding (cairn/find.h)
-  uint64_t finds = 0, find_hits = 0;          // Calls of FindPrefix; of these with a hit (counters).
-  uint64_t hint_entries = 0;                  // Written since the opening (counter).
-  uint64_t hint_bytes = 0;                    // Of memory that the hints take (gauge).
-  uint64_t hint_nodes_behind = 0;             // Changed, and not indexed yet (gauge).
-  uint64_t hints_incomplete = 0;              // 1: FindPrefix may miss something (gauge).
-  uint64_t leases = 0, leased_bytes = 0;      // Now; what they hold, raw (gauges).
+  uint64_t finds = 0, find_hits = 0;   // Calls of FindPrefix; of these with a hit (counters).
+  uint64_t hint_entries = 0;           // Written since the opening (counter).
+  uint64_t hint_bytes = 0;             // Of memory that the hints take (gauge).
+  uint64_t hint_nodes_behind = 0;      // Changed, and not indexed yet (gauge).
+  uint64_t hints_incomplete = 0;       // 1: FindPrefix may miss something (gauge).
+  // Indexed and gone since, about: a sweep begins when they are a quarter of all (gauge).
+  uint64_t hint_dead_tokens = 0;
+  uint64_t hint_filter_filled = 0;     // 1: what is not there is known without a read (gauge).
+  uint64_t leases = 0, leased_bytes = 0;  // Now; what they hold, raw (gauges).
 
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.

@@ -166,8 +166,9 @@ class Store {
   // be restored, then the longest, then the newest. Exact to the token, where no more than
   // kPrefixCandidates nodes hold the same first tokens; else to 64. No hit is no error. What others
   // append beside the call may be seen or not.
+  // A store that is read only answers from what it shows (Refresh), if its writer indexes.
   // kInvalidArgument (naming the field), kNotFound (no such model), kInvalidState (nothing is
-  // indexed: Options::reuse_memory_bytes is 0, or the store is read only), kBusy (memory_only),
+  // indexed: Options::reuse_memory_bytes is 0, or was the writer's), kBusy (memory_only),
   // kCorruption, kIoError, kOutOfMemory.
   Result<PrefixHit> FindPrefix(const PrefixQuery& query) const;
   // A branch that begins with the hit's first `position` tokens, up to `matched`. The hit may be

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the background does for the hints: dumps, making them anew, sweeps.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "engine/reuse/constants.h"
+#include "engine/reuse/indexer.h"
+#include "engine/tree/tree_records.h"
+
+namespace cairn::engine {
+
+// ---------------------------------------------------------------- dumps
+
+bool Indexer::IsFull() const {
+  const std::shared_ptr<Hints> hints = this->hints();
+  return hints != nullptr && hints->IsFull();
+}
+
+Status Indexer::Flush() {
+  const std::shared_ptr<Hints> hints = this->hints();
+  const Status flushed = Guarded([&] { return hints->Flush(); });
+  flushed_.fetch_add(1);
+  means_.write->world.scheduler->WakeAll(flushed_);
+  return flushed;
+}
+
+void Indexer::OnDumped(uint64_t sequence) {
+  CountDead();
+  if (BeginRebuild() || !FlushForDump()) return;
+  {
+    MutexLock lock(&mutex_);
+    flushed_sequence_ = sequence;
+  }
+  BeginSweep();
+}
+
+// What was appended since, and is not there any more.
+void Indexer::CountDead() {
+  uint64_t dead = 0;
+  {
+    const std::lock_guard lock(means_.write->mutex());
+    const uint64_t now = means_.write->tree().counts().tokens;
+    const uint64_t could_be = tokens_before_ + appended_tokens_.exchange(0);
+    dead = could_be - std::min(could_be, now);
+    tokens_before_ = now;
+  }
+  if (const std::shared_ptr<Hints> hints = this->hints(); hints != nullptr) hints->AddDead(dead);
+}
+
+// The result: their tables know all that was committed. Why not is told the first time.
+bool Indexer::FlushForDump() {
+  if (hints() == nullptr || rebuilding_ || lost_) return false;
+  Status status;
+  while (CAIRN_KEPT(kHintsBeforeTree)) {
+    {
+      const io::Turn::Holder turn(&turn_);
+      bool all = false;
+      status = Drain(SIZE_MAX, &all);
+    }
+    // Without the turn: a flush stands still while the background is paused.
+    const bool full = status.code() == StatusCode::kBusy && IsFull();
+    if (status.ok() || full) status = Flush();
+    if (!full || !status.ok()) break;
+  }
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    flushed_hints_ = hints_;
+  } else if (!flush_failed_) {
+    Tell("the index of prefixes is not written: ", status);
+  }
+  flush_failed_ = !status.ok();
+  return status.ok() && !lost_;
+}
+
+std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
+  MutexLock lock(&mutex_);
+  if (flushed_hints_ == nullptr || flushed_hints_ != hints_ || flushed_sequence_ < sequence) {
+    return std::nullopt;
+  }
+  return NamedIndex{
+      .name = std::string(kHintsName), .derived = true, .tables = hints_->index().live()};
+}
+
+bool Indexer::WantDump() const {
+  if (rebuilding_ || lost_) return false;
+  MutexLock lock(&mutex_);
+  return made_anew_ && flushed_hints_ != hints_;
+}
+
+// ---------------------------------------------------------------- making them anew
+
+// When the index of the tree has just got every node.
+bool Indexer::BeginRebuild() {
+  if (thread_ == nullptr || rebuilding_ || !lost_ || stopping_) return false;
+  rebuilding_ = true;
+  lost_ = false;
+  if (Guarded([this] { thread_->Post([this] { Rebuild(); }); }).ok()) return true;
+  lost_ = true;
+  rebuilding_ = false;
+  return false;
+}
+
+void Indexer::Rebuild() {
+  const Status status = Guarded([this] { return RebuildAll(); });
+  if (!status.ok()) {
+    lost_ = true;  // The next dump begins again.
+    if (!stopping_) Tell("the index of prefixes is not made: ", status);
+  }
+  {
+    MutexLock lock(&mutex_);
+    made_anew_ = status.ok();
+  }
+  rebuilding_ = false;
+}
+
+// What is not in the tree's index yet is noted.
+Status Indexer::RebuildAll() {
+  std::shared_ptr<sstable::LsmIndex> index;
+  {
+    const std::lock_guard lock(means_.write->mutex());
+    index = means_.write->tree().index();
+  }
+  for (uint64_t from = 1;;) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> nodes,
+                           TreeRecords::ReadNodes(*index, from, kRebuildBatch));
+    for (const uint64_t node : nodes) {
+      CAIRN_RETURN_IF_ERROR(AwaitRoom());
+      const io::Turn::Holder turn(&turn_);
+      CAIRN_RETURN_IF_ERROR(IndexNode(node, 0));
+    }
+    if (nodes.size() < kRebuildBatch) break;
+    from = nodes.back() + 1;
+  }
+  const std::shared_ptr<Hints> hints = this->hints();
+  if (hints->filter_ready()) return Status::Ok();
+  return hints->FillFilter([this] { return !stopping_; });
+}
+
+Status Indexer::AwaitRoom() {
+  io::Scheduler& scheduler = *means_.write->world.scheduler;
+  while (!stopping_) {
+    const uint32_t seen = flushed_.load();
+    if (!IsFull()) return Status::Ok();
+    means_.write->host->Kick();
+    scheduler.Wait(flushed_, seen, io::kNoDeadline);
+  }
+  return Status(StatusCode::kCancelled, "closed");
+}
+
+// ---------------------------------------------------------------- sweeping
+
+void Indexer::BeginSweep() {
+  const std::shared_ptr<Hints> hints = this->hints();
+  const uint64_t dead = hints->dead_tokens();
+  if (thread_ == nullptr || stopping_ || sweeping_ || dead < kSweptTokensMin) return;
+  uint64_t live = 0;
+  {
+    const std::lock_guard lock(means_.write->mutex());
+    live = means_.write->tree().counts().tokens;
+  }
+  if (dead < live / kDeadShare) return;
+  sweeping_ = true;
+  const Status posted = Guarded([&] {
+    thread_->Post([this, hints] {
+      const Status swept = Guarded([&] { return Sweep(hints.get()); });
+      if (swept.code() == StatusCode::kCorruption) Discard(*hints, swept);
+      sweeping_ = false;
+    });
+    return Status::Ok();
+  });
+  if (!posted.ok()) sweeping_ = false;  // The next dump tries again.
+}
+
+Status Indexer::Sweep(Hints* hints) {
+  const uint64_t dead = hints->dead_tokens();
+  std::vector<PrefixEntry> batch;
+  Status first;
+  CAIRN_RETURN_IF_ERROR(hints->ForEach([&](const PrefixEntry& entry) {
+    batch.push_back(entry);
+    if (batch.size() == kSweepBatch) first = SweepBatch(hints, &batch);
+    return first.ok();
+  }));
+  if (first.ok()) first = SweepBatch(hints, &batch);
+  if (first.ok()) hints->TakeDead(dead);
+  return first;
+}
+
+// Nothing is indexed meanwhile: what is found to be gone stays so until it is forgotten.
+Status Indexer::SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch) {
+  CAIRN_RETURN_IF_ERROR(AwaitRoom());
+  std::sort(batch->begin(), batch->end(),
+            [](const PrefixEntry& a, const PrefixEntry& b) { return a.node < b.node; });
+  std::vector<PrefixEntry> gone;
+  const io::Turn::Holder turn(&turn_);
+  for (size_t begin = 0; begin < batch->size();) {
+    TreeNeeds needs;
+    size_t end = begin;
+    for (; end < batch->size(); ++end) {
+      const uint64_t node = (*batch)[end].node;
+      if (!needs.nodes.empty() && needs.nodes.back() == node) continue;
+      if (needs.nodes.size() == kRebuildBatch) break;
+      needs.nodes.push_back(node);
+    }
+    const WriteMeans& write = *means_.write;
+    Committer::Lock lock(write.mutex());
+    CAIRN_RETURN_IF_ERROR(write.access->Load(needs, &lock));
+    for (; begin < end; ++begin) {
+      const PrefixEntry& entry = (*batch)[begin];
+      const Node* const node = write.tree().FindNode(entry.node);
+      if (node == nullptr || node->lanes[kTokenLane].end < entry.position) gone.push_back(entry);
+    }
+  }
+  batch->clear();
+  return gone.empty() ? Status::Ok() : hints->Forget(gone);
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Property: a store that is read only finds what it shows, and nothing else: what its writer has
+// indexed by checkpoint and what the log has behind that, as of the last Refresh; a hit of before
+// is looked at again.
+#include "tests/engine/find_test.h"
+
+namespace cairn::testing {
+namespace {
+
+class FindFollowTest : public FindTest {
+ protected:
+  Store Follow() {
+    Options options = FindingOptions();
+    options.create_if_missing = false;
+    options.read_only = true;
+    auto opened = world_->Open(options);
+    EXPECT_OK(opened);
+    return opened.ok() ? std::move(*opened) : Store();
+  }
+  PrefixHit AskOf(const Store& store, std::span<const TokenId> ids) {
+    const auto hit = store.FindPrefix(Query(ids));
+    EXPECT_OK(hit);
+    return hit.ok() ? *hit : PrefixHit();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Worlds, FindFollowTest, ::testing::Values("memory", "simulated"), NameOf);
+
+TEST_P(FindFollowTest, WhatItShows) {
+  const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6),
+                             third = Tokens(200, 7);
+  Make("first", first);
+  ASSERT_OK(store_.Compact());  // In tables, with the hints.
+  Make("second", second);
+  ASSERT_OK(store_.Flush());
+  Store follower = Follow();
+  for (const auto& ids : {first, second}) {
+    const PrefixHit hit = AskOf(follower, ids);
+    EXPECT_EQ(300u, hit.matched);
+    EXPECT_EQ(300u, hit.restorable);
+    EXPECT_TRUE(hit.complete);
+    EXPECT_TRUE(hit.confirmed);
+    EXPECT_EQ(LeaseId{}, hit.lease);
+  }
+  Make("third", third);
+  ASSERT_OK(store_.Flush());
+  EXPECT_FALSE(AskOf(follower, third).found()) << "it is not shown yet";
+  ASSERT_OK(follower.Refresh());
+  EXPECT_EQ(200u, AskOf(follower, third).matched);
+  // Checkpoints of the writer go on under it.
+  for (uint64_t i = 0; i < 6; ++i) {
+    Make("more-" + std::to_string(i), Tokens(150, 20 + i));
+    ASSERT_OK(store_.Compact());
+    if (i % 2 != 0) continue;
+    ASSERT_OK(follower.Refresh());
+  }
+  ASSERT_OK(follower.Refresh());
+  for (uint64_t i = 0; i < 6; ++i) {
+    const PrefixHit hit = AskOf(follower, Tokens(150, 20 + i));
+    EXPECT_EQ(150u, hit.matched);
+    EXPECT_TRUE(hit.complete);
+  }
+  EXPECT_EQ(300u, AskOf(follower, first).matched);
+}
+
+TEST_P(FindFollowTest, AHitIsOfWhatWasShown) {
+  const std::vector<TokenId> ids = Tokens(300, 5), other = Like(ids, 100, 200, 6);
+  Branch chat = Make("chat", ids);
+  ASSERT_OK(store_.Flush());
+  Store follower = Follow();
+  PrefixQuery query = Query(ids);
+  query.lease_ns = kMinute;
+  ASSERT_OK_ASSIGN(const PrefixHit hit, follower.FindPrefix(query));
+  ASSERT_EQ(300u, hit.matched);
+  EXPECT_EQ(LeaseId{}, hit.lease) << "leases are the writer's";
+  std::vector<TokenId> got(300);
+  RestoreRequest request;
+  request.tokens = got;
+  ASSERT_OK(follower.Restore(hit, request));
+  EXPECT_EQ(ids, got);
+  EXPECT_FALSE(follower.Fork(hit, 300).ok());
+  ASSERT_OK(chat.Rewind(100));
+  ASSERT_OK(Append(chat, std::span(other).subspan(100)));
+  ASSERT_OK(store_.Flush());
+  ASSERT_OK(follower.Refresh());
+  EXPECT_FAILS(follower.Restore(hit, request), StatusCode::kConflict, "other tokens");
+  EXPECT_EQ(300u, AskOf(follower, other).matched);
+  EXPECT_EQ(100u, AskOf(follower, ids).matched);
+}
+
+TEST_P(FindFollowTest, OfAWriterThatIndexesNothing) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  WorldTest::Reopen(TinyOptions());
+  Make("chat", ids);
+  ASSERT_OK(store_.Compact());
+  Options options = FindingOptions();
+  options.create_if_missing = false;
+  options.read_only = true;
+  ASSERT_OK_ASSIGN(const Store follower, world_->Open(options));
+  EXPECT_FAILS(follower.FindPrefix(Query(ids)), StatusCode::kInvalidState, "writer");
+}
+
+}  // namespace
+}  // namespace cairn::testing
