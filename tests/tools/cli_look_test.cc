@@ -197,6 +197,7 @@ TEST_F(CliLookTest, TheHelpTellsWhatIsSafeBesideAWriter) {
       {"rewind", {"chat", "--to", "1"}},
       {"rename", {"chat", "other"}},
       {"drop", {"chat"}},
+      {"find", {"--tokens", "/dev/null"}},
       {"keep", {"chat"}},
       {"namespaces", {}},
       {"dump-wal", {}},

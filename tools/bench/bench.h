@@ -54,6 +54,10 @@ struct Config {
   uint64_t branch_kv_bytes = 0;       // open-many: of a token.
   std::string kv_file, kv_shape;      // codec; empty: KV of the own model.
   uint32_t kv_tokens = 4096;          // codec: of the own model's text.
+  // find; `branches` as well. The last one is trace's, too.
+  uint64_t find_tokens = 100'000'000;
+  uint64_t prompt_tokens = 100'000;
+  uint64_t reuse_memory_bytes = 8ull << 20;
   // trace; limits of 0: none.
   std::string trace_file{};
   std::string trace_durability = "power";
@@ -177,6 +181,7 @@ Status RunFork(const Config&, const std::string&, Report*);
 Status RunDrop(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunOpenMany(const Config&, const std::string&, Report*);
+Status RunFind(const Config&, const std::string&, Report*);
 Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);

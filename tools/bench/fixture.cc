@@ -2,7 +2,11 @@
 
 #include "tools/bench/fixture.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "base/core/check.h"
@@ -87,6 +91,40 @@ Status FillHotTail(Store& store, Writer& writer, const Options& options) {
   }
   CAIRN_RETURN_IF_ERROR(store.Flush());
   return WaitForPool(store, 0);
+}
+
+Result<std::vector<double>> InChild(const std::function<Result<std::vector<double>>()>& work) {
+  int ends[2];
+  CAIRN_CHECK(pipe(ends) == 0);
+  const pid_t child = fork();
+  CAIRN_CHECK(child >= 0);
+  if (child == 0) {
+    close(ends[0]);
+    const Result<std::vector<double>> result = work();
+    const std::string error = result.ok() ? "" : result.status().ToString();
+    const std::vector<double> values = result.ok() ? *result : std::vector<double>();
+    const char* const bytes =
+        result.ok() ? reinterpret_cast<const char*>(values.data()) : error.data();
+    const size_t size = result.ok() ? values.size() * sizeof(double) : error.size();
+    // Without values there are no bytes to point to.
+    const bool told = size == 0 || write(ends[1], bytes, size) == static_cast<ssize_t>(size);
+    _exit(!told ? 2 : result.ok() ? 0 : 1);  // Without closing what is open: a crash.
+  }
+  close(ends[1]);
+  std::string said;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    said.append(buffer, static_cast<size_t>(count));
+  }
+  close(ends[0]);
+  int status = 0;
+  CAIRN_CHECK(waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return Status(StatusCode::kIoError, "a child process failed: " + said);
+  }
+  std::vector<double> values(said.size() / sizeof(double));
+  if (!values.empty()) std::memcpy(values.data(), said.data(), values.size() * sizeof(double));
+  return values;
 }
 
 AppendOptions AppendAt(Durability durability) {

@@ -3,6 +3,7 @@
 // The store side of the benchmarks: opening scratch stores, and branches that grow.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,6 +57,10 @@ class Writer {
 // store does that has run for long. The first touch of a page can cost more than the append: on a
 // virtual machine that hands free memory back to its host, 2 s a GiB were seen.
 Status FillHotTail(Store& store, Writer& writer, const Options& options);
+
+// Runs `work` in a child process, which ends as a crash does: what it returned. The process must
+// have one thread.
+Result<std::vector<double>> InChild(const std::function<Result<std::vector<double>>()>& work);
 
 AppendOptions AppendAt(Durability durability);
 BranchOptions UnnamedAt(Durability durability);

@@ -83,6 +83,11 @@ constexpr std::array kBenchmarks = {
               "after a crash. --branch-kv-bytes 8192: with KV.",
               RunOpenMany},
     Benchmark{
+        "find", "prompts of --prompt-tokens ids, looked for among --tokens stored ones",
+        "In --branches branches: confirmed, unconfirmed, with nothing in memory, after a kill;\n"
+        "beside a radix tree in memory. What an append costs with the index and without it.",
+        RunFind},
+    Benchmark{
         "codec", "what the lossless KV codec saves and costs, page by page",
         "KV of the own model, or --kv FILE --shape L,H,T,D (raw bf16, [L][H][T][D]); ratio of\n"
         "frames of 256 tokens; encode and decode on one core, beside memcpy of the same pages.",
@@ -90,7 +95,7 @@ constexpr std::array kBenchmarks = {
     Benchmark{
         "trace", "requests of a recorded trace, replayed with generated KV",
         "--file *.json (agent sessions), *.jsonl (requests), a directory or tar of them, also\n"
-        "compressed. Prefixes known by hash id are restored and checked, the rest appended.",
+        "compressed. Prefixes that FindPrefix finds are restored and checked, the rest appended.",
         RunTrace},
     Benchmark{
         "sweep", "whether costs grow faster than what they are for",
@@ -243,6 +248,19 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--branches", config.branches, "Conversations of four tokens")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
     app.add_option("--branch-kv-bytes", config.branch_kv_bytes, "KV of a token; 0: tokens alone");
+  }
+  if (name == "find") {
+    app.get_option("--rounds")->default_val(6);
+    app.add_option("--tokens", config.find_tokens, "Ids of all branches")
+        ->check(CLI::Range(uint64_t{1000}, kNumberMax));
+    app.add_option("--branches", config.branches, "Branches that hold them")
+        ->check(CLI::Range(uint64_t{2}, uint64_t{100'000'000}));
+    app.add_option("--prompt-tokens", config.prompt_tokens, "Ids of a prompt")
+        ->check(CLI::Range(uint64_t{64}, uint64_t{1} << 24));
+  }
+  if (name == "trace" || name == "find") {
+    app.add_option("--reuse-memory-bytes", config.reuse_memory_bytes, "Options of that name")
+        ->check(CLI::Range(kMinReuseMemoryBytes, uint64_t{1} << 40));
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "sweep") AddSweepOptions(app, config);

@@ -100,6 +100,7 @@ void ReportTotals(const ReplayTotals& totals, uint64_t token_bytes, Report* repo
   number("waits_for_room", totals.waits_for_room, "appends that --max-bytes refused at first");
   number("verified_tokens", totals.verified_tokens, "positions compared with what was appended");
   ReportTimes("append", totals.append_us, "an append call", report);
+  ReportTimes("find", totals.find_us, "where a request's prefix is", report);
   ReportTimes("restore", totals.restore_us, "a request's prefix", report);
   double restore_us = 0;
   for (const double us : totals.restore_us) restore_us += us;
@@ -118,6 +119,7 @@ Status RunTrace(const Config& config, const std::string& scratch, Report* report
   Options options;
   options.segment_bytes = config.segment_bytes;
   options.max_bytes = config.max_bytes;
+  options.reuse_memory_bytes = config.reuse_memory_bytes;
   CAIRN_ASSIGN_OR_RETURN(auto replay, Replay::Create(model, durability, config.source_bytes));
   const uint64_t written_before = ProcessBytesWritten();
   const uint64_t resident_before = ResidentBytes();

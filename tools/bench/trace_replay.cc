@@ -124,6 +124,7 @@ Status Replay::End(Conversation& conversation) {
 }
 
 Status Replay::Serve(Tree& tree, const TraceRequest& request) {
+  CAIRN_RETURN_IF_ERROR(CheckIds(tree, request));
   CAIRN_ASSIGN_OR_RETURN(const Match match, FindPrefix(tree, request));
   CAIRN_ASSIGN_OR_RETURN(Line* const line, Continue(tree, request, match));
   ++totals_.requests;
@@ -139,53 +140,65 @@ Status Replay::Serve(Tree& tree, const TraceRequest& request) {
   if (match.tokens > 0) totals_.restore_us.push_back(restore_us);
 
   CAIRN_RETURN_IF_ERROR(AppendUntil(tree, request, *line, request.input_tokens, source_->tokens()));
-  CAIRN_RETURN_IF_ERROR(Identify(tree, request, *line));
-  return AppendUntil(tree, request, *line, request.input_tokens + request.output_tokens,
-                     kOutputTokens);
+  Identify(tree, request, *line);
+  CAIRN_RETURN_IF_ERROR(AppendUntil(tree, request, *line,
+                                    request.input_tokens + request.output_tokens, kOutputTokens));
+  CAIRN_ASSIGN_OR_RETURN(const BranchInfo info, line->branch.Info());
+  line->node = info.node;
+  tree.by_node[line->node] = line;
+  return Status::Ok();
 }
 
-// That block `i` of the request stands behind the block that its id stood behind before.
-Status Replay::CheckPrefix(const TraceRequest& request, size_t i, const Place& before) {
-  if (before.block == i && (i == 0 || before.line->ids[i - 1] == request.ids[i - 1])) {
-    return Status::Ok();
-  }
-  return Status(StatusCode::kCorruption,
-                "hash id " + std::to_string(request.ids[i]) + " is block " + std::to_string(i) +
-                    " here and stood behind other blocks, as block " +
-                    std::to_string(before.block) + ", before: an id names a whole prefix");
-}
-
-Result<Replay::Match> Replay::FindPrefix(const Tree& tree, const TraceRequest& request) {
-  Match match;
+Status Replay::CheckIds(Tree& tree, const TraceRequest& request) {
   for (size_t i = 0; i < request.ids.size(); ++i) {
-    const auto found = tree.places.find(request.ids[i]);
-    if (found == tree.places.end()) break;
-    const Place place = found->second;
-    CAIRN_RETURN_IF_ERROR(CheckPrefix(request, i, place));
-    const uint64_t end = std::min((i + 1) * tree.block_tokens, request.input_tokens);
-    if (tree.EndOf(*place.line, i) != end) break;  // A partial block of another length.
-    match = {i + 1, end, place.line};
+    const Stand here{i, i == 0 ? 0 : request.ids[i - 1]};
+    const Stand& before = tree.stands.try_emplace(request.ids[i], here).first->second;
+    if (before.block == here.block && before.behind == here.behind) continue;
+    return Status(StatusCode::kCorruption,
+                  "hash id " + std::to_string(request.ids[i]) + " is block " + std::to_string(i) +
+                      " here and stood behind other blocks, as block " +
+                      std::to_string(before.block) + ", before: an id names a whole prefix");
   }
-  return match;
+  return Status::Ok();
+}
+
+// Up to the end of what ids identify, or to a whole block.
+Result<Replay::Match> Replay::FindPrefix(const Tree& tree, const TraceRequest& request) {
+  const uint64_t covered = Covered(request, tree.block_tokens);
+  std::vector<TokenId> ids(covered);
+  for (uint64_t i = 0; i < covered; ++i) {
+    ids[i] = GeneratedToken(SeedOf(tree.salt, request.ids, tree.block_tokens, i));
+  }
+  PrefixQuery query;
+  query.model = model_;
+  query.tokens = ids;
+  const double start = NowUs();
+  CAIRN_ASSIGN_OR_RETURN(PrefixHit hit, store_->FindPrefix(query));
+  totals_.find_us.push_back(NowUs() - start);
+  const uint64_t whole =
+      hit.restorable == covered ? covered : hit.restorable - hit.restorable % tree.block_tokens;
+  const size_t blocks = (whole + tree.block_tokens - 1) / tree.block_tokens;
+  return Match{blocks, whole, hit};
 }
 
 Result<Replay::Line*> Replay::Continue(Tree& tree, const TraceRequest& request,
                                        const Match& match) {
-  Line* line = match.line;
+  const auto found = tree.by_node.find(match.hit.node);
+  Line* line = match.tokens == 0 || found == tree.by_node.end() ? nullptr : found->second;
   const bool in_place = line != nullptr && match.blocks >= line->identified / tree.block_tokens;
   if (in_place) {
     if (line->length > match.tokens) {
       CAIRN_RETURN_IF_ERROR(line->branch.Rewind(match.tokens, durability_));
       ++totals_.rewinds;
     }
-    for (size_t i = match.blocks; i < line->ids.size(); ++i) tree.places.erase(line->ids[i]);
+    tree.by_node.erase(found);  // It may go on elsewhere.
   } else {
     auto made = std::make_unique<Line>();
-    if (line == nullptr) {
+    if (match.tokens == 0) {
       CAIRN_ASSIGN_OR_RETURN(made->branch, store_->CreateBranch(model_, UnnamedAt(durability_)));
     } else {
       CAIRN_ASSIGN_OR_RETURN(made->branch,
-                             line->branch.ForkAt(match.tokens, UnnamedAt(durability_)));
+                             store_->Fork(match.hit, match.tokens, UnnamedAt(durability_)));
       ++totals_.forks;
     }
     tree.lines.push_back(std::move(made));
@@ -267,20 +280,15 @@ Status Replay::AppendUntil(const Tree& tree, const TraceRequest& request, Line& 
   return Status::Ok();
 }
 
-// Where a limit cut the prompt short, as far as it goes. A partial block that came back with
-// another length has the name from now on.
-Status Replay::Identify(Tree& tree, const TraceRequest& request, Line& line) {
+// Where a limit cut the prompt short, as far as it goes.
+void Replay::Identify(const Tree& tree, const TraceRequest& request, Line& line) {
   const uint64_t covered = Covered(request, tree.block_tokens);
   for (size_t i = line.ids.size(); i < request.ids.size(); ++i) {
     const uint64_t end = std::min((i + 1) * tree.block_tokens, covered);
     if (end > line.length) break;
-    const auto known = tree.places.find(request.ids[i]);
-    if (known != tree.places.end()) CAIRN_RETURN_IF_ERROR(CheckPrefix(request, i, known->second));
     line.ids.push_back(request.ids[i]);
     line.identified = end;
-    tree.places[request.ids[i]] = {&line, i};
   }
-  return Status::Ok();
 }
 
 uint64_t Replay::branches() const {

@@ -3,11 +3,12 @@
 // Replays the requests of a trace on a store, as a serving process would that keeps every
 // conversation in it.
 //
-// A request is: the longest prefix of its prompt that is known by hash ids is restored; what
-// follows is appended (the prompt in pieces of 2 MiB, the output 16 tokens at a time). The prefix
-// is continued in place if it ends where the identified part of a branch ends (what came after, an
-// output, is rewound: no hash id says that the next prompt repeats it), else a branch is forked off
-// there. A session that ends has its branches dropped.
+// A request is: the longest prefix of its prompt that the store has (Store::FindPrefix, by token
+// ids, to whole blocks) is restored; what follows is appended (the prompt in pieces of 2 MiB, the
+// output 16 tokens at a time). The prefix is continued in place if it ends where the identified
+// part of a branch ends (what came after, an output, is rewound: no hash id says that the next
+// prompt repeats it), else a branch is forked off there. A session that ends has its branches
+// dropped.
 //
 // KV and token ids follow from (session, hash id, offset in the block). Of every restored stretch
 // some positions are compared, outside the timing.
@@ -35,6 +36,7 @@ struct ReplayTotals {
   std::vector<double> append_us{};   // A call each, waits for room included.
   uint64_t waits_for_room = 0;       // Appends that the store's cap refused at first.
   std::vector<double> restore_us{};  // A request each.
+  std::vector<double> find_us{};     // The same.
 };
 
 struct ReplayLimits {
@@ -59,26 +61,26 @@ class Replay {
   Status VerifyAll(Store& store);
 
  private:
-  // A branch and the ids that identify its first positions.
+  // A branch, and how many of its first positions are identified by the ids of a request.
   struct Line {
     Branch branch{};
+    NodeId node{};  // That it ends on.
     uint64_t length = 0;
+    uint64_t identified = 0;  // The last block may be partial.
     std::vector<uint64_t> ids{};
-    uint64_t identified = 0;  // Positions that ids cover; the last block may be partial.
   };
-  struct Place {
-    Line* line = nullptr;
+  // Where an id stood: an id names a whole prefix.
+  struct Stand {
     size_t block = 0;
+    uint64_t behind = 0;  // The id before it.
   };
   // Branches among which ids mean the same.
   struct Tree {
     uint64_t salt = 0;
     uint64_t block_tokens = 0;
     std::vector<std::unique_ptr<Line>> lines{};
-    std::unordered_map<uint64_t, Place> places{};
-    uint64_t EndOf(const Line& line, size_t block) const {
-      return std::min((block + 1) * block_tokens, line.identified);
-    }
+    std::unordered_map<NodeId, Line*> by_node{};
+    std::unordered_map<uint64_t, Stand> stands{};
   };
   struct Conversation {
     TraceSession session{};
@@ -88,7 +90,7 @@ class Replay {
   struct Match {
     size_t blocks = 0;
     uint64_t tokens = 0;
-    Line* line = nullptr;
+    PrefixHit hit{};
   };
 
   Replay(const ModelSpec& model, Durability durability, std::unique_ptr<FlatKv> source,
@@ -96,8 +98,8 @@ class Replay {
   Result<bool> StartNext(TraceReader& reader, Conversation* conversation);
   Status End(Conversation& conversation);
   Status Serve(Tree& tree, const TraceRequest& request);
-  static Status CheckPrefix(const TraceRequest& request, size_t i, const Place& before);
-  static Result<Match> FindPrefix(const Tree& tree, const TraceRequest& request);
+  static Status CheckIds(Tree& tree, const TraceRequest& request);
+  Result<Match> FindPrefix(const Tree& tree, const TraceRequest& request);
   // The line to extend, of exactly match.tokens tokens.
   Result<Line*> Continue(Tree& tree, const TraceRequest& request, const Match& match);
   Status RestorePiece(const Tree& tree, const Line& line, const Branch& branch, uint64_t begin,
@@ -107,7 +109,7 @@ class Replay {
   // Up to position `end`, or to the limit.
   Status AppendUntil(const Tree& tree, const TraceRequest& request, Line& line, uint64_t end,
                      uint64_t piece_tokens);
-  static Status Identify(Tree& tree, const TraceRequest& request, Line& line);
+  static void Identify(const Tree& tree, const TraceRequest& request, Line& line);
   uint64_t KvBytes() const { return totals_.appended_tokens * token_bytes_; }
   bool LimitReached() const;
 

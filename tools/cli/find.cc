@@ -132,8 +132,8 @@ void AddFindCommand(CLI::App& app, Session& session) {
       "and up to where its KV can be restored. What is shorter than 64 tokens is not looked for.\n"
       "A store that was written without an index of prefixes gets one first. Exit code 3: nothing\n"
       "was found.",
-      "  tokenize < prompt.txt | cairn find state --tokens -\n"
-      "  cairn find state --tokens prompt.ids --ns tenant-a --also shared --json",
+      "  cairn find state --tokens prompt.ids --ns tenant-a --also shared --json\n"
+      "  tokenize < prompt.txt | cairn find state --tokens -",
       find, RunFind);
   AddStoreArgument(command, &find->store);
   command->add_option("--tokens", find->tokens, "A file of token ids, or - for standard input")
