@@ -60,6 +60,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
+  committer_.AddObserver(&objects_.directory(), engine::ObserverOrder::kSequence);
   budget_.Take(memory_.fixed());
 }
 
@@ -94,6 +95,8 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   if (!options.read_only) {
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
     CAIRN_RETURN_IF_ERROR(core->space_.Start());
+    const engine::Manifest& opened = core->manifest_.at_opening();
+    core->objects_.Start(Hash(std::as_bytes(std::span(opened.store.bytes))));
   }
   return core;
 }

@@ -100,6 +100,9 @@
   X(kDerivedOfCut, "derived", "what is derived outlives the content that a rewind takes")        \
   X(kDerivedOfEvicted, "derived", "what is derived outlives KV that is evicted")                 \
   X(kLeaseOfDerived, "derived", "content may change in place while something is derived of it")  \
+  X(kObjectWhole, "liveness", "an object loses its bytes and is there by its name still")        \
+  X(kObjectSwept, "liveness", "what a crash left of an object stays for good")                   \
+  X(kObjectDropped, "liveness", "the directory takes in what was dropped while it was filled")   \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

@@ -83,6 +83,11 @@ constexpr std::array kBenchmarks = {
               "after a crash. --branch-kv-bytes 8192: with KV.",
               RunOpenMany},
     Benchmark{
+        "objects", "pages under keys: put, read and asked for in batches of 64",
+        "Beside the same bytes appended to a branch, raw, and one file a key (renamed into place,\n"
+        "synced and not). --branches: small objects for Exists, opening and the directory.",
+        RunObjects},
+    Benchmark{
         "codec", "what the lossless KV codec saves and costs, page by page",
         "KV of the own model, or --kv FILE --shape L,H,T,D (raw bf16, [L][H][T][D]); ratio of\n"
         "frames of 256 tokens; encode and decode on one core, beside memcpy of the same pages.",
@@ -243,6 +248,14 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--branches", config.branches, "Conversations of four tokens")
         ->check(CLI::Range(uint64_t{1}, kNumberMax));
     app.add_option("--branch-kv-bytes", config.branch_kv_bytes, "KV of a token; 0: tokens alone");
+  }
+  if (name == "objects") {
+    app.get_option("--rounds")->default_val(8);
+    app.add_option("--object-bytes", config.object_bytes, "Of each; a multiple of 4096")
+        ->check(CLI::Range(uint64_t{4096}, uint64_t{16} << 20));
+    app.add_option("--branches", config.branches, "Small objects")
+        ->default_val(100'000)
+        ->check(CLI::Range(uint64_t{1000}, kNumberMax));
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "sweep") AddSweepOptions(app, config);

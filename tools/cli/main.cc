@@ -167,6 +167,7 @@ int Main(int argc, char** argv) {
   AddAppendCommand(app, session);
   AddChangeCommands(app, session);
   AddKeepCommands(app, session);
+  AddObjectCommands(app, session);
   AddWalDumpCommand(app, session);
   AddRepairCommand(app, session);
   AddDoctorCommand(app, session);
