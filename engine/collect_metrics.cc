@@ -103,6 +103,7 @@ void AddObjects(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->objects_got = calls.got.load();
   metrics->object_bytes_got = calls.got_bytes.load();
   metrics->objects_missed = calls.missed.load();
+  metrics->objects_unknown = calls.unknown.load();
   const ObjectDirectory::Figures directory = from.objects->directory().figures();
   metrics->object_directory_entries = directory.entries;
   metrics->object_directory_bytes = directory.bytes;

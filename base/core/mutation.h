@@ -87,7 +87,7 @@
   X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \
-  X(kGpuHoldPinned, "wait", "pinned pages are overwritten while they are copied to a GPU")        \
+  X(kGpuHoldPinned, "wait", "pinned pages are overwritten while they are copied to a GPU")       \
   X(kGpuFaults, "bound", "what a kernel could not unpack is told as restored")                   \
   X(kGpuGathered, "wait", "KV is appended before it has come from a GPU")                        \
   X(kGpuStepRun, "wait", "the rows of a step are copied before they are there")                  \
@@ -103,6 +103,8 @@
   X(kObjectWhole, "liveness", "an object loses its bytes and is there by its name still")        \
   X(kObjectSwept, "liveness", "what a crash left of an object stays for good")                   \
   X(kObjectDropped, "liveness", "the directory takes in what was dropped while it was filled")   \
+  X(kObjectLeftOut, "liveness", "what the directory has no room for is not there")               \
+  X(kObjectTouched, "liveness", "an object that was touched goes when it is its turn")           \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

@@ -179,6 +179,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      &M::object_bytes_got},
     {"objects_missed", "cairn_objects_missed_total", "", kCounter,
      "Objects that were to be read and are not there.", &M::objects_missed},
+    {"objects_unknown", "cairn_objects_unknown_total", "", kCounter,
+     "Keys that the index had to be asked for.", &M::objects_unknown},
     {"object_directory_entries", "cairn_object_directory_entries", "", kGauge,
      "Objects that the directory in memory knows.", &M::object_directory_entries},
     {"object_directory_bytes", "cairn_object_directory_bytes", "", kGauge, "Its memory.",

@@ -8,9 +8,9 @@
 
 namespace cairn::engine {
 
-// Of max_memory_bytes what the directory may have: at 1 GiB 32 MiB, which is room for a million
-// objects.
-inline constexpr uint64_t kDirectoryShare = 32;
+// Of reuse_memory_bytes what the directory may have: at 1 GiB 32 MiB, which is room for a million
+// objects. The rest is for what is found by its tokens.
+inline constexpr uint64_t kDirectoryShare = 2;
 // Parts of the directory, each of which grows by itself: with a million objects one moves 64 KiB
 // then, under the commit lock, in 20 us.
 inline constexpr size_t kDirectoryShards = 256;
@@ -18,11 +18,14 @@ inline constexpr size_t kShardSlotsMin = 8;
 // A part grows by a half when seven of eight places are taken: so 18 to 28 bytes an object. Fuller,
 // and keys that are not there would be looked for in vain over dozens of places.
 inline constexpr size_t kShardFullNumerator = 7, kShardFullDenominator = 8;
+// Of a full part one makes room for another. So many are looked at for one that was not touched,
+// since a mark is nowhere else.
+inline constexpr int kVictimsLookedAt = 8;
 // Keys that are looked up together: their places are on their way from memory meanwhile.
 inline constexpr size_t kKeysAtOnce = 64;
 
-// Keys whose branches are brought into memory together, and whose objects are read by one call: so
-// what stands for them, 1 KiB each, is little beside what they hold.
+// Keys that the index is asked for together, and whose objects are read by one call: so what stands
+// for them in memory, 1 KiB each, is little beside what they hold.
 inline constexpr size_t kObjectsAtOnce = 1024;
 // The same of calls that end one by one: enough for a queue of reads, few enough that the first end
 // early.

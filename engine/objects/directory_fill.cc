@@ -25,7 +25,7 @@ void ObjectSpace::Start(uint64_t seed) {
       if (IsReserved(name) && use.branches != 0) spaces.push_back(name);
     }
   }
-  if (spaces.empty()) return directory_.EndFill(true);
+  if (spaces.empty()) return EndFill(true);
   filler_ = std::make_unique<io::Executor>(*means_.world.scheduler, "cairn-objects", 1,
                                            io::ThreadPriority::kBackground);
   filler_->Post([this, spaces, first_id] {
@@ -33,8 +33,13 @@ void ObjectSpace::Start(uint64_t seed) {
       for (const std::string& space : spaces) CAIRN_RETURN_IF_ERROR(Fill(space, first_id));
       return Status::Ok();
     });
-    directory_.EndFill(filled.ok());
+    EndFill(filled.ok());
   });
+}
+
+void ObjectSpace::EndFill(bool all) {
+  std::lock_guard lock(means_.mutex());
+  directory_.EndFill(all);
 }
 
 void ObjectSpace::Stop() {

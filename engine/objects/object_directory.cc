@@ -56,8 +56,9 @@ void ObjectDirectory::InsertLocked(uint64_t hash, uint64_t branch) {
   Shard& shard = shards_[ShardOf(hash)];
   if ((shard.used + 1) * kShardFullDenominator > shard.slots.size() * kShardFullNumerator &&
       !GrowLocked(&shard)) {
-    left_out_ = true;
-    return;
+    ++left_out_;
+    if (shard.used == 0) return;
+    EraseLocked(&shard, VictimOf(&shard));
   }
   size_t i = HomeOf(hash, shard.slots.size());
   while (shard.slots[i].branch != 0) i = Next(i, shard.slots.size());
@@ -85,21 +86,31 @@ bool ObjectDirectory::GrowLocked(Shard* shard) {
   return true;
 }
 
+size_t ObjectDirectory::VictimOf(Shard* shard) {
+  const std::vector<Entry>& slots = shard->slots;
+  size_t victim = SIZE_MAX;
+  for (int looked = 0; looked < kVictimsLookedAt; shard->hand = Next(shard->hand, slots.size())) {
+    if (slots[shard->hand].branch == 0) continue;
+    ++looked;
+    if (victim == SIZE_MAX) victim = shard->hand;
+    if ((slots[shard->hand].branch & kTouched) == 0) return shard->hand;
+  }
+  return victim;
+}
+
 // What stands behind it and would not be found over the gap moves up.
-void ObjectDirectory::EraseLocked(uint64_t hash, uint64_t branch) {
-  size_t gap = FindLocked(hash, branch);
-  if (gap == SIZE_MAX) return;
-  Shard& shard = shards_[ShardOf(hash)];
-  const size_t slots = shard.slots.size();
-  for (size_t i = Next(gap, slots); shard.slots[i].branch != 0; i = Next(i, slots)) {
-    const size_t home = HomeOf(shard.slots[i].hash, slots);
+void ObjectDirectory::EraseLocked(Shard* shard, size_t at) {
+  std::vector<Entry>& slots = shard->slots;
+  size_t gap = at;
+  for (size_t i = Next(gap, slots.size()); slots[i].branch != 0; i = Next(i, slots.size())) {
+    const size_t home = HomeOf(slots[i].hash, slots.size());
     const bool stays = gap < i ? home > gap && home <= i : home > gap || home <= i;
     if (stays) continue;
-    shard.slots[gap] = shard.slots[i];
+    slots[gap] = slots[i];
     gap = i;
   }
-  shard.slots[gap] = {};
-  --shard.used;
+  slots[gap] = {};
+  --shard->used;
   --entries_;
 }
 
@@ -124,7 +135,7 @@ void ObjectDirectory::EndFill(bool all) {
   const MutexLock lock(&mutex_);
   if (state_ != State::kFilling) return;
   state_ = State::kFilled;
-  left_out_ |= !all;
+  unread_ = !all;
   dropped_ = {};
 }
 
@@ -138,6 +149,7 @@ void ObjectDirectory::CloseLocked() {
   for (Shard& shard : shards_) shard = {};
   dropped_ = {};
   entries_ = 0;
+  left_out_ = 0;
   budget_.Return(std::exchange(bytes_, 0));
 }
 
@@ -155,7 +167,7 @@ void ObjectDirectory::Look(std::string_view ns, std::span<const std::string_view
       const std::vector<Entry>& slots = shards_[ShardOf(hashes[i])].slots;
       __builtin_prefetch(slots.data() + HomeOf(hashes[i], slots.size()));
     }
-    const bool all = state_ == State::kFilled && !left_out_;
+    const bool all = KnowsAllLocked();
     for (size_t i = 0; i < count; ++i) {
       const bool there = FindLocked(hashes[i], 0) != SIZE_MAX;
       answers[first + i] = there ? Answer::kPresent : all ? Answer::kAbsent : Answer::kUnknown;
@@ -187,7 +199,7 @@ bool ObjectDirectory::TakeTouched(const Head& head) {
 
 ObjectDirectory::Figures ObjectDirectory::figures() const {
   const MutexLock lock(&mutex_);
-  return {entries_, bytes_, state_ == State::kFilled && !left_out_};
+  return {entries_, bytes_, KnowsAllLocked()};
 }
 
 // ---------------------------------------------------------------- what is committed
@@ -202,22 +214,37 @@ void ObjectDirectory::OnCommitted(const CommittedOp& op) noexcept {
   if (comes) {
     Add(*head);
   } else {
-    Remove(*head);
+    Remove(*head, kind == OpKind::kDrop);
   }
 }
 
 void ObjectDirectory::Add(const Head& head) {
   uint64_t hash = 0;
-  if (head.gone || !IsWhole(head) || !HashOf(head, &hash)) return;
+  if (!IsWhole(head) || !HashOf(head, &hash)) return;
   const MutexLock lock(&mutex_);
-  if (state_ != State::kClosed) InsertLocked(hash, head.id);
+  if (state_ == State::kClosed) return;
+  if (!head.gone) return InsertLocked(hash, head.id);
+  if (state_ == State::kFilled) ++left_out_;  // An op behind drops it, and counts it out.
 }
 
-void ObjectDirectory::Remove(const Head& head) {
+void ObjectDirectory::Remove(const Head& head, bool dropped) {
   uint64_t hash = 0;
   if (!HashOf(head, &hash)) return;
+  const Head* next = nullptr;  // What has the key now.
+  const Status looked = Guarded([&] { next = tree_.FindHead(head.ns, head.name); });
   const MutexLock lock(&mutex_);
-  EraseLocked(hash, head.id);
+  if (!looked.ok()) return CloseLocked();
+  const size_t found = FindLocked(hash, head.id);
+  Shard& shard = shards_[ShardOf(hash)];
+  // Who asks does not take the commit lock, so between the ops of a record that replaces an object
+  // it is there as well.
+  if (found != SIZE_MAX && next != nullptr && IsWhole(*next)) {
+    shard.slots[found].branch = next->id;
+  } else if (found != SIZE_MAX) {
+    EraseLocked(&shard, found);
+  } else if (state_ == State::kFilled && dropped && IsWhole(head) && left_out_ != 0) {
+    --left_out_;
+  }
   if (state_ != State::kFilling) return;
   // Without memory for that nobody can tell what is true, so it is not claimed to be all.
   const Status noted = Guarded([&] {

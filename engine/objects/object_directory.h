@@ -2,8 +2,9 @@
 //
 // Which objects there are, in memory: {64 bits of a hash of namespace and key, branch} of each,
 // kept by what is committed, so that Exists asks no index. It is derived: empty at an opening,
-// filled from the index in the background meanwhile, and bounded; what it does not know is
-// *unknown*, and once it knows all, what it does not know is not there.
+// filled from the index in the background meanwhile, and bounded: when it is full, what comes takes
+// the place of another. What it does not know is *unknown*; as long as it knows all, it is not
+// there.
 //
 // It also has the mark of Touch, which is nowhere else.
 //
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/core/memory_budget.h"
+#include "base/core/mutation.h"
 #include "base/core/mutex.h"
 #include "engine/commit/commit_observer.h"
 #include "engine/objects/constants.h"
@@ -44,7 +46,7 @@ class ObjectDirectory final : public CommitObserver {
   // --- Filling, by one thread. From BeginFill on it is kept; what was there before is Inserted.
   void BeginFill(uint64_t seed);
   void Insert(const Head& head);
-  void EndFill(bool all);
+  void EndFill(bool all);  // REQUIRES: the commit lock.
   // It knows nothing from here on, and learns nothing: the tree is another.
   void Close();
 
@@ -67,6 +69,7 @@ class ObjectDirectory final : public CommitObserver {
   struct Shard {
     std::vector<Entry> slots;
     size_t used = 0;
+    size_t hand = 0;  // Where room is made next.
   };
   enum class State : uint8_t { kClosed, kFilling, kFilled };
   static constexpr uint64_t kTouched = uint64_t{1} << 63;
@@ -83,10 +86,14 @@ class ObjectDirectory final : public CommitObserver {
   size_t FindLocked(uint64_t hash, uint64_t branch) const CAIRN_REQUIRES(mutex_);
   void InsertLocked(uint64_t hash, uint64_t branch) CAIRN_REQUIRES(mutex_);
   bool GrowLocked(Shard* shard) CAIRN_REQUIRES(mutex_);
-  void EraseLocked(uint64_t hash, uint64_t branch) CAIRN_REQUIRES(mutex_);
+  void EraseLocked(Shard* shard, size_t at) CAIRN_REQUIRES(mutex_);
+  static size_t VictimOf(Shard* shard);  // REQUIRES: most of its places are taken.
   void CloseLocked() CAIRN_REQUIRES(mutex_);
+  bool KnowsAllLocked() const CAIRN_REQUIRES(mutex_) {
+    return state_ == State::kFilled && !unread_ && (left_out_ == 0 || !CAIRN_KEPT(kObjectLeftOut));
+  }
   void Add(const Head& head);
-  void Remove(const Head& head);
+  void Remove(const Head& head, bool dropped);
 
   Tree& tree_;
   MemoryBudget& budget_;
@@ -95,7 +102,10 @@ class ObjectDirectory final : public CommitObserver {
 
   mutable Mutex mutex_;
   State state_ CAIRN_GUARDED_BY(mutex_) = State::kClosed;
-  bool left_out_ CAIRN_GUARDED_BY(mutex_) = false;  // Something had no room.
+  bool unread_ CAIRN_GUARDED_BY(mutex_) = false;  // It was not filled to the end.
+  // At least so many have no place here. Each is counted out again when it is dropped; those that
+  // are dropped while it is filled stay counted, since nobody knows whether they were.
+  uint64_t left_out_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::array<Shard, kDirectoryShards> shards_ CAIRN_GUARDED_BY(mutex_);
   uint64_t entries_ CAIRN_GUARDED_BY(mutex_) = 0, bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   // Dropped while it is filled: whoever fills it may have read them before.

@@ -116,8 +116,11 @@ void ObjectGets::RunSome(const From& from, std::vector<Get>* gets) {
   std::vector<RestoreItem> items;
   std::vector<Get*> read;
   for (Get* get : looked) {
-    if (!found.ok()) get->result.status = found;
-    if (!found.ok() || get->rows == nullptr) continue;
+    if (!found.ok()) {
+      get->result.status = found;
+      get->again = false;
+    }
+    if (get->rows == nullptr) continue;
     RestoreItem& item = items.emplace_back();
     item.branch = BranchId{get->found.branch};
     item.request.end = get->found.rows;
@@ -169,7 +172,9 @@ void ObjectGets::Run(const From& from, std::span<const ObjectGet> gets, const Be
     }
     for (Get& get : some) {
       GetResult& result = get.result;
-      if (IsGone(result.status)) {
+      if (get.again) {
+        result.status = Status(StatusCode::kBusy, "the object was replaced again and again");
+      } else if (IsGone(result.status)) {
         result.status = NoObject();
         counters_.missed.fetch_add(1, std::memory_order_relaxed);
       } else if (result.status.ok() && result.bytes > get.object->into.size()) {

@@ -31,7 +31,7 @@
 namespace cairn::engine {
 
 struct ObjectCounters {
-  std::atomic<uint64_t> put{0}, put_bytes{0}, kept{0}, got{0}, got_bytes{0}, missed{0};
+  std::atomic<uint64_t> put{0}, put_bytes{0}, kept{0}, got{0}, got_bytes{0}, missed{0}, unknown{0};
 };
 
 // As a timeout.

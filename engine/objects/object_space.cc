@@ -44,30 +44,41 @@ Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   std::vector<ObjectDirectory::Answer> answers(keys.size());
   directory_.Look(ns, keys, answers);
-  std::vector<std::string_view> unknown;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (answers[i] == ObjectDirectory::Answer::kUnknown) unknown.push_back(keys[i]);
-  }
-  std::vector<FoundObject> asked;
-  for (size_t first = 0; first < unknown.size(); first += kObjectsAtOnce) {
-    const size_t count = std::min(kObjectsAtOnce, unknown.size() - first);
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<FoundObject> some,
-                           gets_.Find(SpaceOf(ns), std::span(unknown).subspan(first, count)));
-    asked.insert(asked.end(), some.begin(), some.end());
-  }
+  CAIRN_RETURN_IF_ERROR(AskIndex(ns, keys, answers));
   ObjectsFound found;
   found.bits.resize((keys.size() + 63) / 64);
-  size_t next = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const bool there = answers[i] == ObjectDirectory::Answer::kUnknown
-                           ? asked[next++].branch != 0
-                           : answers[i] == ObjectDirectory::Answer::kPresent;
-    if (!there) continue;
+    if (answers[i] != ObjectDirectory::Answer::kPresent) continue;
     found.bits[i / 64] |= uint64_t{1} << (i % 64);
     if (found.leading == i) ++found.leading;
     ++found.count;
   }
   return found;
+}
+
+// Of what the directory does not know.
+Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_view> keys,
+                             std::span<ObjectDirectory::Answer> answers) {
+  const std::string space = SpaceOf(ns);
+  std::vector<std::string> names;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (answers[i] == ObjectDirectory::Answer::kUnknown) {
+      names.push_back(NameOfKey(keys[i]));
+      places.push_back(i);
+    }
+    if (names.empty() || (names.size() < kObjectsAtOnce && i + 1 < keys.size())) continue;
+    counters_.unknown.fetch_add(names.size(), std::memory_order_relaxed);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadNamed(space, names));
+    for (size_t j = 0; j < heads.size(); ++j) {
+      const bool there = heads[j].id != 0 && IsWhole(heads[j]);
+      answers[places[j]] =
+          there ? ObjectDirectory::Answer::kPresent : ObjectDirectory::Answer::kAbsent;
+    }
+    names.clear();
+    places.clear();
+  }
+  return Status::Ok();
 }
 
 Status ObjectSpace::Touch(std::span<const std::string_view> keys, std::string_view ns) {

@@ -23,6 +23,7 @@
 #include "cairn/objects.h"
 #include "engine/commit/appender.h"
 #include "engine/commit/changes.h"
+#include "engine/memory_parts.h"
 #include "engine/objects/object_directory.h"
 #include "engine/objects/object_gets.h"
 #include "engine/objects/object_puts.h"
@@ -37,7 +38,7 @@ class ObjectSpace {
               MemoryBudget* budget)
       : means_(means),
         changes_(*changes),
-        directory_(&means.tree(), budget, means.options->max_memory_bytes / kDirectoryShare),
+        directory_(&means.tree(), budget, DivideMemory(*means.options).reuse / kDirectoryShare),
         puts_(means, appender, &counters_),
         gets_(means, reads, &counters_) {}
   ObjectSpace(const ObjectSpace&) = delete;
@@ -72,8 +73,11 @@ class ObjectSpace {
   Result<ObjectGets::From> FromOf(const GetOptions& options, size_t at_once) const;
   Result<uint64_t> DeleteSome(const std::string& space, std::span<const std::string_view> keys,
                               std::span<Status> outcomes);
+  Status AskIndex(std::string_view ns, std::span<const std::string_view> keys,
+                  std::span<ObjectDirectory::Answer> answers);
   Result<ObjectInfo> InfoOf(const Head& head) const;  // REQUIRES: the commit lock.
   Status Fill(const std::string& space, uint64_t first_id);
+  void EndFill(bool all);
   Status Sweep(uint64_t branch);
 
   const WriteMeans& means_;

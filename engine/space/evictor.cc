@@ -38,7 +38,8 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           died_before = tree.sums().died_bytes();
           ns = head->ns;
           if (IsReserved(ns) && CAIRN_KEPT(kObjectWhole)) {
-            if (!means_.host->TakeTouched(*head)) return ResolveDrop(tree, branch);
+            const bool touched = means_.host->TakeTouched(*head) && CAIRN_KEPT(kObjectTouched);
+            if (!touched) return ResolveDrop(tree, branch);
             tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
             return Status(StatusCode::kNotFound, "an object that was touched");

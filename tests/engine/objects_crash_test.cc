@@ -139,6 +139,39 @@ TEST_F(ObjectCrashTest, AFullStoreSaysSoAndTakesObjectsAgain) {
   ASSERT_OK(store.Close());
 }
 
+// The device itself is full: no file can be made, and none gets blocks.
+TEST_F(ObjectCrashTest, AFullDiskSaysSoAndTakesObjectsAgain) {
+  io::SimWorld sim = io::MakeSimWorld(1);
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(sim)));
+  ASSERT_OK(PutOne(store, "first", Content(0, 1000)));
+  sim.disk->AddFault({.when =
+                          [](const io::SimOperation& one) {
+                            return one.op == io::SimOp::kAllocate || one.op == io::SimOp::kCreate;
+                          },
+                      .error = ENOSPC,
+                      .persistent = true});
+  std::vector<std::string> there;
+  Status status;
+  for (uint64_t i = 0; status.ok() && i < 100; ++i) {
+    const std::string key = "key " + std::to_string(i);
+    status = PutOne(store, key, Content(i, 60'000));
+    if (status.ok()) there.push_back(key);
+  }
+  EXPECT_FAILS(status, StatusCode::kNoSpace);
+  EXPECT_FALSE(PutOne(store, "parts", Content(1, 300'000)).ok());
+  EXPECT_FALSE(PutOne(store, "table", Content(1, 500'000)).ok());
+  for (uint64_t i = 0; i < there.size(); ++i)
+    EXPECT_EQ(Content(i, 60'000), GetOne(store, there[i]));
+  EXPECT_EQ(there.size() + 1, Objects(store).List("", 200)->objects.size());
+  sim.disk->ClearFaults();
+  EXPECT_OK(store.poisoned());
+  ASSERT_OK(store.Compact());
+  EXPECT_OK(PutOne(store, "parts", Content(1, 300'000)));
+  EXPECT_EQ(Content(1, 300'000), GetOne(store, "parts"));
+  EXPECT_EQ(there.size() + 2, Objects(store).Usage()->at(0).branches);
+  ASSERT_OK(store.Close());
+}
+
 // The log fails: what was acknowledged is there, and Exists says what Get does.
 TEST_F(ObjectCrashTest, AfterThatTheLogFailedNothingIsThereThatWasTakenBack) {
   io::SimWorld sim = io::MakeSimWorld(1);

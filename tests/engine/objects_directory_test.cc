@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: Exists tells what is there, whether the directory knows all, is being filled, or has no
-// room; what an earlier process left of a put is swept; objects go whole, the deepest first, and
-// one that was touched is passed over once.
-#include <map>
+// room; objects go whole, the deepest first, and one that was touched is passed over once.
 #include <random>
 
 #include "engine/store_core.h"
@@ -69,9 +67,9 @@ TEST_P(ObjectDirectoryTest, TellsWhatIsThere) {
   // The index is not asked: nothing is loaded for keys that are not in memory.
   Reopen();
   ASSERT_TRUE(AwaitDirectory());
-  const uint64_t loads = store_.Metrics().tree_loads;
+  const uint64_t unknown = store_.Metrics().objects_unknown;
   EXPECT_EQ(there, Seen(kKeys));
-  EXPECT_EQ(loads, store_.Metrics().tree_loads);
+  EXPECT_EQ(unknown, store_.Metrics().objects_unknown);
 }
 
 TEST_P(ObjectDirectoryTest, WhatItDoesNotKnowTheIndexIsAskedFor) {
@@ -84,7 +82,8 @@ TEST_P(ObjectDirectoryTest, WhatItDoesNotKnowTheIndexIsAskedFor) {
   std::string there;
   for (uint64_t i = 0; i < 50; ++i) there += i % 2 == 0 ? '1' : '0';
   EXPECT_EQ(there, Seen(50));
-  EXPECT_GT(store_.Metrics().tree_loads, 0u);
+  EXPECT_EQ(50u, store_.Metrics().objects_unknown);
+  EXPECT_EQ(0u, store_.Metrics().tree_loads) << "memory is left as it is";
   ASSERT_OK(Delete(KeyAt(0)));
   ASSERT_OK(Put(KeyAt(1), value).status);
   std::swap(there[0], there[1]);
@@ -149,6 +148,7 @@ TEST_P(ObjectDirectoryTest, TimeToLive) {
   ASSERT_OK(Put("of the namespace", value, {.ns = "t"}).status);
   ASSERT_OK(Put("large", Content(2, 300'000), {.ns = "t"}).status);
   ASSERT_OK(Put("its own", value, {.ttl_ns = 3'000'000'000}).status);
+  ASSERT_OK(Put("pinned", value, {.pinned = true, .ttl_ns = 3'000'000'000}).status);
   ASSERT_OK(Put("none", value).status);
   EXPECT_EQ(3'000'000'000u, Space().Stat("large", "t")->ttl_ns);
   if (GetParam() != "simulated") return;  // Seconds of a machine's time.
@@ -156,101 +156,8 @@ TEST_P(ObjectDirectoryTest, TimeToLive) {
   EXPECT_FALSE(Has("of the namespace", "t"));
   EXPECT_FALSE(Has("large", "t"));
   EXPECT_FALSE(Has("its own"));
+  EXPECT_TRUE(Has("pinned"));
   EXPECT_TRUE(Has("none"));
-}
-
-// The directory alone, with little room, beside a set that has all the room it wants.
-class DirectoryAloneTest : public ::testing::Test {
- protected:
-  using Answer = engine::ObjectDirectory::Answer;
-
-  static engine::Head HeadOf(uint64_t id, const std::string& key) {
-    engine::Head head;
-    head.id = id;
-    head.ns = "\x01ot";
-    head.name = key;
-    head.lengths = {1, 1};
-    return head;
-  }
-  void Commit(engine::OpKind kind, const engine::Head& head) {
-    engine::CommittedOp op;
-    op.op.kind = kind;
-    op.op.branch = head.id;
-    op.op.ns = head.ns;
-    tree_.residency().RememberHead(head.id);
-    if (!tree_.KnowsHead(head.id)) tree_.residency().AddHead(head);
-    directory_.OnCommitted(op);
-  }
-  Answer Ask(const std::string& key) {
-    const std::string_view view = key;
-    Answer answer{};
-    directory_.Look("t", {&view, 1}, {&answer, 1});
-    return answer;
-  }
-
-  static constexpr uint64_t kBytesMax = 64 << 10;
-  engine::Tree tree_;
-  MemoryBudget budget_{1 << 20};
-  engine::ObjectDirectory directory_{&tree_, &budget_, kBytesMax};
-};
-
-TEST_F(DirectoryAloneTest, KnowsWhatItHasRoomFor) {
-  std::mt19937_64 random(3);
-  std::map<uint64_t, std::string> there;
-  uint64_t next = 1;
-  directory_.BeginFill(1);
-  directory_.EndFill(true);
-  const auto check = [&](bool whole) {
-    uint64_t unknown = 0;
-    for (uint64_t id = 1; id < next; ++id) {
-      const Answer answer = Ask("key " + std::to_string(id));
-      const bool is_there = there.contains(id);
-      ASSERT_NE(answer, is_there ? Answer::kAbsent : Answer::kPresent) << id;
-      unknown += answer == Answer::kUnknown && is_there;
-    }
-    EXPECT_EQ(whole, unknown == 0);
-    EXPECT_EQ(whole, directory_.figures().whole);
-    EXPECT_EQ(there.size() - unknown, directory_.figures().entries);
-    EXPECT_LE(directory_.figures().bytes, kBytesMax);
-  };
-  for (int round = 0; round < 3000; ++round) {
-    if (random() % 3 != 0 || there.empty()) {
-      there[next] = "key " + std::to_string(next);
-      Commit(engine::OpKind::kCreate, HeadOf(next, there[next]));
-      ++next;
-    } else {
-      const auto gone = std::next(there.begin(), static_cast<int64_t>(random() % there.size()));
-      Commit(engine::OpKind::kDrop, HeadOf(gone->first, gone->second));
-      there.erase(gone);
-    }
-  }
-  check(/*whole=*/true);
-  for (; there.size() < 6000; ++next) {
-    there[next] = "key " + std::to_string(next);
-    Commit(engine::OpKind::kCreate, HeadOf(next, there[next]));
-  }
-  check(/*whole=*/false);
-  EXPECT_EQ((1u << 20) - directory_.figures().bytes, budget_.left());
-  directory_.Close();
-  EXPECT_EQ(1u << 20, budget_.left());
-  EXPECT_EQ(Answer::kUnknown, Ask(there.begin()->second));
-}
-
-// Who fills it may have read of the index what is dropped by now, or is there already.
-TEST_F(DirectoryAloneTest, WhatIsDroppedWhileItIsFilledStaysAway) {
-  directory_.BeginFill(1);
-  const engine::Head dropped = HeadOf(1, "dropped"), kept = HeadOf(2, "kept"),
-                     come = HeadOf(3, "come");
-  Commit(engine::OpKind::kDrop, dropped);
-  Commit(engine::OpKind::kCreate, come);
-  EXPECT_EQ(Answer::kPresent, Ask("come"));
-  EXPECT_EQ(Answer::kUnknown, Ask("kept"));
-  for (const engine::Head& head : {dropped, kept, come}) directory_.Insert(head);
-  directory_.EndFill(true);
-  EXPECT_EQ(Answer::kAbsent, Ask("dropped"));
-  EXPECT_EQ(Answer::kPresent, Ask("kept"));
-  EXPECT_EQ(Answer::kPresent, Ask("come"));
-  EXPECT_EQ(2u, directory_.figures().entries);
 }
 
 }  // namespace

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // objects: pages under keys, put and read in batches, beside the same bytes appended to a branch,
-// raw, and one file a key, as file backends of cache servers do it (write beside, rename; read
-// whole); and whether keys are there, by the directory in memory and by stat.
+// raw, and one file a key (object_bench.h); and whether keys are there, by the store and by the
+// file system.
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <random>
 
 #include "base/core/aligned_buffer.h"
-#include "base/core/check.h"
 #include "cairn/objects.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/machine.h"
+#include "tools/bench/object_bench.h"
 #include "tools/bench/raw.h"
 
 namespace cairn::bench {
@@ -25,73 +21,6 @@ namespace {
 
 constexpr uint64_t kBatch = 64;
 constexpr uint32_t kPageBytes = 4096;
-constexpr uint64_t kAsked = 1000;  // Keys of one Exists.
-constexpr int kLooks = 200;
-
-// Names of pages, as engines make them of hashes: 64 hexadecimal digits.
-std::string KeyAt(uint64_t i) {
-  char text[65];
-  uint64_t state = i + 1;
-  for (int part = 0; part < 4; ++part) {
-    state = (state ^ (state >> 29)) * 0xBF58476D1CE4E5B9 + 0x9E3779B97F4A7C15;
-    std::snprintf(text + 16 * part, 17, "%016llx", static_cast<unsigned long long>(state));
-  }
-  return text;
-}
-
-std::vector<std::string> KeysFrom(uint64_t first, uint64_t count) {
-  std::vector<std::string> keys;
-  for (uint64_t i = 0; i < count; ++i) keys.push_back(KeyAt(first + i));
-  return keys;
-}
-
-Status Failed(const char* call, const std::string& path) {
-  return Status(StatusCode::kIoError,
-                path + ": " + call + ": " + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
-}
-
-// One file a key.
-class Files {
- public:
-  static Result<Files> Create(std::string directory) {
-    if (mkdir(directory.c_str(), 0700) != 0) return Failed("mkdir", directory);
-    return Files(std::move(directory));
-  }
-  const std::string& directory() const { return directory_; }
-  std::string PathOf(const std::string& key) const { return directory_ + "/" + key; }
-
-  Status Put(const std::string& key, std::span<const std::byte> bytes, bool synced) const {
-    const std::string path = PathOf(key), beside = path + ".tmp";
-    const int file = open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (file < 0) return Failed("open", beside);
-    const bool written =
-        write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
-        (!synced || fdatasync(file) == 0);
-    close(file);
-    if (!written) return Failed("write", beside);
-    if (rename(beside.c_str(), path.c_str()) != 0) return Failed("rename", path);
-    return Status::Ok();
-  }
-  Status SyncNames() const {
-    const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool synced = directory >= 0 && fsync(directory) == 0;
-    if (directory >= 0) close(directory);
-    return synced ? Status::Ok() : Failed("fsync", directory_);
-  }
-  Status Get(const std::string& key, std::span<std::byte> into) const {
-    const std::string path = PathOf(key);
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return Failed("open", path);
-    const bool whole = read(file, into.data(), into.size()) == static_cast<ssize_t>(into.size());
-    close(file);
-    return whole ? Status::Ok() : Failed("read", path);
-  }
-  bool Has(const std::string& key) const { return access(PathOf(key).c_str(), F_OK) == 0; }
-
- private:
-  explicit Files(std::string directory) : directory_(std::move(directory)) {}
-  std::string directory_;
-};
 
 // The store's side of the batches.
 class ObjectSide {
@@ -282,76 +211,6 @@ Status MeasureBatches(const Config& config, const std::string& scratch, const Fi
   report->AddRatio("get_to_raw", RatioOfBytes(get, raw_read),
                    "one read of as many bytes, in order");
   report->AddRatio("get_to_files", RatioOfBytes(get, read_files), "higher is better");
-  return Status::Ok();
-}
-
-// Keys that are there and keys that are not, by turns.
-double AskUs(const std::function<bool(std::span<const std::string_view>)>& ask, uint64_t there,
-             std::mt19937_64* random) {
-  std::vector<std::string> keys;
-  for (uint64_t i = 0; i < kAsked; ++i) {
-    const uint64_t one = (*random)() % there;
-    keys.push_back(KeyAt(i % 2 == 0 ? one : (uint64_t{1} << 50) + one));
-  }
-  const std::vector<std::string_view> views(keys.begin(), keys.end());
-  const double begin = NowUs();
-  CAIRN_CHECK(ask(views));
-  return NowUs() - begin;
-}
-
-Status MeasureExists(const Config& config, const std::string& scratch, Report* report) {
-  const std::string path = scratch + "/many";
-  Options options;
-  options.segment_bytes = config.segment_bytes;
-  std::mt19937_64 random(2);
-  const uint64_t count = std::max(config.branches, kAsked);
-  {
-    CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options, report));
-    Objects objects(store);
-    CAIRN_ASSIGN_OR_RETURN(const ObjectClassId id,
-                           objects.RegisterClass({.name = "small", .page_bytes = 64}));
-    const std::vector<std::byte> value(64);
-    const double begin = NowUs();
-    Progress progress("objects: " + std::to_string(count) + " small ones", 100);
-    for (uint64_t first = 0; first < count; first += kAsked) {
-      if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
-      const auto keys = KeysFrom(first, std::min(kAsked, count - first));
-      std::vector<ObjectPut> puts;
-      for (const std::string& key : keys) puts.push_back({.key = key, .value = value});
-      CAIRN_RETURN_IF_ERROR(
-          objects.PutBatch(puts, {.object_class = id, .durability = Durability::kMemory}).status());
-      if (first / kAsked % std::max<uint64_t>(1, count / kAsked / 100) == 0) progress.Step();
-    }
-    report->Value("put_small_us", (NowUs() - begin) / static_cast<double>(count),
-                  "an object of 64 bytes at kMemory, 1000 together");
-    CAIRN_RETURN_IF_ERROR(store.Close());
-  }
-  const double opening = NowUs();
-  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options, report));
-  const double opened = NowUs();
-  Objects objects(store);
-  const auto ask = [&](std::span<const std::string_view> keys) {
-    const auto found = objects.Exists(keys);
-    return found.ok() && found->count == kAsked / 2;
-  };
-  const double first_us = AskUs(ask, count, &random);
-  while (store.Metrics().object_directory_whole == 0) {
-    if (Interrupted()) return Status(StatusCode::kCancelled, "interrupted");
-    usleep(1000);
-  }
-  const double filled = NowUs();
-  std::vector<double> us;
-  for (int i = 0; i < kLooks; ++i) us.push_back(AskUs(ask, count, &random));
-  const StoreMetrics metrics = store.Metrics();
-  CAIRN_RETURN_IF_ERROR(store.Close());
-  report->Value("objects", static_cast<double>(count), "in the directory");
-  report->Value("open_ms", (opened - opening) / 1e3, "opening their store");
-  report->Value("filled_ms", (filled - opened) / 1e3, "until the directory knows them all");
-  report->Value("exists_1000_first_us", first_us, "of 1000 keys, half of them there, before that");
-  report->Value("exists_1000_p50_us", Median(us), "the same behind that");
-  report->Value("exists_1000_p99_us", Quantile(us, 0.99), "its slow end");
-  report->Value("directory_mib", static_cast<double>(metrics.object_directory_bytes) / (1 << 20),
-                "memory of the directory");
   return Status::Ok();
 }
 

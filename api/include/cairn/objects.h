@@ -13,8 +13,8 @@
 // crash. To replace one is to drop it and to put another one under its key, in one step.
 //
 // Keys are 1 to 256 bytes of any value, objects 0 bytes to 1 GiB. Keys belong to a namespace, which
-// is not one of branches: what is called "a" here has nothing to do with the branches' "a". Its cap,
-// its ttl and what may be evicted of it are set here (SetPolicy). Calls about branches refuse those
+// is not one of branches: what is called "a" here has nothing to do with their "a". Its cap, its
+// ttl and what may be evicted of it are set here (SetPolicy). Calls about branches refuse those
 // namespaces, by the name that they have in the store.
 //
 // Thread-safe; a handle is a small value and keeps the store's memory, but not the store, open:
@@ -153,7 +153,8 @@ class Objects {
 
   // Blocking. Straight into the caller's memory, all in one pipeline of reads. The outcome of each
   // in its order: kNotFound; kInvalidArgument, when `into` is too small: GetResult::bytes tells
-  // what it needs; kModelMismatch; and as Branch::Restore. On failure `into` is undefined.
+  // what it needs; kModelMismatch; kBusy: it was replaced again and again meanwhile; and as
+  // Branch::Restore. On failure `into` is undefined.
   Result<std::vector<GetResult>> GetBatch(std::span<const ObjectGet> gets,
                                           const GetOptions& options = {}) const;
   // The same by a thread of the store, ended some at a time, as PutBatchAsync. Borrowed until its
@@ -162,10 +163,11 @@ class Objects {
                                             const GetOptions& options = {}) const;
 
   // Which keys are there. From memory, where the directory knows all objects: after an opening it
-  // is filled in the background, and it has 1/32 of max_memory_bytes, some 25 bytes an object
-  // (StoreMetrics::object_directory_whole). What it does not know the index is asked for, which
-  // reads. A key that is there by 64 bits of a hash alone is told as there: Get compares it. Keeps
-  // nothing from being evicted. kInvalidArgument for a key that cannot be.
+  // is filled in the background, and it has half of Options::reuse_memory_bytes, some 25 bytes an
+  // object (StoreMetrics::object_directory_whole). For what it does not know the index is asked, in
+  // two rounds of reads for all keys together. A follower has no directory. A key that is there by
+  // 64 bits of a hash alone is told as there: Get compares it. Keeps nothing from being evicted.
+  // kInvalidArgument naming a key that cannot be.
   Result<ObjectsFound> Exists(std::span<const std::string_view> keys,
                               std::string_view ns = {}) const;
   // They are of use: when it is their turn to be evicted each is passed over once. Writes nothing,
