@@ -34,7 +34,7 @@ struct ObjectGets::Get {
   FoundObject found{};
   std::unique_ptr<ObjectRows> rows{};
   GetResult result{};
-  bool again = true;
+  bool again = true;  // Its result is not known yet.
 };
 
 Result<std::vector<FoundObject>> ObjectGets::Find(const std::string& space,
@@ -76,7 +76,7 @@ Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadlin
   return (object.rows - 1) * object.page_bytes + ids.back();
 }
 
-// Of those that are to be looked up: where they go, or how they end.
+// Of those that are to be looked up: where they go, or how they end, and then not again.
 Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
   std::vector<std::string_view> keys;
   for (const Get* get : gets) keys.push_back(get->object->key);
@@ -84,16 +84,17 @@ Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
   for (size_t i = 0; i < gets.size(); ++i) {
     Get& get = *gets[i];
     get.found = found[i];
-    get.again = false;
     const std::span<std::byte> into = get.object->into;
     const uint32_t page_bytes = found[i].page_bytes;
     const auto wanted = static_cast<uint64_t>(from.object_class);
     if (found[i].branch == 0) {
       get.result.status = NoObject();
+      get.again = false;
     } else if (wanted != 0 && wanted != found[i].model) {
       get.result.status = Status(StatusCode::kModelMismatch,
                                  "the object is of class " + std::to_string(found[i].model) +
                                      ", asked for was " + std::to_string(wanted));
+      get.again = false;
     } else if (ObjectRows::RowsOf(into.size(), page_bytes) < found[i].rows) {
       const Result<uint64_t> bytes = BytesOf(found[i], from.deadline_ns);
       get.result = {.status = bytes.status(), .bytes = bytes.ok() ? *bytes : 0};

@@ -2,6 +2,7 @@
 #include "engine/objects/object_puts.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/core/out_of_memory.h"
@@ -123,20 +124,21 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
   if (puts->empty()) return;
   uint64_t bytes = 0;
   for (const auto& put : *puts) bytes += put->record_bytes;
-  Resolver resolver(means_, into, puts);
+  std::optional<Resolver> resolver;
   Attempt attempt;
   const Status ran = Guarded([&] {
+    resolver.emplace(means_, into, puts);
     means_.host->SlowDown(bytes, into.deadline_ns);
-    attempt = means_.committer->Commit(&resolver, {.busy = RetryPolicy::Busy::kAwaitLog,
-                                                   .no_space = RetryPolicy::NoSpace::kEvict,
-                                                   .log_bytes = bytes,
-                                                   .room_bytes = bytes,
-                                                   .deadline_ns = into.deadline_ns});
+    attempt = means_.committer->Commit(&*resolver, {.busy = RetryPolicy::Busy::kAwaitLog,
+                                                    .no_space = RetryPolicy::NoSpace::kEvict,
+                                                    .log_bytes = bytes,
+                                                    .room_bytes = bytes,
+                                                    .deadline_ns = into.deadline_ns});
   });
   if (!ran.ok()) attempt = Attempt(ran);
   const bool quota = attempt.status.reason() == StatusReason::kNamespaceQuota;
   const uint64_t sequence =
-      attempt.done() ? resolver.sequence() : means_.log->last_reserved_sequence();
+      attempt.done() ? resolver->sequence() : means_.log->last_reserved_sequence();
   for (const auto& put : *puts) {
     if (quota) {
       RunLarge(into, put.get(), ended);
@@ -147,7 +149,7 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
     End(put.get(), ended);
   }
   puts->clear();
-  if (attempt.done() && resolver.replaces()) means_.host->Kick();
+  if (attempt.done() && resolver->replaces()) means_.host->Kick();
 }
 
 void ObjectPuts::End(Put* put, const Ended& ended) {

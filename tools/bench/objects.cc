@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
 #include "cairn/objects.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/machine.h"
