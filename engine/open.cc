@@ -60,6 +60,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
+  committer_.AddObserver(&space_.flusher(), engine::ObserverOrder::kSequence);
   committer_.AddObserver(&objects_.directory(), engine::ObserverOrder::kSequence);
   budget_.Take(memory_.fixed());
 }
