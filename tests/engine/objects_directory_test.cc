@@ -142,6 +142,22 @@ TEST_P(ObjectDirectoryTest, WhatWasTouchedIsPassedOverOnce) {
   for (int i = 0; i < 6; ++i) ASSERT_OK(Put("newer " + std::to_string(i), value).status);
 }
 
+// A record of a batch holds thousands of ops, and a replay takes as long as these do.
+TEST_P(ObjectDirectoryTest, AnOpeningReplaysFewOps) {
+  constexpr uint64_t kCount = 2000;
+  const auto value = Content(1, 8);
+  std::vector<std::string> keys;
+  std::vector<ObjectPut> puts;
+  for (uint64_t i = 0; i < kCount; ++i) keys.push_back(KeyAt(i));
+  for (const std::string& key : keys) puts.push_back({.key = key, .value = value});
+  ASSERT_OK(Space().PutBatch(puts, {.object_class = class_}));
+  const uint64_t records = store_.Metrics().last_sequence;
+  EXPECT_LT(records, world_->options().replay_records_max / 16) << "as records they are few";
+  Reopen();
+  EXPECT_LT(store_.Metrics().replayed_records, records / 4);
+  EXPECT_EQ(std::string(kCount, '1'), Seen(kCount));
+}
+
 TEST_P(ObjectDirectoryTest, TimeToLive) {
   const auto value = Content(1, 100);
   ASSERT_OK(Space().SetPolicy("t", {.ttl_ns = 3'000'000'000}));
