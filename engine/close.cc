@@ -58,6 +58,7 @@ Status StoreCore::Close() {
   static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
   lifecycle_.Close();
   space_.Stop();
+  objects_.Stop();
   background_executor_.reset();
   if (indexer_ != nullptr) indexer_->Stop();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();

@@ -97,6 +97,21 @@ void AddBackground(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->append_delay = from.space->throttle().delay().Snapshot();
 }
 
+void AddObjects(const MetricsSources& from, StoreMetrics* metrics) {
+  const ObjectCounters& calls = from.objects->counters();
+  metrics->objects_put = calls.put.load();
+  metrics->object_bytes_put = calls.put_bytes.load();
+  metrics->objects_kept = calls.kept.load();
+  metrics->objects_got = calls.got.load();
+  metrics->object_bytes_got = calls.got_bytes.load();
+  metrics->objects_missed = calls.missed.load();
+  metrics->objects_unknown = calls.unknown.load();
+  const ObjectDirectory::Figures directory = from.objects->directory().figures();
+  metrics->object_directory_entries = directory.entries;
+  metrics->object_directory_bytes = directory.bytes;
+  metrics->object_directory_whole = directory.whole ? 1 : 0;
+}
+
 // Behind the tree: it sums up what that says of tables.
 void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
   const wal::Log::Counters log = from.log->counters();
@@ -153,6 +168,7 @@ StoreMetrics CollectMetrics(const MetricsSources& from) {
   AddRestores(from, &metrics);
   AddBackground(from, &metrics);
   AddFinding(from, &metrics);
+  AddObjects(from, &metrics);
   if (from.log != nullptr) AddLog(from, &metrics);  // It is closed in a child after fork().
   return metrics;
 }

@@ -16,6 +16,7 @@
 #include "engine/commit/write_means.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/metrics/commit_counters.h"
+#include "engine/objects/object_space.h"
 #include "engine/restore/reader.h"
 #include "engine/reuse/indexer.h"
 #include "engine/reuse/prefix_finder.h"
@@ -33,6 +34,7 @@ struct MetricsSources {
   const Tickets* tickets = nullptr;
   Reader* reader = nullptr;
   SpaceManager* space = nullptr;
+  const ObjectSpace* objects = nullptr;
   ManifestKeeper* manifest = nullptr;
   const ByteLedger* ledger = nullptr;
   const sstable::TableCounters* tables = nullptr;

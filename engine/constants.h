@@ -82,6 +82,10 @@ inline constexpr uint64_t kPrefetchShare = 2;
 // leave, which is a quarter of it at least. The page cache has what these do not use, and a quarter
 // always.
 inline constexpr uint64_t kTreeShare = 4;  // tree_memory_bytes, if that is more.
+// Of that the tree leaves a quarter to what tells of reuse, which has what the bounds of others
+// leave besides. reuse_memory_bytes of the options, where they say nothing, is a share of all: at 1
+// GiB room for a million objects.
+inline constexpr uint64_t kReuseShareOfTree = 4, kReuseShare = 16;
 inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;

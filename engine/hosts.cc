@@ -72,6 +72,9 @@ class StoreCore::SpaceSide final : public engine::SpaceHost {
   void ApplyAllJoined() override { core_->joined_.FlushAll(); }
   bool HasJoined(BranchId branch) const override { return core_->joined_.Has(branch); }
   bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
+  bool TakeTouched(const Head& object) override {
+    return core_->objects_.directory().TakeTouched(object);
+  }
   void PublishHint() override { core_->hints_.Publish(); }
   void OnEvent(const std::string& line) override { core_->OnEvent(line); }
   void OnEventOf(const char* what, const Status& status) override {

@@ -7,6 +7,7 @@
 #include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
 #include "engine/tree/path.h"
+#include "engine/tree/reserved_names.h"
 #include "engine/tree/retention.h"
 
 namespace cairn::engine {
@@ -68,6 +69,7 @@ std::vector<ModelInfo> Lookup::Models() const {
 
 Result<BranchId> Lookup::FindBranch(std::string_view name, std::string_view ns) const {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(ns));
   Committer::Lock lock(means_.mutex());
   CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(ns, name, &lock));
   if (head == nullptr) {
@@ -80,6 +82,7 @@ Result<BranchId> Lookup::FindBranch(std::string_view name, std::string_view ns) 
 Result<BranchPage> Lookup::ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                         const std::string& cursor) const {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(ns));
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no branches");
   joined_->FlushAll();
   Tree::NameKey from{std::string(ns), std::string(prefix), 0};
@@ -105,7 +108,7 @@ Result<std::vector<NamespaceInfo>> Lookup::Namespaces() const {
   std::vector<NamespaceInfo> found;
   std::lock_guard lock(means_.mutex());
   for (const auto& [name, use] : means_.tree().namespaces()) {
-    if (use.branches == 0 && use.policy == NamespacePolicy()) continue;
+    if (IsReserved(name) || (use.branches == 0 && use.policy == NamespacePolicy())) continue;
     found.push_back({name, use.policy, use.branches, use.bytes});
   }
   return found;
@@ -156,6 +159,11 @@ Result<Head> Lookup::CopyHead(BranchId id) const {
   Committer::Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
   return *head;
+}
+
+Status Lookup::CheckExists(BranchId id) const {
+  CAIRN_ASSIGN_OR_RETURN(const Head head, CopyHead(id));
+  return CheckNotReserved(head.ns);
 }
 
 Result<BranchInfo> Lookup::Info(BranchId id) const {

@@ -27,7 +27,7 @@ class Lookup {
   Result<ModelInfo> GetModel(ModelId id) const;
   std::vector<ModelInfo> Models() const;
   Result<BranchId> FindBranch(std::string_view name, std::string_view ns) const;
-  Status CheckExists(BranchId id) const { return CopyHead(id).status(); }
+  Status CheckExists(BranchId id) const;
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor) const;
   Result<std::vector<NamespaceInfo>> Namespaces() const;

@@ -21,6 +21,7 @@ struct MemoryParts {
   uint64_t slab_bytes = 0;  // One slab of the page cache (base/core/slab_arena.h)...
   uint64_t slab_kept = 0;   // ...and its places that no frame has just now.
   uint64_t tree = 0;
+  uint64_t reuse = 0;  // Taken as it is needed.
   uint64_t index_blocks = 0;
   uint64_t directories = 0;  // Of open tables.
   // For one window of each restore that runs: others wait in line (memory_line.h). And as much for
@@ -57,7 +58,8 @@ inline MemoryParts DivideMemory(const Options& options) {
   parts.slab_kept = bytes / kSlabKeptShare;
   const uint64_t rest =
       bytes - parts.hot_tail - parts.staging - parts.stages - parts.kept - parts.slab_kept;
-  parts.tree = std::min(options.tree_memory_bytes, rest / kTreeShare);
+  const uint64_t tree_max = rest / kTreeShare;
+  parts.tree = std::min(options.tree_memory_bytes, tree_max - tree_max / kReuseShareOfTree);
   parts.index_blocks = std::min(rest / kIndexBlocksShare, kIndexBlocksMax);
   parts.directories = std::min(rest / kDirectoriesShare, kDirectoriesMax);
   parts.read_buffers = rest / kReadBuffersShare;
@@ -65,6 +67,10 @@ inline MemoryParts DivideMemory(const Options& options) {
       std::min(kReadWindows * (kReadWindowBytes + kReadWindowBytes / 8), parts.read_buffers / 2);
   parts.ingests = rest / kIngestShare;
   parts.page_floor = rest / kPageFloorShare;
+  parts.reuse =
+      std::min(options.reuse_memory_bytes != 0 ? options.reuse_memory_bytes : bytes / kReuseShare,
+               rest - parts.tree - parts.index_blocks - parts.directories - parts.read_buffers -
+                   parts.ingests - parts.page_floor);
   return parts;
 }
 

@@ -64,6 +64,8 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
   if (indexer_ != nullptr) {
     committer_.AddObserver(indexer_.get(), engine::ObserverOrder::kSequence);
   }
+  committer_.AddObserver(&space_.flusher(), engine::ObserverOrder::kSequence);
+  committer_.AddObserver(&objects_.directory(), engine::ObserverOrder::kSequence);
   budget_.Take(memory_.fixed());
 }
 
@@ -99,6 +101,8 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
     if (!core->timer_->Start()) return Status(StatusCode::kIoError, "no thread for the timer");
     if (core->indexer_ != nullptr) core->indexer_->Start();
     CAIRN_RETURN_IF_ERROR(core->space_.Start());
+    const engine::Manifest& opened = core->manifest_.at_opening();
+    core->objects_.Start(Hash(std::as_bytes(std::span(opened.store.bytes))));
   }
   return core;
 }

@@ -4,23 +4,11 @@
 #include "cairn/store.h"
 
 #include "base/core/check.h"
-#include "base/core/out_of_memory.h"
-#include "base/io/no_cancel.h"
-#include "engine/store_core.h"
+#include "engine/on_core.h"
 
 namespace cairn {
 
 namespace {
-
-template <typename Body>
-auto OnCore(const std::shared_ptr<StoreCore>& core, Body&& body) -> decltype(body(*core)) {
-  if (core == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
-  const io::NoCancel guard;
-  return Guarded([&]() -> decltype(body(*core)) {
-    CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckProcess());
-    return body(*core);
-  });
-}
 
 // For what has no Status: `nothing` instead.
 template <typename Body, typename Value>

@@ -8,6 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "engine/commit/write_batch.h"
+#include "engine/tree/reserved_names.h"
 #include "engine/verifier.h"
 
 namespace cairn {
@@ -79,6 +80,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     return;
   }
   std::lock_guard lock(committer_.mutex());
+  objects_.directory().Close();  // It tells of what was taken back.
   committer_.RollBack(std::move(tree));
 }
 
@@ -96,6 +98,9 @@ Result<CompletionQueue> StoreCore::NewCompletionQueue() {
 }
 
 Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const AppendOptions& options) {
+  for (const WriteBatch::Op& op : batch.ops()) {
+    CAIRN_RETURN_IF_ERROR(engine::CheckNotReserved(op.options.ns));
+  }
   Store::WriteResult result;
   // Before it is committed: then nothing may fail.
   result.created.reserve(static_cast<size_t>(
@@ -157,6 +162,7 @@ StoreMetrics StoreCore::Metrics() {
                                  .tickets = &tickets_,
                                  .reader = &reader_,
                                  .space = &space_,
+                                 .objects = &objects_,
                                  .manifest = &manifest_,
                                  .ledger = &ledger_,
                                  .tables = &table_counters_,

@@ -9,6 +9,7 @@
 //   lookup      questions                                lookup.h
 //   finder      prefixes                                 reuse/prefix_finder.h
 //   reads       restores, prefetches, states             restore/branch_reads.h
+//   objects     bytes under keys                         objects/object_space.h
 //   space       sealing, giving back, copies             space/space_manager.h
 //
 // All changes go through the Committer (commit/committer.h), whose lock orders them. Lock order:
@@ -37,6 +38,7 @@
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/memory_parts.h"
 #include "engine/metrics/commit_counters.h"
+#include "engine/objects/object_space.h"
 #include "engine/recovery.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
@@ -61,6 +63,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::Changes& changes() { return changes_; }
   engine::Lookup& lookup() { return lookup_; }
   engine::BranchReads& reads() { return reads_; }
+  engine::ObjectSpace& objects() { return objects_; }
   engine::DerivedTables& derived() { return derived_; }
   engine::PrefixFinder& finder() { return finder_; }
   engine::SpaceManager& space() { return space_; }
@@ -175,6 +178,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
                                 .reader = &reader_,
                                 .reads = &reads_,
                                 .indexer = indexer_.get()}};
+  engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &budget_};
 
   // --- The background, and following
   std::unique_ptr<engine::SpaceHost> space_host_;

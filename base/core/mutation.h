@@ -103,6 +103,11 @@
   X(kLeaseOfHit, "liveness", "content may change in place while a find has it on lease")         \
   X(kStaleHit, "liveness", "a hit is served though other tokens have taken its place")           \
   X(kHintsBeforeTree, "ordering", "the index of the tree gets ahead of the hints")               \
+  X(kObjectWhole, "liveness", "an object loses its bytes and is there by its name still")        \
+  X(kObjectSwept, "liveness", "what a crash left of an object stays for good")                   \
+  X(kObjectDropped, "liveness", "the directory takes in what was dropped while it was filled")   \
+  X(kObjectLeftOut, "liveness", "what the directory has no room for is not there")               \
+  X(kObjectTouched, "liveness", "an object that was touched goes when it is its turn")           \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \
   X(kLengthOfLog, "length", "the log may end before what MANIFEST says it held")                 \

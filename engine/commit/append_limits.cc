@@ -10,6 +10,7 @@
 #include "cairn/limits.h"
 #include "engine/constants.h"
 #include "engine/tree/fragment_layout.h"
+#include "engine/tree/reserved_names.h"
 #include "sstable/constants.h"
 
 namespace cairn::engine {
@@ -20,8 +21,9 @@ static_assert(kMaxGroupHeads <= UINT32_MAX, "the slices of a fragment");
 static_assert(kMaxAppendTokens <= UINT32_MAX, "the positions of an extent, and of a fragment");
 static_assert(kMaxLayerGroups < 16, "groups in a strip's tag and in a view");
 // B and U keys: letter, namespace, NUL, name or the numbers of an order, NUL, number.
-static_assert(1 + kMaxNameBytes + 1 + kMaxNameBytes + 1 + 8 <= sstable::kMaxKeyBytes);
-static_assert(1 + kMaxNameBytes + 1 + 18 <= sstable::kMaxKeyBytes);
+static_assert(1 + NamespaceBytesMax(kObjectSpace) + 1 + NameBytesMax(kObjectSpace) + 1 + 8 <=
+              sstable::kMaxKeyBytes);
+static_assert(1 + NamespaceBytesMax(kObjectSpace) + 1 + 18 <= sstable::kMaxKeyBytes);
 static_assert(kMaxExtentTokens * sizeof(TokenId) <= sstable::kMaxStoredBytes);
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include "base/core/text.h"
 #include "engine/tree/decisions.h"
+#include "engine/tree/reserved_names.h"
 
 namespace cairn::engine {
 
@@ -143,6 +144,7 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
 }
 
 Result<BranchId> Changes::Create(ModelId model, const BranchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(options.ns));
   CAIRN_ASSIGN_OR_RETURN(const Op op,
                          Make(
                              {.branches = {}, .nodes = {}, .names = {{options.ns, options.name}}},
@@ -155,6 +157,7 @@ Result<BranchId> Changes::Create(ModelId model, const BranchOptions& options) {
 }
 
 Result<BranchId> Changes::Fork(BranchId id, uint64_t position, const BranchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(options.ns));
   CAIRN_ASSIGN_OR_RETURN(const Op op, Make(
                                           {.branches = {static_cast<uint64_t>(id)},
                                            .nodes = {},
@@ -250,6 +253,12 @@ Status Changes::SetKeep(BranchId id, const Keep& keep, Durability durability) {
 
 Status Changes::SetNamespace(const std::string& ns, const NamespacePolicy& policy,
                              Durability durability) {
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(ns));
+  return SetPolicy(ns, policy, durability);
+}
+
+Status Changes::SetPolicy(const std::string& ns, const NamespacePolicy& policy,
+                          Durability durability) {
   return Make(
              {}, [&](const Tree&) { return ResolveNamespace(ns, policy); }, durability,
              wal::Log::Purpose::kRelease)

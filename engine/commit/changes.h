@@ -41,6 +41,8 @@ class Changes {
   // What branches and namespaces are told to keep (cairn/keep.h).
   Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Status SetNamespace(const std::string& ns, const NamespacePolicy& policy, Durability durability);
+  // Of any, those of objects included (tree/reserved_names.h), which the calls above refuse.
+  Status SetPolicy(const std::string& ns, const NamespacePolicy& policy, Durability durability);
 
   // From now on the node names `table`, which must be durable: it holds what was computed of the
   // path up to this position (tree/derive.cc). It takes the place of a table of the same kind

@@ -58,6 +58,42 @@ Result<const Head*> TreeAccess::LoadNamed(std::string_view ns, std::string_view 
   return tree_.FindHead(ns, name);
 }
 
+Result<std::vector<Head>> TreeAccess::ReadNamed(std::string_view ns,
+                                                std::span<const std::string> names) {
+  while (true) {
+    std::vector<Head> heads(names.size());
+    std::vector<size_t> unknown;
+    std::vector<TreeRecords::Name> asked;
+    std::shared_ptr<sstable::LsmIndex> index;
+    uint64_t generation = 0;
+    {
+      std::lock_guard lock(committer_.mutex());
+      index = tree_.index();
+      generation = tree_.generation();
+      for (size_t i = 0; i < names.size(); ++i) {
+        if (const Head* const head = tree_.FindHead(ns, names[i]); head != nullptr) {
+          heads[i] = *head;
+        } else {
+          unknown.push_back(i);
+          asked.emplace_back(ns, names[i]);
+        }
+      }
+    }
+    if (index == nullptr || asked.empty()) return heads;
+    CAIRN_ASSIGN_OR_RETURN(auto found, TreeRecords::ReadNamed(*index, asked));
+    std::lock_guard lock(committer_.mutex());
+    if (generation != tree_.generation()) continue;
+    for (size_t i = 0; i < unknown.size(); ++i) {
+      if (const Head* const head = tree_.FindHead(ns, names[unknown[i]]); head != nullptr) {
+        heads[unknown[i]] = *head;
+      } else if (found[i].has_value() && !tree_.KnowsHead(found[i]->id)) {
+        heads[unknown[i]] = std::move(*found[i]);
+      }
+    }
+    return heads;
+  }
+}
+
 // Page by page of the index, each merged with what memory has of that stretch: memory is right
 // wherever it knows a branch.
 Result<std::vector<Head>> TreeAccess::ReadInOrder(Tree::NameKey from, size_t limit) {

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,6 +46,9 @@ class TreeAccess {
   Status LoadToChange(const TreeNeeds& needs, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
+  // Of each name of a namespace a copy of the branch that has it, or one of number 0. Asks the
+  // index for all of them together, and leaves memory as it is. Takes the lock.
+  Result<std::vector<Head>> ReadNamed(std::string_view ns, std::span<const std::string> names);
   // Up to `limit` branches of the namespace of `from`, in order from there on. Takes the lock.
   Result<std::vector<Head>> ReadInOrder(Tree::NameKey from, size_t limit);
 

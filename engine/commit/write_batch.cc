@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/write_batch.h"
 
-#include <deque>
 #include <memory>
 #include <utility>
 
+#include "engine/commit/batch_payloads.h"
 #include "engine/commit/quota.h"
 #include "engine/constants.h"
 #include "engine/tree/decisions.h"
@@ -86,10 +86,8 @@ class BatchResolver final : public Resolver {
       Status status = Add(op, ops);
       if (!status.ok()) return status.WithContext("op " + std::to_string(i) + " of the batch");
     }
-    // From the reservation to publishing nothing may be allocated.
-    hashes_.reserve(strips_.size());
-    all_hashes_.reserve(strips_.size());
-    record_.strips = strips_;
+    payloads_.Seal();
+    record_.strips = payloads_.strips();
     return Status::Ok();
   }
   Status CheckQuotas() const override {
@@ -100,17 +98,7 @@ class BatchResolver final : public Resolver {
     }
     return Status::Ok();
   }
-  void Publish(wal::Log* log) override {
-    size_t first_strip = 0;
-    for (const auto& payload : payloads_) {
-      payload->Fill(slot_.payload,
-                    std::span(slot_.strip_offsets).subspan(first_strip, payload->strips().size()),
-                    &hashes_, [](uint64_t) { return true; });
-      all_hashes_.insert(all_hashes_.end(), hashes_.begin(), hashes_.end());
-      first_strip += payload->strips().size();
-    }
-    log->Publish(slot_, all_hashes_);
-  }
+  void Publish(wal::Log* log) override { payloads_.Publish(&slot_, log); }
 
   std::vector<BranchId> TakeCreated() { return std::move(created_); }
   // The branch whose quota refused it; else the last one that it appends to.
@@ -147,7 +135,7 @@ class BatchResolver final : public Resolver {
     CAIRN_ASSIGN_OR_RETURN(add.op, ResolveOne(op));
     if (op.kind == WriteBatch::Op::Kind::kAppend) {
       add.ids = op.delta.tokens;
-      add.kv_bytes = payloads_.back()->kv_bytes();
+      add.kv_bytes = payloads_.last_kv_bytes();
     }
     if (op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork) {
       created_.push_back(BranchId{add.op.branch});
@@ -207,7 +195,7 @@ class BatchResolver final : public Resolver {
                     "kv view: memory is cuda; a batch takes host "
                     "memory");
     }
-    Delta& delta = deltas_.emplace_back(op.delta);
+    Delta delta = op.delta;
     if (!KeepsKv(*head, options_)) delta.kv = nullptr;
     if (delta.kv != nullptr) {
       for (const GroupView& view : delta.kv->groups) {
@@ -220,18 +208,10 @@ class BatchResolver final : public Resolver {
                                                       std::to_string(kBatchBytesMax) +
                                                       " bytes; append large deltas by themselves");
     }
-    auto payload =
-        std::make_unique<DeltaPayload>(*model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
     appended_.push_back(branch);
-    payload->SetLength(length);
-    std::vector<LaneRange> lanes = payload->lanes();
-    for (LaneRange& lane : lanes) lane.strip += static_cast<uint32_t>(strips_.size());
-    strips_.insert(strips_.end(), payload->strips().begin(), payload->strips().end());
-    payloads_.push_back(std::move(payload));
-    models_.push_back(model);
     CAIRN_ASSIGN_OR_RETURN(
         Op resolved, engine::ResolveAppend(
-                         *tree_, branch, std::move(lanes),
+                         *tree_, branch, payloads_.Add(model, delta, length),
                          std::vector<ContentSpan>(op.delta.spans.begin(), op.delta.spans.end())));
     resolved.exact = delta.kv == nullptr || delta.exact;
     return resolved;
@@ -243,11 +223,7 @@ class BatchResolver final : public Resolver {
   const WriteBatch& batch_;
   const AppendOptions& options_;
   const Tree* tree_ = nullptr;
-  std::deque<Delta> deltas_;  // Which payloads refer to.
-  std::vector<wal::Strip> strips_;
-  std::vector<std::unique_ptr<DeltaPayload>> payloads_;
-  std::vector<std::shared_ptr<const ModelSpec>> models_;  // Kept while payloads refer to them.
-  std::vector<uint64_t> hashes_, all_hashes_;
+  BatchPayloads payloads_;
   std::vector<uint64_t> appended_;
   std::vector<BranchId> created_;
   mutable BranchId refused_branch_{};

@@ -5,16 +5,19 @@
 #include <map>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "engine/constants.h"
 #include "engine/space/cut.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/liveness.h"
+#include "engine/tree/reserved_names.h"
 #include "engine/tree/tree_records.h"
 
 namespace cairn::engine {
 
 // One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
-// which fits a record. `freed`: bytes, as namespaces count.
+// which fits a record. An object, which is nothing without its bytes, goes at once. `freed`: bytes,
+// as namespaces count.
 Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // What was accepted is applied first; when that cannot be done now, the branch is left alone.
@@ -35,6 +38,13 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.sums().died_bytes();
           ns = head->ns;
+          if (IsReserved(ns) && CAIRN_KEPT(kObjectWhole)) {
+            const bool touched = means_.host->TakeTouched(*head) && CAIRN_KEPT(kObjectTouched);
+            if (!touched) return ResolveDrop(tree, branch);
+            tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
+            ++spared_;
+            return Status(StatusCode::kNotFound, "an object that was touched");
+          }
           CAIRN_ASSIGN_OR_RETURN(Op evict,
                                  ResolveEvict(tree, branch, kSealedRangesAtOnce, &missing));
           if (missing.any()) return Status(StatusCode::kNotFound, "more must be known");
@@ -94,8 +104,12 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
     size_t next = 0;
     bool ended = false;
   };
-  for (const uint8_t stage : {uint8_t{0}, uint8_t{1}}) {
-    if (stage == 1)
+  // Objects that were passed over for having been touched get no third chance.
+  spared_ = 0;
+  for (const uint8_t round : {0, 1, 2}) {
+    const uint8_t stage = round == 2 ? 1 : 0;
+    if (round == 1 && spared_ == 0) continue;
+    if (round != 0)
       CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // Who came there just now is in the order.
     std::vector<Line> lines;
     {

@@ -44,6 +44,7 @@ class Evictor {
   Tree& tree_;
   IndexFlusher* const flusher_;
   RoomAsks* const asks_;
+  uint64_t spared_ = 0;  // Objects that had a second chance, of this pass.
 };
 
 }  // namespace cairn::engine

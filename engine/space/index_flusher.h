@@ -21,12 +21,13 @@
 #include <map>
 #include <vector>
 
+#include "engine/commit/commit_observer.h"
 #include "engine/manifest/manifest.h"
 #include "engine/space/space_means.h"
 
 namespace cairn::engine {
 
-class IndexFlusher {
+class IndexFlusher final : public CommitObserver {
  public:
   explicit IndexFlusher(const SpaceMeans& means)
       : means_(means), mutex_(means.mutex()), tree_(means.tree()) {}
@@ -47,6 +48,12 @@ class IndexFlusher {
   bool BecomesDue(uint64_t sequence);
   // Of the opening: the index holds so much.
   void SetDumped(uint64_t sequence) { dumped_sequence_ = sequence; }
+
+  // --- CommitObserver, under the commit lock: how much a replay would do, since a record of a
+  // batch holds thousands of ops.
+  void OnCommitted(const CommittedOp&) noexcept override { ++replay_ops_; }
+  bool wants_replay() const override { return true; }
+  void OnReplay(uint64_t) override { replay_ops_ = 0; }
 
   // What the log had up to this segment is in tables: the index may have L records for nothing.
   // REQUIRES: the commit lock.
@@ -85,6 +92,7 @@ class IndexFlusher {
   std::vector<uint64_t> merged_tables_, merged_hints_;
   bool flushing_hints_ = false;
   uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
+  uint64_t replay_ops_ = 0;              // Of what changed since the last dump.
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<uint32_t> holds_{0};

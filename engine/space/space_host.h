@@ -38,6 +38,8 @@ class SpaceHost {
   virtual bool HasJoined(BranchId branch) const = 0;
   // An append of so many bytes goes into a table of its own.
   virtual bool IsIngested(uint64_t bytes) const = 0;
+  // Whether the object was touched since this was asked of it last. REQUIRES: the commit lock.
+  virtual bool TakeTouched(const Head& object) = 0;
 
   // Readers beside are told how far log and checkpoint are.
   virtual void PublishHint() = 0;

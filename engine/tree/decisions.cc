@@ -8,6 +8,7 @@
 #include "base/core/mutation.h"
 #include "base/core/text.h"
 #include "engine/tree/path.h"
+#include "engine/tree/reserved_names.h"
 #include "engine/tree/retention.h"
 
 namespace cairn::engine {
@@ -37,8 +38,8 @@ std::string Describe(const Head& head) {
 }
 
 Status CheckName(const Tree& tree, const std::string& name, const std::string& ns) {
-  CAIRN_RETURN_IF_ERROR(CheckNameBytes(name, "name"));
-  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(name, NameBytesMax(ns), "name"));
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, NamespaceBytesMax(ns), "namespace"));
   if (tree.FindHead(ns, name) != nullptr) {
     return Status(
         StatusCode::kAlreadyExists,
@@ -72,10 +73,15 @@ void SetKeep(const Tree& tree, Keep keep, Op* op) {
 
 }  // namespace
 
-Status CheckNameBytes(const std::string& name, const char* what) {
-  if (name.size() > kMaxNameBytes) {
+Status CheckNotReserved(std::string_view ns) {
+  if (!IsReserved(ns)) return Status::Ok();
+  return Bad("namespace " + Quoted(ns) + " holds objects; branches cannot be asked for there");
+}
+
+Status CheckNameBytes(std::string_view name, uint64_t bytes_max, const char* what) {
+  if (name.size() > bytes_max) {
     return Bad(std::string(what) + " has " + std::to_string(name.size()) + " bytes, at most " +
-               std::to_string(kMaxNameBytes));
+               std::to_string(bytes_max));
   }
   // Cursors of listings end a name with NUL.
   if (name.find('\0') != std::string::npos) return Bad(std::string(what) + " holds a NUL");
@@ -202,7 +208,7 @@ Result<Op> ResolveKeep(const Tree& tree, uint64_t branch, const Keep& keep) {
 }
 
 Result<Op> ResolveNamespace(const std::string& ns, const NamespacePolicy& policy) {
-  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, "namespace"));
+  CAIRN_RETURN_IF_ERROR(CheckNameBytes(ns, NamespaceBytesMax(ns), "namespace"));
   if (policy.persist > Persist::kTokensOnly) {
     return Status(StatusCode::kInvalidArgument, "policy.persist is none that exists");
   }

@@ -12,14 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/tree/tree.h"
 
 namespace cairn::engine {
 
-// kInvalidArgument beyond 256 bytes, or with a NUL. `what`: "name", "namespace".
-Status CheckNameBytes(const std::string& name, const char* what);
+// kInvalidArgument beyond so many bytes, or with a NUL. `what`: "name", "namespace".
+Status CheckNameBytes(std::string_view name, uint64_t bytes_max, const char* what);
 
 // --- Models, branches, policies (decisions.cc)
 Result<Op> ResolveModel(const Tree& tree, const ModelSpec& spec);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cairn/limits.h"
+#include "engine/tree/reserved_names.h"
 #include "engine/tree/tree_keys.h"
 
 namespace cairn::engine {
@@ -74,7 +75,7 @@ std::string WrongSpans(const std::vector<ContentSpan>& spans, const Lane& tokens
 }  // namespace
 
 bool IsNamespace(std::string_view ns) {
-  return ns.size() <= kMaxNameBytes && ns.find('\0') == ns.npos;
+  return ns.size() <= NamespaceBytesMax(ns) && ns.find('\0') == ns.npos;
 }
 
 Status CheckNode(std::string_view key, const Node& node) {
@@ -99,7 +100,7 @@ Status CheckHead(std::string_view key, const Head& head) {
   if (!IsNumber(head.id) || !IsNumber(head.model) || !IsNumberOrNone(head.node)) {
     return Damaged(key, "an impossible branch, model or node");
   }
-  if (!IsNamespace(head.ns) || head.name.size() > kMaxNameBytes) {
+  if (!IsNamespace(head.ns) || head.name.size() > NameBytesMax(head.ns)) {
     return Damaged(key, "an impossible name");
   }
   for (const uint64_t length : head.lengths) {

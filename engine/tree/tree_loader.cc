@@ -30,6 +30,7 @@ class Loader {
       for (const uint64_t node : needs.nodes) {
         while (IsUnknown(node, &Tree::KnowsNode)) CAIRN_RETURN_IF_ERROR(LoadPath(node).status());
       }
+      CAIRN_RETURN_IF_ERROR(LoadNames(needs.names));
       for (const Name& name : needs.names) {
         while (IsUnknown(name)) CAIRN_RETURN_IF_ERROR(LoadName(name.first, name.second));
       }
@@ -91,9 +92,35 @@ class Loader {
                              return TreeRecords::ReadNamed(index, ns, name);
                            }));
     if (Outdated()) return Status::Ok();
+    return InsertNamed({ns, name}, std::move(head));
+  }
+
+  // Many at once are read together, and what stands behind them. Of those that something happens to
+  // meanwhile LoadName asks again.
+  Status LoadNames(const std::vector<Name>& names) {
+    std::vector<Name> unknown;
+    for (const Name& name : names) {
+      if (IsUnknown(name)) unknown.push_back(name);
+    }
+    if (unknown.size() < 2) return Status::Ok();
+    CAIRN_ASSIGN_OR_RETURN(
+        auto heads,
+        Unlocked([&](sstable::LsmIndex& index) -> Result<std::vector<std::optional<Head>>> {
+          CAIRN_ASSIGN_OR_RETURN(auto found, TreeRecords::ReadNamed(index, unknown));
+          TreeRecords::WarmNodes(index, found);
+          return found;
+        }));
+    for (size_t i = 0; i < unknown.size() && !Outdated(); ++i) {
+      CAIRN_RETURN_IF_ERROR(InsertNamed(unknown[i], std::move(heads[i])));
+    }
+    return Status::Ok();
+  }
+
+  // What the index says of a name, at this generation.
+  Status InsertNamed(const Name& name, std::optional<Head> head) {
     // Memory knows better where that branch is now: it was renamed or dropped.
     if (!head.has_value() || tree_->KnowsHead(head->id)) {
-      free_names_.insert({ns, name});
+      free_names_.insert(name);
       return Status::Ok();
     }
     return InsertBranch(std::move(*head));

@@ -2,6 +2,7 @@
 #include "engine/tree/tree_records.h"
 
 #include <string>
+#include <utility>
 
 #include "base/core/check.h"
 #include "engine/tree/tree_keys.h"
@@ -27,6 +28,34 @@ Result<std::optional<Head>> TreeRecords::ReadNamed(sstable::LsmIndex& index, std
   if (!value.has_value()) return std::optional<Head>();
   CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(key, *value));
   return std::optional<Head>(std::move(head));
+}
+
+Result<std::vector<std::optional<Head>>> TreeRecords::ReadNamed(sstable::LsmIndex& index,
+                                                                std::span<const Name> names) {
+  std::vector<std::string> keys;
+  keys.reserve(names.size());
+  for (const auto& [ns, name] : names) keys.push_back('B' + NameBytes(ns, name, 0));
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  std::vector<std::optional<Head>> heads;
+  heads.reserve(names.size());
+  for (auto& found : index.MultiGet(views)) {
+    CAIRN_ASSIGN_OR_RETURN(const auto value, std::move(found));
+    std::optional<Head>& head = heads.emplace_back();
+    if (!value.has_value()) continue;
+    CAIRN_ASSIGN_OR_RETURN(head, GetHead(keys[heads.size() - 1], *value));
+  }
+  return heads;
+}
+
+void TreeRecords::WarmNodes(sstable::LsmIndex& index, std::span<const std::optional<Head>> heads) {
+  std::vector<std::string> keys;
+  for (const std::optional<Head>& head : heads) {
+    if (!head.has_value()) continue;
+    keys.push_back(Key('N', head->node));
+    keys.push_back(RefKey(head->node, {head->lengths[kTokenLane], Ref::kHead, head->id}));
+  }
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  static_cast<void>(index.MultiGet(views));
 }
 
 Result<std::vector<Head>> TreeRecords::ReadInOrder(sstable::LsmIndex& index,

@@ -36,7 +36,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/tree/tree.h"
@@ -57,6 +59,13 @@ class TreeRecords {
   static Result<std::optional<Head>> ReadHead(sstable::LsmIndex& index, uint64_t branch);
   static Result<std::optional<Head>> ReadNamed(sstable::LsmIndex& index, std::string_view ns,
                                                std::string_view name);
+  // The same of many {namespace, name}, read in rounds.
+  using Name = std::pair<std::string_view, std::string_view>;
+  static Result<std::vector<std::optional<Head>>> ReadNamed(sstable::LsmIndex& index,
+                                                            std::span<const Name> names);
+  // Brings what ReadNode reads of the nodes of these branches into the cache of blocks, in rounds.
+  // What fails is read again where it is needed.
+  static void WarmNodes(sstable::LsmIndex& index, std::span<const std::optional<Head>> heads);
   // At most `limit` of the namespace of `from`, in order of (name, id), from there on.
   static Result<std::vector<Head>> ReadInOrder(sstable::LsmIndex& index, const Tree::NameKey& from,
                                                size_t limit);

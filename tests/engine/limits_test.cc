@@ -410,6 +410,7 @@ TEST(LimitsTest, NumbersOfOptions) {
   each([](Options& o, uint64_t n) { o.submit_copy_max_bytes = n; }, "submit_copy_max_bytes",
        {kMaxSubmitCopyBytes, kMaxSubmitCopyBytes + 1});
   each([](Options& o, uint64_t n) { o.tree_memory_bytes = n; }, "tree_memory_bytes", {});
+  each([](Options& o, uint64_t n) { o.reuse_memory_bytes = n; }, "reuse_memory_bytes", {});
   each([](Options& o, uint64_t n) { o.delta_batch_wait_ns = n; }, "delta_batch_wait_ns",
        {kMaxDeltaBatchWaitNs, kMaxDeltaBatchWaitNs + 1});
   each([](Options& o, uint64_t n) { o.delta_batch_tokens = static_cast<uint32_t>(n); },

@@ -15,6 +15,7 @@
 
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
+#include "cairn/objects.h"
 #include "cairn/store.h"
 #include "tests/memory/failing_new.h"
 #include "tests/memory/whole_world.h"
@@ -301,6 +302,75 @@ struct Script {
   Tune tune;
 };
 
+// Calls about two objects, each of which is one letter again and again. They outlive their script.
+struct ObjectCalls {
+  ObjectCalls(const Store& store, size_t bytes)
+      : space(store), a(bytes, std::byte{'a'}), b(bytes + 100, std::byte{'b'}), into(bytes + 100) {}
+
+  Status Register() {
+    CAIRN_ASSIGN_OR_RETURN(id, space.RegisterClass({.name = "pages", .page_bytes = 512}));
+    return Status::Ok();
+  }
+  Status Put(bool waits) {
+    const ObjectPut puts[] = {{.key = "a", .value = a}, {.key = "b", .value = b}};
+    const PutOptions options{
+        .object_class = id, .if_present = IfPresent::kReplace, .durability = Durability::kPower};
+    Status first;
+    if (waits) {
+      CAIRN_ASSIGN_OR_RETURN(const auto results, space.PutBatch(puts, options));
+      for (const PutResult& result : results) first = first.ok() ? result.status : first;
+      return first;
+    }
+    CAIRN_ASSIGN_OR_RETURN(auto tickets, space.PutBatchAsync(puts, options));
+    for (Ticket& ticket : tickets) {
+      const Status status = ticket.Wait();
+      first = first.ok() ? status : first;
+    }
+    return first;
+  }
+  // One that is there is whole; `all`: each is there.
+  Status Look(bool all) {
+    for (const std::vector<std::byte>* value : {&a, &b}) {
+      const char key = static_cast<char>((*value)[0]);
+      const ObjectGet get{.key = {&key, 1}, .into = into};
+      CAIRN_ASSIGN_OR_RETURN(const auto results, space.GetBatch({&get, 1}));
+      const GetResult& result = results[0];
+      if (!all && result.status.code() == StatusCode::kNotFound) continue;
+      CAIRN_RETURN_IF_ERROR(result.status);
+      if (result.bytes != value->size() || !std::equal(value->begin(), value->end(), into.begin()))
+        return Status(StatusCode::kCorruption, "an object holds something else");
+    }
+    const std::string_view keys[] = {"a", "b"};
+    CAIRN_ASSIGN_OR_RETURN(const ObjectsFound found, space.Exists(keys));
+    if (found.count == 2 || !all) return Status::Ok();
+    return Status(StatusCode::kCorruption, "Exists does not know what is there");
+  }
+
+  Objects space;
+  ObjectClassId id{};
+  std::vector<std::byte> a, b, into;
+};
+
+void RunObjects(Session& s, size_t bytes) {
+  const auto calls = std::make_shared<ObjectCalls>(s.store(), bytes);
+  s.Do("RegisterClass", [&] { return calls->Register(); });
+  if (calls->id == ObjectClassId{}) return;
+  s.Do("PutBatch", [&] { return calls->Put(true); });
+  s.Do("what reads", [&] { return calls->Look(false); });
+  s.Do("PutBatchAsync", [&] { return calls->Put(false); });
+  s.Do("List", [&] { return calls->space.List("", 10).status(); });
+  s.Do("Delete", [&]() -> Status {
+    const std::string_view key = "a";
+    return calls->space.Delete({&key, 1}).status();
+  });
+  s.After([&s, calls]() -> Status {
+    CAIRN_RETURN_IF_ERROR(calls->Look(false));
+    if (s.poisoned()) return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(calls->Put(true));
+    return calls->Look(true);
+  });
+}
+
 std::vector<Script> Scripts() {
   std::vector<Script> scripts;
   const auto add = [&](const char* name, std::function<void(Session&)> run, bool opened = true,
@@ -585,6 +655,8 @@ std::vector<Script> Scripts() {
         options->listener = std::make_shared<EventListener>();
         options->listener->on_event = [](const std::string& line) { CAIRN_CHECK(!line.empty()); };
       });
+  add("objects", [](Session& s) { RunObjects(s, 1'500); });
+  add("large objects", [](Session& s) { RunObjects(s, 300'000); });
   add("compact", [](Session& s) { s.Do("Compact", [&] { return s.store().Compact(); }); });
   add("checkpoint", [](Session& s) {
     s.Do("Checkpoint", [&] { return s.store().Checkpoint("/copy").status(); });

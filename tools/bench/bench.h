@@ -52,6 +52,7 @@ struct Config {
   uint64_t steps = 100'000;           // rewind.
   uint64_t branches = 1'000'000;      // open-many, drop.
   uint64_t branch_kv_bytes = 0;       // open-many: of a token.
+  uint64_t object_bytes = 64 << 10;   // objects.
   std::string kv_file, kv_shape;      // codec; empty: KV of the own model.
   uint32_t kv_tokens = 4096;          // codec: of the own model's text.
   // find; `branches` as well. The last one is trace's, too.
@@ -187,6 +188,7 @@ Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);
 Status RunLoad(const Config&, const std::string&, Report*);
 Status RunPeers(const Config&, const std::string&, Report*);
+Status RunObjects(const Config&, const std::string&, Report*);
 Status RunGpu(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

@@ -87,6 +87,10 @@ constexpr std::array kBenchmarks = {
         "In --branches branches: confirmed, unconfirmed, with nothing in memory, after a kill;\n"
         "beside a radix tree in memory. What an append costs with the index and without it.",
         RunFind},
+        "objects", "pages under keys: put, read and asked for in batches of 64",
+        "Beside the same bytes appended to a branch, raw, and one file a key (renamed into place,\n"
+        "synced and not). --branches: small objects for Exists, opening and the directory.",
+        RunObjects},
     Benchmark{
         "codec", "what the lossless KV codec saves and costs, page by page",
         "KV of the own model, or --kv FILE --shape L,H,T,D (raw bf16, [L][H][T][D]); ratio of\n"
@@ -261,6 +265,14 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   if (name == "trace" || name == "find") {
     app.add_option("--reuse-memory-bytes", config.reuse_memory_bytes, "Options of that name")
         ->check(CLI::Range(kMinReuseMemoryBytes, uint64_t{1} << 40));
+  }
+  if (name == "objects") {
+    app.get_option("--rounds")->default_val(8);
+    app.add_option("--object-bytes", config.object_bytes, "Of each; a multiple of 4096")
+        ->check(CLI::Range(uint64_t{4096}, uint64_t{16} << 20));
+    app.add_option("--branches", config.branches, "Small objects")
+        ->default_val(100'000)
+        ->check(CLI::Range(uint64_t{1000}, kNumberMax));
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "sweep") AddSweepOptions(app, config);

@@ -49,20 +49,30 @@ struct Session {
   Action action;  // Of the subcommand that was given.
 };
 
-// Declares `cairn <name>` with --json. `text` is its help: a first line for the list of commands,
-// then what it does; `examples` go below the options. `arguments` lives as long as the action.
+// Declares a command below `app` with --json. `text` is its help: a first line for the list of
+// commands, then what it does; `examples` go below the options. `arguments` lives as long as the
+// action.
 template <typename Arguments>
-CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name, Access access,
-                     const std::string& text, const std::string& examples,
-                     const std::shared_ptr<Arguments>& arguments,
-                     Result<int> (*run)(const Arguments&, bool json)) {
-  session.commands[access].push_back(name);
+CLI::App* AddSubcommand(CLI::App& app, Session& session, const std::string& name,
+                        const std::string& text, const std::string& examples,
+                        const std::shared_ptr<Arguments>& arguments,
+                        Result<int> (*run)(const Arguments&, bool json)) {
   CLI::App* command = app.add_subcommand(name, text)->footer("Examples:\n" + examples);
   command->add_flag("--json", session.json, "Print JSON");
   command->callback([&session, arguments, run] {
     session.action = [&session, arguments, run] { return run(*arguments, session.json); };
   });
   return command;
+}
+
+// The same for `cairn <name>`, which the help of the program lists.
+template <typename Arguments>
+CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name, Access access,
+                     const std::string& text, const std::string& examples,
+                     const std::shared_ptr<Arguments>& arguments,
+                     Result<int> (*run)(const Arguments&, bool json)) {
+  session.commands[access].push_back(name);
+  return AddSubcommand(app, session, name, text, examples, arguments, run);
 }
 
 void AddStoreCommands(CLI::App& app, Session& session);      // create, verify
@@ -77,6 +87,7 @@ void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
 void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces
 void AddFindCommand(CLI::App& app, Session& session);        // find
+void AddObjectCommands(CLI::App& app, Session& session);     // objects
 void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal
 void AddDoctorCommand(CLI::App& app, Session& session);      // doctor
 void AddRepairCommand(CLI::App& app, Session& session);      // repair

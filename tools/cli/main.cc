@@ -168,6 +168,7 @@ int Main(int argc, char** argv) {
   AddFindCommand(app, session);
   AddChangeCommands(app, session);
   AddKeepCommands(app, session);
+  AddObjectCommands(app, session);
   AddWalDumpCommand(app, session);
   AddRepairCommand(app, session);
   AddDoctorCommand(app, session);

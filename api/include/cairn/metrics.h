@@ -112,6 +112,17 @@ struct StoreMetrics {
   uint64_t pinned_promotions = 0;  // that came in;
   uint64_t pinned_refusals = 0;    // and that were to come in, and found no room.
 
+  // --- Objects (cairn/objects.h): counters, then gauges
+  uint64_t objects_put = 0, object_bytes_put = 0;
+  uint64_t objects_kept = 0;  // Puts that found their key there, and left it as it was.
+  uint64_t objects_got = 0, object_bytes_got = 0;
+  uint64_t objects_missed = 0;  // Gets of keys that are not there.
+  uint64_t objects_unknown = 0;  // Keys of Exists that the index had to be asked for.
+  // Of the directory that answers Exists: the objects that it knows, its memory, and 1 if it knows
+  // all that there are.
+  uint64_t object_directory_entries = 0, object_directory_bytes = 0;
+  uint64_t object_directory_whole = 0;
+
   // --- The tree
   uint64_t tree_memory_bytes = 0;  // Of branches and nodes in memory (gauge).
   uint64_t tree_loads = 0;         // Branches and nodes read from the index (counter).

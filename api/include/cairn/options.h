@@ -144,10 +144,14 @@ struct Options {
   uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
                                            // to half of the above (without what GPUs have of it).
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
-  // Branches that were not used for longest are forgotten beyond this (or a quarter of what the hot
-  // tail and a quarter for staging leave of max_memory_bytes) and read from the index when they are
+  // Branches that were not used for longest are forgotten beyond this (or 3/16 of what the hot tail
+  // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
   // asked for again; some 1 KiB each. What is new or changed stays until it is there.
   uint64_t tree_memory_bytes = 64ull << 20;
+  // What tells at once what may be reused, half of it for keys of objects (cairn/objects.h), some
+  // 25 bytes each: about what has no room there the index is asked. 0: 1/16 of max_memory_bytes. No
+  // more than other parts of that leave, which is as much at 1 GiB, and 1/128 at 16 MiB.
+  uint64_t reuse_memory_bytes = 0;
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)

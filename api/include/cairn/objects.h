@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects: bytes under keys of the caller's own, for engines that name their cache pages and know
+// no branches. They live in the same store, log and tables as branches do, under the same cap.
+//
+//   cairn::Objects objects(store);
+//   auto pages = objects.RegisterClass({.name = "kv", .page_bytes = 16384, .dtype = Dtype::kBf16});
+//   objects.PutBatch(puts, {.object_class = *pages});
+//   auto found = objects.Exists(keys);                         // found->leading
+//   objects.GetBatch(gets);
+//
+// An object never changes: it is there whole or not at all, in memory, for followers, and after any
+// crash. To replace one is to drop it and to put another one under its key, in one step.
+//
+// Keys are 1 to 256 bytes of any value, objects 0 bytes to 1 GiB. Keys belong to a namespace, which
+// is not one of branches: what is called "a" here has nothing to do with their "a". Its cap, its
+// ttl and what may be evicted of it are set here (SetPolicy). Calls about branches refuse those
+// namespaces, by the name that they have in the store.
+//
+// Thread-safe; a handle is a small value and keeps the store's memory, but not the store, open:
+// after Store::Close each call is kInvalidState. A follower (Options::read_only) answers what only
+// looks, and refuses the rest with kReadOnly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cairn/completion.h"
+#include "cairn/keep.h"
+#include "cairn/limits.h"
+#include "cairn/model.h"
+#include "cairn/options.h"
+#include "cairn/status.h"
+#include "cairn/store.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+inline constexpr uint64_t kMaxObjectKeyBytes = kMaxNameBytes;
+inline constexpr uint64_t kMaxObjectBytes = 1u << 30;
+inline constexpr uint32_t kMinObjectPageBytes = 64, kMaxObjectPageBytes = 1u << 20;
+
+// How objects of one kind are laid out. What they hold is a whole number of pages and a rest.
+struct ObjectClass {
+  std::string name{};
+  // A page is read, checked and packed as one: what the engine's own page has, or a part of that.
+  // The last page of an object that does not fill it takes as much room in memory and in the log.
+  uint32_t page_bytes = 4096;
+  // What the bytes are. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
+  // third without loss.
+  Dtype dtype = Dtype::kOpaque;
+  bool operator==(const ObjectClass&) const = default;
+};
+enum class ObjectClassId : uint64_t {};  // Given by the store, stable for its life.
+
+enum class IfPresent : uint8_t {
+  kKeep,     // What is there stays: for keys that name content.
+  kReplace,  // What is there goes, in the same step as the new one comes.
+};
+
+struct ObjectPut {
+  std::string_view key{};
+  std::span<const std::byte> value{};
+  // How far behind the beginning of its chain of keys it stands: of two objects the deeper one is
+  // evicted first, however new, since it is of no use without those before it. Kept up to 255.
+  uint32_t depth = 0;
+  uint64_t user_data = 0;  // Of its completion.
+};
+struct PutOptions {
+  std::string_view ns{};
+  ObjectClassId object_class{};
+  IfPresent if_present = IfPresent::kKeep;
+  bool pinned = false;  // Neither evicted nor expired.
+  uint64_t ttl_ns = 0;  // As Keep::ttl_ns; 0: that of the namespace.
+  Durability durability = Durability::kProcess;
+  uint64_t timeout_ns = UINT64_MAX;
+  const CompletionQueue* queue = nullptr;  // PutBatchAsync only.
+};
+struct PutResult {
+  Status status{};
+  bool stored = false;  // Or it was there already, and was kept.
+};
+
+struct ObjectGet {
+  std::string_view key{};
+  std::span<std::byte> into{};  // Behind the object's last byte it may be written to as well.
+  uint64_t user_data = 0;
+};
+struct GetOptions {
+  std::string_view ns{};
+  ObjectClassId object_class{};  // Of another class: kModelMismatch. 0: of any.
+  uint64_t timeout_ns = UINT64_MAX;
+  const CompletionQueue* queue = nullptr;  // GetBatchAsync only.
+};
+struct GetResult {
+  Status status{};
+  uint64_t bytes = 0;  // Of the object, also where `into` has no room for them.
+};
+
+struct ObjectsFound {
+  std::vector<uint64_t> bits{};  // Key i is there: bit i % 64 of bits[i / 64].
+  uint64_t count = 0;            // How many are there...
+  uint64_t leading = 0;          // ...and how many before the first that is not.
+  bool operator[](size_t i) const { return (bits[i / 64] >> (i % 64) & 1) != 0; }
+};
+
+struct ObjectInfo {
+  std::string key{};
+  ObjectClass object_class{};
+  uint64_t pages = 0;
+  uint64_t bytes = 0;  // List: if its last page is full. Stat: its own.
+  uint32_t depth = 0;
+  bool pinned = false;
+  uint64_t ttl_ns = 0, put_at_ns = 0, used_at_ns = 0;
+};
+struct ObjectPage {
+  std::vector<ObjectInfo> objects{};
+  std::string cursor{};  // Pass it on for the next page; empty: no more.
+};
+
+class Objects {
+ public:
+  Objects() = default;
+  explicit Objects(const Store& store) : core_(store.core()) {}
+
+  // Idempotent. Durable when it returns (kPower). kInvalidArgument naming the field;
+  // kModelMismatch: a class of that name has another page size or dtype.
+  Result<ObjectClassId> RegisterClass(const ObjectClass& object_class);
+
+  // Blocking: until all are as durable as was asked for. The outcome of each in its order; an error
+  // of its own says that none was tried. Of each:
+  //   Ok               it is there as it was given, or (kKeep) as it was. Of two puts of one key at
+  //                    once one wins and both are Ok; of two in one batch, the first (kKeep) or
+  //                    the last.
+  //   kInvalidArgument the key or the object is too large, or the key empty
+  //   kModelMismatch   kKeep: it is there, and of another class
+  //   kNoSpace, kDeadlineExceeded, kPoisoned, kIoError, kOutOfMemory: it is not there
+  //   kUnknownOutcome  it is there unless the process or the machine ends now
+  // Objects are written together, some MiB in a record of the log: a crash leaves each of a record
+  // or none. Larger ones, and those for which something must be evicted of their namespace, go by
+  // themselves; until they are complete they count in Usage and cannot be asked for.
+  Result<std::vector<PutResult>> PutBatch(std::span<const ObjectPut> puts,
+                                          const PutOptions& options);
+  // The same by a thread of the store: one ticket, and one completion, for each. Keys and values
+  // are borrowed until its ticket is released. Ticket::length() tells the bytes. A cancelled ticket
+  // whose object was not begun yet is kCancelled.
+  Result<std::vector<Ticket>> PutBatchAsync(std::span<const ObjectPut> puts,
+                                            const PutOptions& options);
+
+  // Blocking. Straight into the caller's memory, all in one pipeline of reads. The outcome of each
+  // in its order: kNotFound; kInvalidArgument, when `into` is too small: GetResult::bytes tells
+  // what it needs; kModelMismatch; kBusy: it was replaced again and again meanwhile; and as
+  // Branch::Restore. On failure `into` is undefined.
+  Result<std::vector<GetResult>> GetBatch(std::span<const ObjectGet> gets,
+                                          const GetOptions& options = {}) const;
+  // The same by a thread of the store, ended some at a time, as PutBatchAsync. Borrowed until its
+  // ticket is done.
+  Result<std::vector<Ticket>> GetBatchAsync(std::span<const ObjectGet> gets,
+                                            const GetOptions& options = {}) const;
+
+  // Which keys are there. From memory, where the directory knows all objects: after an opening it
+  // is filled in the background, and it has half of Options::reuse_memory_bytes, some 25 bytes an
+  // object (StoreMetrics::object_directory_whole). For what it does not know the index is asked, in
+  // two rounds of reads for all keys together. A follower has no directory. A key that is there by
+  // 64 bits of a hash alone is told as there: Get compares it. Keeps nothing from being evicted.
+  // kInvalidArgument naming a key that cannot be.
+  Result<ObjectsFound> Exists(std::span<const std::string_view> keys,
+                              std::string_view ns = {}) const;
+  // They are of use: when it is their turn to be evicted each is passed over once. Writes nothing,
+  // so a crash forgets it; what the directory does not know is not touched. A ttl goes on.
+  Status Touch(std::span<const std::string_view> keys, std::string_view ns = {});
+  // Of each key: Ok, or kNotFound. All in one record, up to kMaxBatchOps of them.
+  Result<std::vector<Status>> Delete(std::span<const std::string_view> keys,
+                                     std::string_view ns = {},
+                                     Durability durability = Durability::kProcess);
+
+  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;  // kNotFound.
+  // In order of key. What is put or deleted meanwhile may show or not.
+  Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor = {}) const;
+
+  // Namespaces with objects, or with a policy, by name: `branches` counts objects, and puts that
+  // are under way.
+  Result<std::vector<NamespaceInfo>> Usage() const;
+  // Evict::kKv and kBranches say the same: an object goes whole. `persist` must be kAlways.
+  Status SetPolicy(std::string_view ns, const NamespacePolicy& policy,
+                   Durability durability = Durability::kPower);
+
+ private:
+  std::shared_ptr<StoreCore> core_;
+};
+
+}  // namespace cairn

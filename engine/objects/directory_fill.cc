@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What happens behind an opening: the directory learns what there is, and what an earlier process
+// left of puts goes.
+#include <utility>
+
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "engine/objects/object_change.h"
+#include "engine/objects/object_names.h"
+#include "engine/objects/object_space.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/reserved_names.h"
+
+namespace cairn::engine {
+
+void ObjectSpace::Start(uint64_t seed) {
+  directory_.BeginFill(seed);
+  std::vector<std::string> spaces;
+  uint64_t first_id = 0;  // Of what this process makes.
+  {
+    std::lock_guard lock(means_.mutex());
+    first_id = means_.tree().next_id();
+    for (const auto& [name, use] : means_.tree().namespaces()) {
+      if (IsReserved(name) && use.branches != 0) spaces.push_back(name);
+    }
+  }
+  if (spaces.empty()) return EndFill(true);
+  filler_ = std::make_unique<io::Executor>(*means_.world.scheduler, "cairn-objects", 1,
+                                           io::ThreadPriority::kBackground);
+  filler_->Post([this, spaces, first_id] {
+    const Status filled = Guarded([&]() -> Status {
+      for (const std::string& space : spaces) CAIRN_RETURN_IF_ERROR(Fill(space, first_id));
+      return Status::Ok();
+    });
+    EndFill(filled.ok());
+  });
+}
+
+void ObjectSpace::EndFill(bool all) {
+  std::lock_guard lock(means_.mutex());
+  directory_.EndFill(all);
+}
+
+void ObjectSpace::Stop() {
+  if (filler_ != nullptr) filler_->Stop();
+}
+
+// Unnamed ones come first.
+Status ObjectSpace::Fill(const std::string& space, uint64_t first_id) {
+  Tree::NameKey from{space, "", 0};
+  while (true) {
+    CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads,
+                           means_.access->ReadInOrder(from, kObjectsAtOnce));
+    for (const Head& head : heads) {
+      if (head.name.empty() && head.id < first_id) {
+        static_cast<void>(Sweep(head.id));  // Else the next opening does.
+      } else {
+        directory_.Insert(head);
+      }
+    }
+    if (heads.size() < kObjectsAtOnce) return Status::Ok();
+    from = {space, heads.back().name, heads.back().id + 1};
+  }
+}
+
+Status ObjectSpace::Sweep(uint64_t branch) {
+  // Who writes gives up what a salvage left out, which is not for this to decide.
+  if (!CAIRN_KEPT(kObjectSwept) || means_.options->salvage) return Status::Ok();
+  ObjectChange drop(
+      means_, {.branches = {branch}, .nodes = {}, .names = {}},
+      [&](const Tree& tree) -> Result<std::vector<Op>> {
+        std::vector<Op> ops;
+        if (tree.FindHead(branch) == nullptr) return ops;
+        CAIRN_ASSIGN_OR_RETURN(ops.emplace_back(), ResolveDrop(tree, branch));
+        return ops;
+      },
+      wal::Log::Purpose::kRelease);
+  return drop.Run(io::kNoDeadline).status();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Changes of objects that carry no bytes: made, named, dropped. Several in one record.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "engine/commit/write_means.h"
+#include "engine/tree/tree_loader.h"
+
+namespace cairn::engine {
+
+class ObjectChange final : public Resolver {
+ public:
+  // What is to be done, under the lock, with what `needs` names in memory: ops, in order. None: it
+  // is done without a record.
+  using Decide = std::function<Result<std::vector<Op>>(const Tree&)>;
+
+  ObjectChange(const WriteMeans& means, TreeNeeds needs, Decide decide, wal::Log::Purpose purpose)
+      : means_(means), needs_(std::move(needs)), decide_(std::move(decide)) {
+    record_.purpose = purpose;
+    record_.batch = true;
+    record_.held_by_limit = purpose == wal::Log::Purpose::kData;
+  }
+
+  // The sequence behind which it is there. Waits for room as changes do (commit/changes.h).
+  Result<uint64_t> Run(uint64_t deadline_ns);
+
+  Attempt Prepare(Lock* lock) override;
+  Status Resolve(CommitOps* ops) override;
+
+ private:
+  const WriteMeans& means_;
+  const TreeNeeds needs_;
+  const Decide decide_;
+  std::vector<Op> decided_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/objects/object_fate.h"
+
+#include "base/core/text.h"
+#include "engine/objects/object_names.h"
+
+namespace cairn::engine {
+
+Fate FateOf(const Head* there, ModelId model, IfPresent if_present) {
+  if (there == nullptr) return Fate::kStored;
+  if (if_present == IfPresent::kReplace || !IsWhole(*there)) return Fate::kReplaces;
+  return there->model == static_cast<uint64_t>(model) ? Fate::kKept : Fate::kRefused;
+}
+
+Status OfAnotherClass(const Tree& tree, const Head& there) {
+  const auto found = ClassOf(*tree.FindModel(there.model));
+  return Status(StatusCode::kModelMismatch,
+                "the key is there, as an object of class " + Quoted(found ? found->name : "?"));
+}
+
+Op DropOf(const Head& head) {
+  Op op;
+  op.kind = OpKind::kDrop;
+  op.branch = head.id;
+  return op;
+}
+
+}  // namespace cairn::engine

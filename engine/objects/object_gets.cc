@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/objects/object_gets.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/core/out_of_memory.h"
+#include "engine/objects/constants.h"
+#include "engine/objects/object_names.h"
+#include "engine/objects/object_rows.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status NoObject() { return Status(StatusCode::kNotFound, "no object has this key"); }
+
+// A branch that is dropped, or evicted, between the look and the read.
+bool IsGone(const Status& status) {
+  return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kEvicted;
+}
+
+Status Damaged() {
+  return Status(StatusCode::kCorruption, "the token ids of the object are none of a put");
+}
+
+}  // namespace
+
+// One that is under way.
+struct ObjectGets::Get {
+  size_t index = 0;
+  const ObjectGet* object = nullptr;
+  const TicketState* ticket = nullptr;
+  FoundObject found{};
+  std::unique_ptr<ObjectRows> rows{};
+  GetResult result{};
+  bool again = true;  // Its result is not known yet.
+};
+
+Result<std::vector<FoundObject>> ObjectGets::Find(const std::string& space,
+                                                  std::span<const std::string_view> keys) const {
+  std::vector<std::string> names;
+  names.reserve(keys.size());
+  TreeNeeds needs;
+  for (const std::string_view key : keys) {
+    needs.names.emplace_back(space, names.emplace_back(NameOfKey(key)));
+  }
+  std::vector<FoundObject> found(keys.size());
+  FoundObject last;  // Mostly all are of one class.
+  Committer::Lock lock(means_.mutex());
+  CAIRN_RETURN_IF_ERROR(means_.access->Load(needs, &lock));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Head* const head = means_.tree().FindHead(space, names[i]);
+    if (head == nullptr || !IsWhole(*head)) continue;
+    if (head->model != last.model) {
+      const auto object_class = ClassOf(*means_.tree().FindModel(head->model));
+      if (!object_class.has_value()) {
+        return Status(StatusCode::kCorruption, "branch #" + std::to_string(head->id) +
+                                                   " is among objects and of no class of them");
+      }
+      last = {.model = head->model, .page_bytes = object_class->page_bytes};
+    }
+    found[i] = {head->id, head->model, head->lengths[kTokenLane], last.page_bytes};
+  }
+  return found;
+}
+
+Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadline_ns) const {
+  std::vector<TokenId> ids(object.rows);
+  RestoreItem item{.branch = BranchId{object.branch}};
+  item.request.end = object.rows;
+  item.request.tokens = ids;
+  CAIRN_RETURN_IF_ERROR(reads_.RestoreMany({&item, 1}, TimeLeft(means_, deadline_ns)));
+  if (IsGone(item.status)) return NoObject();
+  CAIRN_RETURN_IF_ERROR(item.status);
+  return (object.rows - 1) * object.page_bytes + ids.back();
+}
+
+// Of those that are to be looked up: where they go, or how they end, and then not again.
+Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
+  std::vector<std::string_view> keys;
+  for (const Get* get : gets) keys.push_back(get->object->key);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<FoundObject> found, Find(from.space, keys));
+  for (size_t i = 0; i < gets.size(); ++i) {
+    Get& get = *gets[i];
+    get.found = found[i];
+    const std::span<std::byte> into = get.object->into;
+    const uint32_t page_bytes = found[i].page_bytes;
+    const auto wanted = static_cast<uint64_t>(from.object_class);
+    if (found[i].branch == 0) {
+      get.result.status = NoObject();
+      get.again = false;
+    } else if (wanted != 0 && wanted != found[i].model) {
+      get.result.status = Status(StatusCode::kModelMismatch,
+                                 "the object is of class " + std::to_string(found[i].model) +
+                                     ", asked for was " + std::to_string(wanted));
+      get.again = false;
+    } else if (ObjectRows::RowsOf(into.size(), page_bytes) < found[i].rows) {
+      const Result<uint64_t> bytes = BytesOf(found[i], from.deadline_ns);
+      get.result = {.status = bytes.status(), .bytes = bytes.ok() ? *bytes : 0};
+      get.again = IsGone(bytes.status());
+    } else {
+      const uint64_t room = found[i].rows * page_bytes;
+      get.rows = std::make_unique<ObjectRows>(into.first(std::min<uint64_t>(into.size(), room)),
+                                              page_bytes);
+    }
+  }
+  return Status::Ok();
+}
+
+void ObjectGets::RunSome(const From& from, std::vector<Get>* gets) {
+  std::vector<Get*> looked;
+  for (Get& get : *gets) {
+    if (get.again) looked.push_back(&get);
+  }
+  const Status found = Look(from, looked);
+  std::vector<RestoreItem> items;
+  std::vector<Get*> read;
+  for (Get* get : looked) {
+    if (!found.ok()) {
+      get->result.status = found;
+      get->again = false;
+    }
+    if (get->rows == nullptr) continue;
+    RestoreItem& item = items.emplace_back();
+    item.branch = BranchId{get->found.branch};
+    item.request.end = get->found.rows;
+    item.request.tokens = get->rows->ids();
+    item.request.into = get->rows->view();
+    item.ticket = get->ticket;
+    read.push_back(get);
+  }
+  const Status ran = reads_.RestoreMany(items, TimeLeft(means_, from.deadline_ns));
+  for (size_t i = 0; i < read.size(); ++i) {
+    Get& get = *read[i];
+    const std::unique_ptr<ObjectRows> rows = std::move(get.rows);
+    get.result.status = ran.ok() ? items[i].status : ran;
+    get.again = IsGone(get.result.status);
+    if (!get.result.status.ok()) continue;
+    const std::optional<uint64_t> bytes = rows->bytes();
+    const std::vector<uint64_t>& ends = items[i].result.kv_ends;
+    const bool whole = bytes == 0 || ends.empty() || ends[0] == get.found.rows;
+    if (bytes.has_value() && whole) {
+      rows->GiveBytes();
+      get.result.bytes = *bytes;
+    } else {
+      get.result.status = Damaged();
+    }
+  }
+}
+
+void ObjectGets::Run(const From& from, std::span<const ObjectGet> gets, const Begins& begins,
+                     const Ended& ended) {
+  for (size_t first = 0; first < gets.size(); first += from.at_once) {
+    const size_t end = std::min(gets.size(), first + from.at_once);
+    std::vector<Get> some;
+    for (size_t i = first; i < end; ++i) {
+      Get get{.index = i, .object = &gets[i]};
+      if (!begins(i, &get.ticket)) continue;
+      get.result.status = CheckKey(gets[i].key);
+      get.again = get.result.status.ok();
+      some.push_back(std::move(get));
+    }
+    const auto any_again = [&] {
+      return std::any_of(some.begin(), some.end(), [](const Get& get) { return get.again; });
+    };
+    for (int look = 0; look < kLookAgainMax && any_again(); ++look) {
+      const Status ran = Guarded([&] { RunSome(from, &some); });
+      if (ran.ok()) continue;
+      for (Get& get : some) {
+        if (std::exchange(get.again, false)) get.result = {.status = ran};
+      }
+    }
+    for (Get& get : some) {
+      GetResult& result = get.result;
+      if (get.again) {
+        result.status = Status(StatusCode::kBusy, "the object was replaced again and again");
+      } else if (IsGone(result.status)) {
+        result.status = NoObject();
+        counters_.missed.fetch_add(1, std::memory_order_relaxed);
+      } else if (result.status.ok() && result.bytes > get.object->into.size()) {
+        result.status =
+            Status(StatusCode::kInvalidArgument, "the object has " + std::to_string(result.bytes) +
+                                                     " bytes; there is room for " +
+                                                     std::to_string(get.object->into.size()));
+      } else if (result.status.ok()) {
+        counters_.got.fetch_add(1, std::memory_order_relaxed);
+        counters_.got_bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+      }
+      ended(get.index, std::move(result));
+    }
+  }
+}
+
+}  // namespace cairn::engine

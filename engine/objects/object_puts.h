@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How objects come into the store.
+//
+//   small   several in one record of the log: each is a branch, made and appended to
+//   large   what does not fit a record, and what waits for room in its namespace: an unnamed branch
+//           gets the bytes, as any large append; then one record gives it the name
+//           (object_large_puts.cc)
+//
+// What was there under a key is dropped in the same record, so a branch of an object never changes,
+// and is whole once it has a name. An unnamed branch is a put that is under way; what a crash
+// leaves of one is swept at the next opening (object_space.h).
+//
+// Thread-safe. No lock may be held around the calls. Errors: those of Objects::PutBatch.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cairn/objects.h"
+#include "engine/commit/appender.h"
+#include "engine/commit/write_means.h"
+#include "engine/objects/object_rows.h"
+
+namespace cairn::engine {
+
+struct ObjectCounters {
+  std::atomic<uint64_t> put{0}, put_bytes{0}, kept{0}, got{0}, got_bytes{0}, missed{0}, unknown{0};
+};
+
+// As a timeout.
+inline uint64_t TimeLeft(const WriteMeans& means, uint64_t deadline_ns) {
+  const uint64_t now_ns = means.world.scheduler->MonotonicNs();
+  if (deadline_ns == io::kNoDeadline) return UINT64_MAX;
+  return deadline_ns - std::min(deadline_ns, now_ns);
+}
+
+class ObjectPuts {
+ public:
+  // Where and how all of a call go. What is named outlives the call.
+  struct Into {
+    std::string space;  // The namespace, as the tree has it.
+    ModelId model{};
+    std::shared_ptr<const ModelSpec> spec{};
+    const PutOptions& options;
+    uint64_t deadline_ns = io::kNoDeadline;
+  };
+  // How one ended: stored, or kept as it was, and safe with that sequence.
+  struct Outcome {
+    Status status{};
+    bool stored = false;
+    uint64_t sequence = 0;
+  };
+  // Both by index. A put that does not begin any more ends without a word.
+  using Begins = std::function<bool(size_t)>;
+  using Ended = std::function<void(size_t, Outcome)>;
+
+  ObjectPuts(const WriteMeans& means, Appender* appender, ObjectCounters* counters)
+      : means_(means), appender_(*appender), counters_(*counters) {}
+  ObjectPuts(const ObjectPuts&) = delete;
+  ObjectPuts& operator=(const ObjectPuts&) = delete;
+
+  // Waits for room, not for the log.
+  void Run(const Into& into, std::span<const ObjectPut> puts, const Begins& begins,
+           const Ended& ended);
+
+ private:
+  // One that is under way.
+  struct Put {
+    Put(size_t index_in, const ObjectPut& put, const ModelSpec& spec);
+    const size_t index;
+    const ObjectPut& object;
+    const std::string name;
+    const Keep keep;
+    ObjectRows rows;
+    uint64_t record_bytes = 0;
+    Outcome outcome{};
+  };
+  using Puts = std::vector<std::unique_ptr<Put>>;
+  class Resolver;
+
+  Result<std::unique_ptr<Put>> Begin(const Into& into, size_t index, const ObjectPut& object) const;
+  // All of one record, which is empty then.
+  void RunSmall(const Into& into, Puts* puts, const Ended& ended);
+  void RunLarge(const Into& into, Put* put, const Ended& ended);
+  Result<Outcome> PutLarge(const Into& into, const Put& put);
+  Result<Outcome> GiveName(const Into& into, const Put& put, uint64_t branch);
+  void End(Put* put, const Ended& ended);
+
+  const WriteMeans& means_;
+  Appender& appender_;
+  ObjectCounters& counters_;
+};
+
+}  // namespace cairn::engine

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/objects/object_space.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/objects/object_change.h"
+#include "engine/objects/object_names.h"
+#include "engine/tree/decisions.h"
+#include "engine/tree/reserved_names.h"
+
+namespace cairn::engine {
+
+namespace {
+
+Status NoObject(std::string_view what) {
+  return Status(StatusCode::kNotFound, std::string(what) + ": no object has this key");
+}
+
+Status CheckSpace(std::string_view ns) { return CheckNameBytes(ns, kMaxNameBytes, "namespace"); }
+
+}  // namespace
+
+Status ObjectSpace::CheckKeys(std::span<const std::string_view> keys) const {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(CheckKey(keys[i]).WithContext("key " + std::to_string(i)));
+  }
+  return Status::Ok();
+}
+
+Result<ObjectClassId> ObjectSpace::RegisterClass(const ObjectClass& object_class) {
+  CAIRN_ASSIGN_OR_RETURN(const ModelSpec model, ModelOf(object_class));
+  CAIRN_ASSIGN_OR_RETURN(const ModelId id, changes_.RegisterModel(model, Durability::kPower));
+  return ObjectClassId{static_cast<uint64_t>(id)};
+}
+
+// ---------------------------------------------------------------- what is there
+
+Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
+                                         std::string_view ns) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  std::vector<ObjectDirectory::Answer> answers(keys.size());
+  directory_.Look(ns, keys, answers);
+  CAIRN_RETURN_IF_ERROR(AskIndex(ns, keys, answers));
+  ObjectsFound found;
+  found.bits.resize((keys.size() + 63) / 64);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (answers[i] != ObjectDirectory::Answer::kPresent) continue;
+    found.bits[i / 64] |= uint64_t{1} << (i % 64);
+    if (found.leading == i) ++found.leading;
+    ++found.count;
+  }
+  return found;
+}
+
+// Of what the directory does not know.
+Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_view> keys,
+                             std::span<ObjectDirectory::Answer> answers) {
+  const std::string space = SpaceOf(ns);
+  std::vector<std::string> names;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (answers[i] == ObjectDirectory::Answer::kUnknown) {
+      names.push_back(NameOfKey(keys[i]));
+      places.push_back(i);
+    }
+    if (names.empty() || (names.size() < kObjectsAtOnce && i + 1 < keys.size())) continue;
+    counters_.unknown.fetch_add(names.size(), std::memory_order_relaxed);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadNamed(space, names));
+    for (size_t j = 0; j < heads.size(); ++j) {
+      const bool there = heads[j].id != 0 && IsWhole(heads[j]);
+      answers[places[j]] =
+          there ? ObjectDirectory::Answer::kPresent : ObjectDirectory::Answer::kAbsent;
+    }
+    names.clear();
+    places.clear();
+  }
+  return Status::Ok();
+}
+
+Status ObjectSpace::Touch(std::span<const std::string_view> keys, std::string_view ns) {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  if (means_.options->read_only)
+    return Status(StatusCode::kReadOnly, "touch: the store is read only");
+  directory_.Touch(ns, keys);
+  return Status::Ok();
+}
+
+Result<ObjectInfo> ObjectSpace::InfoOf(const Head& head) const {
+  KeyRoom room;
+  const auto key = KeyOfName(head.name, &room);
+  const auto object_class = ClassOf(*means_.tree().FindModel(head.model));
+  if (!key.has_value() || !object_class.has_value()) {
+    return Status(StatusCode::kCorruption,
+                  "branch #" + std::to_string(head.id) + " is among objects and is none");
+  }
+  ObjectInfo info;
+  info.key = *key;
+  info.object_class = *object_class;
+  info.pages = head.lengths[kTokenLane];
+  info.bytes = info.pages * object_class->page_bytes;
+  info.depth = DepthOf(head.keep.priority);
+  info.pinned = head.keep.pinned;
+  info.ttl_ns = head.keep.ttl_ns;
+  info.put_at_ns = head.created_at_ns;
+  info.used_at_ns = head.used_at_ns;
+  return info;
+}
+
+Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  CAIRN_RETURN_IF_ERROR(CheckKey(key));
+  const std::string space = SpaceOf(ns), name = NameOfKey(key);
+  ObjectInfo info;
+  FoundObject object;
+  {
+    Committer::Lock lock(means_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
+    if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
+    CAIRN_ASSIGN_OR_RETURN(info, InfoOf(*head));
+    object = {head->id, head->model, info.pages, info.object_class.page_bytes};
+  }
+  CAIRN_ASSIGN_OR_RETURN(info.bytes, gets_.BytesOf(object, io::kNoDeadline));
+  return info;
+}
+
+Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::string_view cursor) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no objects");
+  ObjectPage page;
+  // The cursor is the key of the last page's end. Unnamed branches come before all.
+  Tree::NameKey from{SpaceOf(ns), std::string(1, '\x01'), 0};
+  if (!cursor.empty()) {
+    CAIRN_RETURN_IF_ERROR(CheckKey(cursor).WithContext("cursor"));
+    from = {SpaceOf(ns), NameOfKey(cursor), UINT64_MAX};
+  }
+  while (page.objects.size() < limit) {
+    const size_t wanted = std::min(limit - page.objects.size(), kObjectsAtOnce);
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadInOrder(from, wanted));
+    std::lock_guard lock(means_.mutex());
+    for (const Head& head : heads) {
+      if (!IsWhole(head)) continue;
+      CAIRN_ASSIGN_OR_RETURN(page.objects.emplace_back(), InfoOf(head));
+    }
+    if (heads.size() < wanted) return page;
+    from = {heads.back().ns, heads.back().name, UINT64_MAX};
+  }
+  page.cursor = page.objects.back().key;
+  return page;
+}
+
+Result<std::vector<NamespaceInfo>> ObjectSpace::Usage() const {
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  std::vector<NamespaceInfo> found;
+  std::lock_guard lock(means_.mutex());
+  for (const auto& [name, use] : means_.tree().namespaces()) {
+    if (!IsReserved(name) || (use.branches == 0 && use.policy == NamespacePolicy())) continue;
+    found.push_back({std::string(CallersName(name)), use.policy, use.branches, use.bytes});
+  }
+  return found;
+}
+
+// ---------------------------------------------------------------- what goes
+
+Status ObjectSpace::SetPolicy(std::string_view ns, const NamespacePolicy& policy,
+                              Durability durability) {
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  if (policy.persist != Persist::kAlways) {
+    return Status(StatusCode::kInvalidArgument,
+                  "policy.persist: an object without its bytes is none; it must be kAlways");
+  }
+  return changes_.SetPolicy(SpaceOf(ns), policy, durability);
+}
+
+Result<uint64_t> ObjectSpace::DeleteSome(const std::string& space,
+                                         std::span<const std::string_view> keys,
+                                         std::span<Status> outcomes) {
+  std::vector<std::string> names;
+  names.reserve(keys.size());
+  TreeNeeds needs;
+  for (const std::string_view key : keys) {
+    needs.names.emplace_back(space, names.emplace_back(NameOfKey(key)));
+  }
+  ObjectChange drop(
+      means_, std::move(needs),
+      [&](const Tree& tree) -> Result<std::vector<Op>> {
+        std::vector<Op> ops;
+        std::vector<uint64_t> dropped;
+        for (size_t i = 0; i < names.size(); ++i) {
+          const Head* const head = tree.FindHead(space, names[i]);
+          const bool there = head != nullptr &&
+                             std::find(dropped.begin(), dropped.end(), head->id) == dropped.end();
+          outcomes[i] = there && IsWhole(*head) ? Status::Ok() : NoObject("delete");
+          if (!there) continue;
+          dropped.push_back(head->id);
+          CAIRN_ASSIGN_OR_RETURN(ops.emplace_back(), ResolveDrop(tree, head->id));
+        }
+        return ops;
+      },
+      wal::Log::Purpose::kRelease);
+  return drop.Run(io::kNoDeadline);
+}
+
+Result<std::vector<Status>> ObjectSpace::Delete(std::span<const std::string_view> keys,
+                                                std::string_view ns, Durability durability) {
+  const Lifecycle::Use use(means_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
+  CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
+  CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
+  std::vector<Status> outcomes(keys.size());
+  uint64_t sequence = 0;
+  for (size_t first = 0; first < keys.size(); first += kMaxBatchOps) {
+    const size_t count = std::min<size_t>(kMaxBatchOps, keys.size() - first);
+    CAIRN_ASSIGN_OR_RETURN(sequence, DeleteSome(SpaceOf(ns), keys.subspan(first, count),
+                                                std::span(outcomes).subspan(first, count)));
+  }
+  if (sequence != 0) {
+    CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
+  }
+  return outcomes;
+}
+
+}  // namespace cairn::engine

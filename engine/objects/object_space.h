@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects under keys (cairn/objects.h): branches of models of their own, in namespaces of their own
+// (object_names.h). No op, record or file is for them alone, so log, tables, checksums, cap,
+// followers and crash rules hold for them as they are.
+//
+//   puts        how they come           object_puts.h
+//   gets        how they are read       object_gets.h
+//   directory   which there are         object_directory.h
+//
+// Thread-safe, but for Start and Stop. No lock may be held around the calls. Errors: those of
+// Objects.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/io/executor.h"
+#include "cairn/objects.h"
+#include "engine/commit/appender.h"
+#include "engine/commit/changes.h"
+#include "engine/memory_parts.h"
+#include "engine/objects/object_directory.h"
+#include "engine/objects/object_gets.h"
+#include "engine/objects/object_puts.h"
+#include "engine/restore/branch_reads.h"
+
+namespace cairn::engine {
+
+class ObjectSpace {
+ public:
+  // What is named outlives this.
+  ObjectSpace(const WriteMeans& means, Appender* appender, Changes* changes, BranchReads* reads,
+              MemoryBudget* budget)
+      : means_(means),
+        changes_(*changes),
+        directory_(&means.tree(), budget, DivideMemory(*means.options).reuse / kDirectoryShare),
+        puts_(means, appender, &counters_),
+        gets_(means, reads, &counters_) {}
+  ObjectSpace(const ObjectSpace&) = delete;
+  ObjectSpace& operator=(const ObjectSpace&) = delete;
+
+  // Of a store that writes, once it is open: the directory is filled in the background, and what
+  // an earlier process left of puts is dropped.
+  void Start(uint64_t seed);
+  void Stop();
+
+  Result<ObjectClassId> RegisterClass(const ObjectClass& object_class);
+  Result<std::vector<PutResult>> Put(std::span<const ObjectPut> puts, const PutOptions& options);
+  Result<std::vector<Ticket>> PutAsync(std::span<const ObjectPut> puts, const PutOptions& options);
+  Result<std::vector<GetResult>> Get(std::span<const ObjectGet> gets, const GetOptions& options);
+  Result<std::vector<Ticket>> GetAsync(std::span<const ObjectGet> gets, const GetOptions& options);
+  Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns);
+  Status Touch(std::span<const std::string_view> keys, std::string_view ns);
+  Result<std::vector<Status>> Delete(std::span<const std::string_view> keys, std::string_view ns,
+                                     Durability durability);
+  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns);
+  Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor);
+  Result<std::vector<NamespaceInfo>> Usage() const;
+  Status SetPolicy(std::string_view ns, const NamespacePolicy& policy, Durability durability);
+
+  ObjectDirectory& directory() { return directory_; }
+  const ObjectDirectory& directory() const { return directory_; }
+  const ObjectCounters& counters() const { return counters_; }
+
+ private:
+  Status CheckKeys(std::span<const std::string_view> keys) const;
+  Result<ObjectPuts::Into> IntoOf(const PutOptions& options) const;
+  Result<ObjectGets::From> FromOf(const GetOptions& options, size_t at_once) const;
+  Result<uint64_t> DeleteSome(const std::string& space, std::span<const std::string_view> keys,
+                              std::span<Status> outcomes);
+  Status AskIndex(std::string_view ns, std::span<const std::string_view> keys,
+                  std::span<ObjectDirectory::Answer> answers);
+  Result<ObjectInfo> InfoOf(const Head& head) const;  // REQUIRES: the commit lock.
+  Status Fill(const std::string& space, uint64_t first_id);
+  void EndFill(bool all);
+  Status Sweep(uint64_t branch);
+
+  const WriteMeans& means_;
+  Changes& changes_;
+  ObjectCounters counters_;
+  ObjectDirectory directory_;
+  ObjectPuts puts_;
+  ObjectGets gets_;
+  std::unique_ptr<io::Executor> filler_;  // One thread, if there is something to fill from.
+};
+
+}  // namespace cairn::engine
