@@ -86,6 +86,8 @@ inline constexpr uint64_t kTreeShare = 4;  // tree_memory_bytes, if that is more
 // leave besides. reuse_memory_bytes of the options, where they say nothing, is a share of all: at 1
 // GiB room for a million objects.
 inline constexpr uint64_t kReuseShareOfTree = 4, kReuseShare = 16;
+// Of that what prefixes have; objects have the rest.
+inline constexpr uint64_t kPrefixShare = 2;
 inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;

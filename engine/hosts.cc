@@ -149,11 +149,12 @@ engine::WriteMeans StoreCore::MakeWriteMeans() {
 }
 
 std::unique_ptr<engine::Indexer> StoreCore::MakeIndexer() {
-  if (options_.reuse_memory_bytes == 0) return nullptr;
-  return std::make_unique<engine::Indexer>(engine::Indexer::Means{
-      .write = &write_means_, .reader = &reader_, .tell = [this](const std::string& line) {
-        OnEvent(line);
-      }});
+  if (options_.index == Index::kNone) return nullptr;
+  return std::make_unique<engine::Indexer>(
+      engine::Indexer::Means{.write = &write_means_,
+                             .reader = &reader_,
+                             .memory_bytes = memory_.prefixes,
+                             .tell = [this](const std::string& line) { OnEvent(line); }});
 }
 
 engine::SpaceMeans StoreCore::MakeSpaceMeans() {

@@ -21,7 +21,8 @@ struct MemoryParts {
   uint64_t slab_bytes = 0;  // One slab of the page cache (base/core/slab_arena.h)...
   uint64_t slab_kept = 0;   // ...and its places that no frame has just now.
   uint64_t tree = 0;
-  uint64_t reuse = 0;  // Taken as it is needed.
+  uint64_t reuse = 0;     // Of prefixes and objects; the latter take theirs as it is needed.
+  uint64_t prefixes = 0;  // Of that, where they are indexed.
   uint64_t index_blocks = 0;
   uint64_t directories = 0;  // Of open tables.
   // For one window of each restore that runs: others wait in line (memory_line.h). And as much for
@@ -31,9 +32,11 @@ struct MemoryParts {
   uint64_t ingests = 0;      // Layers that are packed, and what tables are written with. In line.
   uint64_t page_floor = 0;   // What the page cache has at least.
 
+  // Of `reuse`; more than that the directory of objects never has.
+  uint64_t objects() const { return reuse - reuse / kPrefixShare; }
   // Taken from the beginning to the end.
   uint64_t fixed() const {
-    return hot_tail + stages + kept + slab_kept + tree + index_blocks + directories;
+    return hot_tail + stages + kept + slab_kept + tree + prefixes + index_blocks + directories;
   }
 };
 
@@ -71,6 +74,7 @@ inline MemoryParts DivideMemory(const Options& options) {
       std::min(options.reuse_memory_bytes != 0 ? options.reuse_memory_bytes : bytes / kReuseShare,
                rest - parts.tree - parts.index_blocks - parts.directories - parts.read_buffers -
                    parts.ingests - parts.page_floor);
+  if (options.index != Index::kNone) parts.prefixes = parts.reuse / kPrefixShare;
   return parts;
 }
 

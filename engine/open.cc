@@ -60,6 +60,7 @@ StoreCore::StoreCore(io::World world, std::string path, Options options)
                  .counters = &call_counters_}),
       follower_(MakeFollowMeans()) {
   options_.tree_memory_bytes = memory_.tree;
+  options_.reuse_memory_bytes = memory_.reuse;
   committer_.AddObserver(&commit_counters_, engine::ObserverOrder::kAny);
   if (indexer_ != nullptr) {
     committer_.AddObserver(indexer_.get(), engine::ObserverOrder::kSequence);

@@ -66,12 +66,11 @@ Status Options::Validate() const {
                     ? ""
                     : " beside pinned_bytes, " + std::to_string(pinned_bytes) + " in all"));
   }
-  if (reuse_memory_bytes != 0 &&
-      (reuse_memory_bytes < kMinReuseMemoryBytes || reuse_memory_bytes > max_memory_bytes / 4)) {
+  if (reuse_memory_bytes != 0 && reuse_memory_bytes < kMinReuseMemoryBytes) {
     return bad("reuse_memory_bytes is " + std::to_string(reuse_memory_bytes) +
-               "; it must be 0, or from " + std::to_string(kMinReuseMemoryBytes) +
-               " to a quarter of max_memory_bytes");
+               "; it must be 0, or at least " + std::to_string(kMinReuseMemoryBytes));
   }
+  if (index > Index::kNone) return bad("index is none that exists");
   if (submit_copy_max_bytes > kMaxSubmitCopyBytes) {
     return bad("submit_copy_max_bytes must be at most " + std::to_string(kMaxSubmitCopyBytes));
   }

@@ -8,9 +8,6 @@
 
 namespace cairn::engine {
 
-// Of reuse_memory_bytes what the directory may have: at 1 GiB 32 MiB, which is room for a million
-// objects. The rest is for what is found by its tokens.
-inline constexpr uint64_t kDirectoryShare = 2;
 // Parts of the directory, each of which grows by itself: with a million objects one moves 64 KiB
 // then, under the commit lock, in 20 us.
 inline constexpr size_t kDirectoryShards = 256;

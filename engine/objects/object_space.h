@@ -38,7 +38,7 @@ class ObjectSpace {
               MemoryBudget* budget)
       : means_(means),
         changes_(*changes),
-        directory_(&means.tree(), budget, DivideMemory(*means.options).reuse / kDirectoryShare),
+        directory_(&means.tree(), budget, DivideMemory(*means.options).objects()),
         puts_(means, appender, &counters_),
         gets_(means, reads, &counters_) {}
   ObjectSpace(const ObjectSpace&) = delete;

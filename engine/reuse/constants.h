@@ -38,7 +38,10 @@ inline constexpr size_t kSweepBatch = 8192;
 // entry some 0.2 % of what is not there seems to be.
 inline constexpr int kFilterProbes = 4;
 
-// The filter gets this share of reuse_memory_bytes, the memtable the rest until it is flushed.
+// The filter gets this share of the memory of the hints, the memtable the rest until it is flushed.
+// Of so little as they have at least that is some 250 entries, of 16,000 tokens: with less every
+// append of a prompt would make a table.
+inline constexpr uint64_t kHintMemoryMin = 64u << 10;
 inline constexpr uint64_t kFilterShare = 2;
 
 // Nodes whose hash is remembered where their last whole block ended, so that who appends a little

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/reuse/hints.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@ Result<std::unique_ptr<Hints>> Hints::Open(const sstable::TableContext& tables,
   const sstable::MergeShape shape{.table_bytes = kIndexTableBytes,
                                   .level1_bytes = kIndexLevel1Bytes};
   CAIRN_ASSIGN_OR_RETURN(auto index, sstable::LsmIndex::Open({tables, shape}, live));
-  std::unique_ptr<Hints> hints(new Hints(std::move(index), memory_bytes));
+  std::unique_ptr<Hints> hints(new Hints(std::move(index), std::max(memory_bytes, kHintMemoryMin)));
   if (live.empty()) {
     sstable::WriteBatch head = hints->index_->NewBatch();
     CAIRN_RETURN_IF_ERROR(head.Put(kHintHeadKey, HintHeadValue()));

@@ -10,6 +10,7 @@
 #include "engine/constants.h"
 #include "engine/reuse/constants.h"
 #include "engine/tree/path.h"
+#include "engine/tree/reserved_names.h"
 
 namespace cairn::engine {
 
@@ -28,6 +29,9 @@ struct Indexer::Facts {
 
 namespace {
 
+// Whose ids say how many bytes of a row are used, which is no prompt.
+bool IsObject(const Node* node) { return node != nullptr && IsReserved(node->ns); }
+
 std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
   for (const NamedIndex& index : checkpoint.named) {
     if (index.name == kHintsName) return index.tables;
@@ -39,14 +43,13 @@ std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
 
 void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoint) {
   tables_ = tables;
-  const uint64_t memory_bytes = means_.write->options->reuse_memory_bytes;
   {
     const std::lock_guard lock(means_.write->mutex());
     appended_tokens_ = 0;
     tokens_before_ = means_.write->tree().counts().tokens;
   }
   if (const auto live = HintTables(checkpoint); !live.empty()) {
-    auto opened = Hints::Open(tables_, live, memory_bytes);
+    auto opened = Hints::Open(tables_, live, means_.memory_bytes);
     if (opened.ok()) {
       MutexLock lock(&mutex_);
       hints_ = flushed_hints_ = std::move(*opened);
@@ -55,7 +58,7 @@ void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoi
     }
     Tell("the index of prefixes is made anew: ", opened.status());
   }
-  auto made = Hints::Open(tables_, {}, memory_bytes);
+  auto made = Hints::Open(tables_, {}, means_.memory_bytes);
   if (!made.ok()) {
     Tell("no prefix is indexed: ", made.status());
     return;
@@ -72,7 +75,7 @@ void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& c
   const auto live = HintTables(checkpoint);
   if (live.empty() && !checkpoint.index.empty()) return;
   static_cast<void>(Guarded([&] {
-    auto opened = Hints::Open(tables, live, means_.write->options->reuse_memory_bytes);
+    auto opened = Hints::Open(tables, live, means_.memory_bytes);
     if (opened.ok()) prepared_ = std::move(*opened);
     return opened.status();
   }));
@@ -119,8 +122,7 @@ std::shared_ptr<Hints> Indexer::hints() const {
 
 // Their tables are files of nobody from the next checkpoint on, and go at the next opening.
 void Indexer::Discard(const Hints& hints, const Status& why) {
-  auto made =
-      Guarded([&] { return Hints::Open(tables_, {}, means_.write->options->reuse_memory_bytes); });
+  auto made = Guarded([&] { return Hints::Open(tables_, {}, means_.memory_bytes); });
   {
     MutexLock lock(&mutex_);
     if (hints_.get() != &hints) return;  // Others met it, too.
@@ -163,6 +165,7 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
         committed.VisitRanges([&](uint64_t, uint32_t lane, uint64_t, uint64_t count) {
           if (lane == kTokenLane) appended_tokens_ += count;
         });
+        if (IsObject(means_.write->tree().FindNode(op.node))) return;
         return Note(op.node, op.position);
       case OpKind::kJoin: return Note(op.node, 0);
       case OpKind::kCut: return NoteCut(op.node, op.position);
@@ -266,7 +269,7 @@ Result<Indexer::Facts> Indexer::Look(uint64_t number) {
       write.access->Load({.branches = {}, .nodes = {number}, .names = {}}, &lock));
   const Tree& tree = write.tree();
   const Node* const node = tree.FindNode(number);
-  facts.indexed = node != nullptr && node->use->policy.index == Index::kPrefix;
+  facts.indexed = node != nullptr && node->use->policy.index == Index::kPrefix && !IsObject(node);
   if (!facts.indexed) return facts;
   const Node* const parent = tree.OnPath(node->parent);
   facts.model = node->model;

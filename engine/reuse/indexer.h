@@ -52,6 +52,7 @@ class Indexer final : public CommitObserver {
   struct Means {
     const WriteMeans* write = nullptr;
     Reader* reader = nullptr;
+    uint64_t memory_bytes = 0;
     std::function<void(const std::string&)> tell{};
   };
   explicit Indexer(Means means) : means_(std::move(means)) {}

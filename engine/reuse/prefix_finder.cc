@@ -12,6 +12,7 @@
 #include "engine/reuse/prefix_search.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/path.h"
+#include "engine/tree/reserved_names.h"
 
 namespace cairn::engine {
 
@@ -74,7 +75,7 @@ Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
     return Status(StatusCode::kInvalidState,
                   means_.indexer != nullptr && write.options->read_only
                       ? "find: the writer of the store indexes nothing"
-                      : "find: nothing is indexed (options.reuse_memory_bytes is 0)");
+                      : "find: nothing is indexed (options.index is kNone)");
   }
   if (query.tokens.size() > INT32_MAX) {
     return Bad("query.tokens: " + std::to_string(query.tokens.size()) + " are more than 2^31 - 1");
@@ -83,6 +84,8 @@ Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
     return Bad("query.also: " + std::to_string(query.also.size()) + " namespaces; at most " +
                std::to_string(kMaxQueryNamespaces - 1));
   }
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(query.ns));
+  for (const std::string_view ns : query.also) CAIRN_RETURN_IF_ERROR(CheckNotReserved(ns));
   CAIRN_RETURN_IF_ERROR(CheckSpans(query));
   const std::lock_guard lock(write.mutex());
   if (write.tree().FindModel(static_cast<uint64_t>(query.model)) == nullptr) {

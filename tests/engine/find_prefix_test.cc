@@ -311,18 +311,22 @@ TEST_P(FindPrefixTest, WhereNothingIsIndexed) {
   const std::vector<TokenId> ids = Tokens(200, 5);
   Make("a", ids);
   const PrefixHit hit = Ask(ids);
-  WorldTest::Reopen(TinyOptions());
-  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "reuse_memory_bytes");
+  Options none = FindingOptions();
+  none.index = Index::kNone;
+  WorldTest::Reopen(none);
+  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "options.index");
   EXPECT_FAILS(store_.Fork(hit, 3), StatusCode::kInvalidState, "indexed");
   EXPECT_OK(store_.Release(LeaseId{}));
-  Options options = TinyOptions();
-  options.read_only = true;
-  options.create_if_missing = false;
-  WorldTest::Reopen(options);
-  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "reuse_memory_bytes");
-  options = FindingOptions();
+  none.read_only = true;
+  none.create_if_missing = false;
+  WorldTest::Reopen(none);
+  EXPECT_FAILS(store_.FindPrefix(Query(ids)), StatusCode::kInvalidState, "options.index");
+  Options options = FindingOptions();
   options.reuse_memory_bytes = 1000;
   EXPECT_FAILS(world_->Open(options), StatusCode::kInvalidArgument, "reuse_memory_bytes is 1000");
+  options = FindingOptions();
+  options.index = static_cast<Index>(2);
+  EXPECT_FAILS(world_->Open(options), StatusCode::kInvalidArgument, "index is none that exists");
 }
 
 TEST_P(FindPrefixTest, IsCounted) {

@@ -123,7 +123,7 @@ TEST_F(FindReopenTest, AfterAPowerLossAtEveryWrite) {
 TEST_F(FindReopenTest, WithoutThemTheyAreMadeAnew) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Options none = options_;
-  none.reuse_memory_bytes = 0;
+  none.index = Index::kNone;
   Open(none);
   Make("first", ids);
   ASSERT_OK(store_.Compact());
@@ -189,7 +189,7 @@ TEST_F(FindReopenTest, DamageIsVerifiedAndRepaired) {
     EXPECT_NE(std::string::npos, report.damages[0].what.find("hints")) << report.damages[0].what;
     ASSERT_OK(reader.Close());
     Options writing = On(disk);
-    if (!indexes) writing.reuse_memory_bytes = 0;
+    if (!indexes) writing.index = Index::kNone;
     Open(writing);
     EXPECT_TRUE(!indexes || AskUntilComplete(Tokens(200, 5)).matched == 200);
     Make("second", Tokens(100, 6));

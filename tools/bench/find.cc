@@ -96,7 +96,7 @@ class FindBench {
       DropFileCaches(path_);
       Options options = OptionsOf(config_);
       options.read_only = read_only;
-      if (!indexed) options.reuse_memory_bytes = 0;
+      if (!indexed) options.index = Index::kNone;
       const double begin = NowUs();
       CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path_, options));
       us->push_back(NowUs() - begin);
@@ -230,7 +230,7 @@ Status ReportAppends(const Config& config, const std::string& path, Report* repo
   for (const bool indexed : {false, true}) {
     Options options = OptionsOf(config);
     options.create_if_missing = true;
-    if (!indexed) options.reuse_memory_bytes = 0;
+    if (!indexed) options.index = Index::kNone;
     Side& side = sides[indexed];
     CAIRN_ASSIGN_OR_RETURN(side.store, Store::Open(path + (indexed ? "-on" : "-off"), options));
     CAIRN_ASSIGN_OR_RETURN(const ModelId model, side.store.RegisterModel(spec));

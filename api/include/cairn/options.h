@@ -148,16 +148,18 @@ struct Options {
   // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
   // asked for again; some 1 KiB each. What is new or changed stays until it is there.
   uint64_t tree_memory_bytes = 64ull << 20;
-  // What tells at once what may be reused, half of it for keys of objects (cairn/objects.h), some
-  // 25 bytes each: about what has no room there the index is asked. 0: 1/16 of max_memory_bytes. No
-  // more than other parts of that leave, which is as much at 1 GiB, and 1/128 at 16 MiB.
+  // What tells at once what may be reused, 8 KiB or more. 0: 1/16 of max_memory_bytes. No more than
+  // other parts of that leave, which is as much at 1 GiB, and 1/128 at 16 MiB. Half of it is for
+  // prefixes: a filter, and 120 bytes or so for every 64 tokens until a table has them. Half is for
+  // keys of objects (cairn/objects.h), some 25 bytes each: about what has no room there the index
+  // is asked.
   uint64_t reuse_memory_bytes = 0;
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)
-  // What FindPrefix may keep in memory of what is indexed: 120 bytes or so for every 64 tokens of
-  // all branches. From 1 MiB; 0: nothing is indexed.
-  uint64_t reuse_memory_bytes = 0;
+  // kNone: no prefix is found in this store, whatever its namespaces say. What was indexed before
+  // is given up with the next checkpoint.
+  Index index = Index::kPrefix;
   // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
   // are renewed; and of what they hold this many bytes, raw, may be held at once.
   uint64_t max_lease_ns = 60'000'000'000;

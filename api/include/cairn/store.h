@@ -168,7 +168,7 @@ class Store {
   // append beside the call may be seen or not.
   // A store that is read only answers from what it shows (Refresh), if its writer indexes.
   // kInvalidArgument (naming the field), kNotFound (no such model), kInvalidState (nothing is
-  // indexed: Options::reuse_memory_bytes is 0, or was the writer's), kBusy (memory_only),
+  // indexed: Options::index is kNone, or was the writer's), kBusy (memory_only),
   // kCorruption, kIoError, kOutOfMemory.
   Result<PrefixHit> FindPrefix(const PrefixQuery& query) const;
   // A branch that begins with the hit's first `position` tokens, up to `matched`. The hit may be
