@@ -87,6 +87,7 @@ constexpr std::array kBenchmarks = {
         "In --branches branches: confirmed, unconfirmed, with nothing in memory, after a kill;\n"
         "beside a radix tree in memory. What an append costs with the index and without it.",
         RunFind},
+    Benchmark{
         "objects", "pages under keys: put, read and asked for in batches of 64",
         "Beside the same bytes appended to a branch, raw, and one file a key (renamed into place,\n"
         "synced and not). --branches: small objects for Exists, opening and the directory.",
