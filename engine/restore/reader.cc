@@ -196,6 +196,11 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     if (!open.ok()) run.outcome.End(std::move(open));
   }
   if (!hashes.empty()) *places = Hash(std::as_bytes(std::span(hashes))) | 1;
+  // What prefixes are indexed by is the background's: the device is not in use by that.
+  if (std::any_of(attempt->items.begin(), attempt->items.end(),
+                  [](const RestoreItem& item) { return item.counts; })) {
+    NoteUse();
+  }
   Run(runs, ReadFor::kCaller, nullptr, attempt->deadline_ns);
   Status first;
   for (size_t i = 0; i < pending.size(); ++i) {
@@ -369,7 +374,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     item.outcome.Expect(item.plan.jobs.size());
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
-  if (why != ReadFor::kSpace) NoteUse();
+  if (why == ReadFor::kPrefetch) NoteUse();
   ReadMeans means = MeansFor(why, deadline_ns);
   // A prefetch for a GPU brings in what the page cache has as well, and needs no pinned buffers.
   bool asks_page_cache = why != ReadFor::kSpace;

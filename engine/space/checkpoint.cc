@@ -87,6 +87,7 @@ class CheckpointDirectory {
         CAIRN_RETURN_IF_ERROR(LinkTable(name, &refused));
       }
     }
+    CAIRN_RETURN_IF_ERROR(LinkNamed(&refused));
     CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
     wal::LogCopy copy;
     copy.from = io::JoinPath(plan_.source, kLogDirectory);
@@ -116,12 +117,27 @@ class CheckpointDirectory {
     CAIRN_RETURN_IF_ERROR(files().SyncDirectory(io::ParentPath(target_)));
     Manifest manifest = plan_.manifest;
     manifest.number = 1;
-    manifest.named.clear();  // Made anew there.
-    manifest.written = {};   // Another wrote that.
+    manifest.named = named_;
+    manifest.written = {};  // Another wrote that.
     manifest.last_sequence = plan_.last_sequence;
     committing_ = true;
     CAIRN_RETURN_IF_ERROR(WriteManifest(files(), target_, manifest));
     info_.sequence = plan_.last_sequence;
+    return Status::Ok();
+  }
+
+  // What can be made anew may be gone meanwhile: a copy does without.
+  Status LinkNamed(std::vector<std::pair<std::string, uint64_t>>* refused) {
+    for (const NamedIndex& index : plan_.manifest.named) {
+      for (const sstable::LiveTable& table : index.tables) {
+        const std::string name = sstable::IndexTablePath(kTableDirectory, table.number);
+        if (index.derived && !files().Info(io::JoinPath(plan_.source, name)).ok()) {
+          return Status::Ok();
+        }
+        CAIRN_RETURN_IF_ERROR(LinkTable(name, refused));
+      }
+    }
+    named_ = plan_.manifest.named;
     return Status::Ok();
   }
 
@@ -215,6 +231,7 @@ class CheckpointDirectory {
 
   io::World world_;  // Holds the target.
   const CopyPlan& plan_;
+  std::vector<NamedIndex> named_;  // What of the source's the copy has, too.
   const std::string target_;
   std::unique_ptr<io::FileLock> lock_;
   std::vector<std::string> made_;  // Perhaps; in this order.

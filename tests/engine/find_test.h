@@ -16,6 +16,7 @@ inline constexpr uint64_t kMinute = 60'000'000'000;
 
 inline Options FindingOptions() {
   Options options = TinyOptions();
+  options.index = Index::kPrefix;
   options.reuse_memory_bytes = 1 << 20;
   return options;
 }

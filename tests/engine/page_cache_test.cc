@@ -205,7 +205,7 @@ TEST(MemoryPartsTest, AddUpToNoMoreThanAll) {
         options.hot_tail_bytes = hot;
         options.tree_memory_bytes = tree;
         const engine::MemoryParts parts = engine::DivideMemory(options);
-        const uint64_t all = parts.fixed() + parts.reuse + parts.staging + parts.read_buffers;
+        const uint64_t all = parts.fixed() + parts.objects() + parts.staging + parts.read_buffers;
         EXPECT_LE(all + parts.page_floor, max);
         for (const uint64_t part :
              {parts.index_blocks, parts.directories, parts.read_buffers, parts.page_floor}) {

@@ -715,7 +715,7 @@ std::vector<Script> Scripts() {
           return found.status();
         });
       },
-      true, [](Options* options) { options->reuse_memory_bytes = kMinReuseMemoryBytes; });
+      true, [](Options* options) { options->index = Index::kPrefix; });
   add("close", [](Session& s) {
     s.Do("Close", [&] {
       const Status status = s.store().Close();

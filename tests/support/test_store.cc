@@ -99,6 +99,8 @@ Options TinyOptions() {
   options.spare_segments_max = 2;
   options.hot_tail_bytes = 1 << 20;
   options.executor_threads = 2;
+  // Most tests count reads, dumps and files, which the index of prefixes has of its own.
+  options.index = Index::kNone;
   return options;
 }
 
