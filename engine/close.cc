@@ -28,7 +28,7 @@ void StoreCore::DumpAtClose() {
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
     // The last dump may have been stopped behind its first step.
-    const bool names_hints = indexer_ != nullptr && indexer_->WantDump();
+    const bool names_hints = indexer_ != nullptr && indexer_->WantDump(/*at_close=*/true);
     if (!gives_up && !names_hints && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;

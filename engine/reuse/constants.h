@@ -52,6 +52,10 @@ inline constexpr size_t kRememberedChains = 4096;
 // beyond that the next search does, or the next dump, and the answer is not complete.
 inline constexpr size_t kCatchUpNodes = 256;
 
+// Nodes that are noted and not indexed yet, at most: 64 MiB. They are indexed with each round of
+// the background, so there are more only where hints cannot be written; then they are made anew.
+inline constexpr size_t kNotedMax = 1u << 20;
+
 // Nodes that are read of the index at once while the hints are made anew.
 inline constexpr size_t kRebuildBatch = 256;
 

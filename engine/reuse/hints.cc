@@ -85,14 +85,26 @@ Status Hints::Forget(std::span<const PrefixEntry> entries) {
   return Status::Ok();
 }
 
+// What failed before goes first: each try would leave a memtable.
 Status Hints::Flush() {
+  CAIRN_RETURN_IF_ERROR(FlushFrozen());
   sstable::WriteBatch dead = index_->NewBatch();
   CAIRN_RETURN_IF_ERROR(dead.Put(kHintDeadKey, HintDeadValue(dead_tokens())));
   index_->Apply(std::move(dead));
-  CAIRN_RETURN_IF_ERROR(index_->Freeze(++flushes_).status());
+  // Before: what is put meanwhile is counted again, rather than not.
+  frozen_bytes_ = index_->memtable_bytes();
+  const auto frozen = index_->Freeze(++flushes_);
+  if (!frozen.ok()) frozen_bytes_ = 0;
+  CAIRN_RETURN_IF_ERROR(frozen.status());
+  return FlushFrozen();
+}
+
+Status Hints::FlushFrozen() {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, index_->Flush());
-    if (!flushed.has_value()) return Status::Ok();
+    if (flushed.has_value()) continue;
+    frozen_bytes_ = 0;
+    return Status::Ok();
   }
 }
 

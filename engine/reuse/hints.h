@@ -33,7 +33,10 @@ class Hints {
 
   Status Put(std::span<const PrefixEntry> entries);
   // Nothing more is put before a flush.
-  bool IsFull() const { return index_->memtable_bytes() >= memory_bytes_ / kFilterShare; }
+  bool IsFull() const {
+    return index_->memtable_bytes() + frozen_bytes_.load(std::memory_order_relaxed) >=
+           memory_bytes_ / kFilterShare;
+  }
   // False: there is none. True: there may be one.
   bool MayHave(uint64_t hash) const {
     return !filter_ready_.load(std::memory_order_acquire) || filter_.MayHave(hash);
@@ -69,6 +72,7 @@ class Hints {
   sstable::LsmIndex& index() { return *index_; }
 
  private:
+  Status FlushFrozen();
   Hints(std::unique_ptr<sstable::LsmIndex> index, uint64_t memory_bytes)
       : index_(std::move(index)),
         memory_bytes_(memory_bytes),
@@ -79,6 +83,7 @@ class Hints {
   PrefixFilter filter_;
   std::atomic<bool> filter_ready_{false};
   std::atomic<uint64_t> entries_put_{0}, dead_tokens_{0};
+  std::atomic<uint64_t> frozen_bytes_{0};  // Of what is being flushed, or was not.
   uint64_t flushes_ = 0;
 };
 

@@ -71,10 +71,19 @@ void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoi
 // A store that has no checkpoint of its tree yet has all of it in the log.
 void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint) {
   if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
-  prepared_ = nullptr;
   const auto live = HintTables(checkpoint);
+  // What was indexed of the log is in memory alone, and would have to be indexed again.
+  {
+    MutexLock lock(&mutex_);
+    const bool goes_on = prepared_ != nullptr && prepared_ == hints_ && !lost_ &&
+                         checkpoint.index_sequence <= shown_sequence_ &&
+                         std::ranges::equal(live, prepared_tables_);
+    if (goes_on) return;
+  }
+  prepared_ = nullptr;
   if (live.empty() && !checkpoint.index.empty()) return;
   static_cast<void>(Guarded([&] {
+    prepared_tables_.assign(live.begin(), live.end());
     auto opened = Hints::Open(tables, live, means_.memory_bytes);
     if (opened.ok()) prepared_ = std::move(*opened);
     return opened.status();
@@ -84,11 +93,22 @@ void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& c
 void Indexer::Show() noexcept {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  hints_ = std::move(prepared_);
-  noted_.swap(looked_);
-  looked_.clear();
   chains_.clear();
-  lost_ = false;
+  shown_sequence_ = looked_sequence_;
+  if (hints_ != nullptr && hints_ == prepared_) {
+    for (const auto& [node, from] : looked_new_) {
+      const auto noted = noted_.find(node);
+      if (noted != noted_.end()) noted->second = std::min(noted->second, from);
+    }
+    noted_.merge(looked_new_);
+    if (look_lost_) lost_ = true;
+  } else {
+    hints_ = prepared_;
+    noted_.swap(looked_);
+    lost_ = look_lost_;
+  }
+  looked_.clear();
+  looked_new_.clear();
 }
 
 void Indexer::Start() {
@@ -132,6 +152,7 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     chains_.clear();
   }
   if (means_.write->options->read_only) return;  // What it is shown next names others.
+  means_.write->host->Kick();                    // The next dump begins to make them.
   Tell("the index of prefixes is made anew: ", why);
 }
 
@@ -144,14 +165,24 @@ void Indexer::Tell(const char* what, const Status& why) {
 
 // What was replayed begins at the checkpoint: until then its namespaces were what it says. What a
 // failed log took back is another node's number, or has other tokens, from now on.
-void Indexer::OnReplay(uint64_t /*after_sequence*/) {
+void Indexer::OnReplay(uint64_t after_sequence) {
   changes_.fetch_add(1);
+  if (means_.write->options->read_only) {
+    // Those of a look that was not shown. A reader has the namespaces as they are shown.
+    MutexLock lock(&mutex_);
+    chains_.clear();
+    looked_.clear();
+    looked_new_.clear();
+    look_lost_ = false;
+    looked_sequence_ = after_sequence;
+    return;
+  }
+  // What was found to be gone may be there again.
+  const wal::Log* const log = means_.write->log;
+  if (log != nullptr && forgotten_ > log->durable_sequence()) lost_ = true;
+  const std::lock_guard commit(means_.write->mutex());
   MutexLock lock(&mutex_);
   chains_.clear();
-  if (means_.write->options->read_only) {
-    looked_.clear();  // Of a look that was not shown.
-    return;           // A reader has the namespaces as they are shown.
-  }
   for (const auto& [name, use] : means_.write->tree().namespaces()) {
     if (use.policy.index == Index::kNone) not_indexed_.insert(name);
   }
@@ -165,9 +196,13 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
         committed.VisitRanges([&](uint64_t, uint32_t lane, uint64_t, uint64_t count) {
           if (lane == kTokenLane) appended_tokens_ += count;
         });
-        if (IsObject(means_.write->tree().FindNode(op.node))) return;
-        return Note(op.node, op.position);
-      case OpKind::kJoin: return Note(op.node, 0);
+        // What is replayed goes into another tree than this, or one that is nobody's yet.
+        if (committed.origin != CommitOrigin::kReplay &&
+            IsObject(means_.write->tree().FindNode(op.node))) {
+          return;
+        }
+        return Note(op.node, op.position, committed.sequence);
+      case OpKind::kJoin: return Note(op.node, 0, committed.sequence);
       case OpKind::kCut: return NoteCut(op.node, op.position);
       case OpKind::kRewind:
         if ((op.flags & kOpInPlace) != 0) NoteCut(op.node, op.position);
@@ -176,14 +211,36 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
       default: return;
     }
   } catch (const std::bad_alloc&) {
-    lost_ = true;
+    MutexLock lock(&mutex_);
+    if (means_.write->options->read_only) {
+      look_lost_ = true;
+    } else {
+      lost_ = true;
+    }
   }
 }
 
-void Indexer::Note(uint64_t node, uint64_t from) {
+void Indexer::Note(uint64_t node, uint64_t from, uint64_t sequence) {
   MutexLock lock(&mutex_);
-  Noted& noted = means_.write->options->read_only ? looked_ : noted_;
-  const auto [entry, is_new] = noted.try_emplace(node, from);
+  if (!means_.write->options->read_only) {
+    if (noted_.size() >= kNotedMax && !noted_.contains(node)) {
+      lost_ = true;
+    } else {
+      NoteIn(&noted_, node, from);
+    }
+    return;
+  }
+  looked_sequence_ = std::max(looked_sequence_, sequence);
+  if (looked_.size() >= kNotedMax && !looked_.contains(node)) {
+    look_lost_ = true;
+    return;
+  }
+  NoteIn(&looked_, node, from);
+  if (sequence > shown_sequence_) NoteIn(&looked_new_, node, from);
+}
+
+void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {
+  const auto [entry, is_new] = noted->try_emplace(node, from);
   entry->second = std::min(entry->second, from);
 }
 
@@ -225,6 +282,16 @@ bool Indexer::CatchUp(size_t nodes_max) {
   return all && !rebuilding_ && !lost_;
 }
 
+void Indexer::CatchUpAll(const std::function<bool()>& go_on) {
+  for (size_t left = behind(); left != 0 && hints() != nullptr && go_on();) {
+    const io::Turn::Holder turn(&turn_);
+    bool all = false;
+    if (!Drain(kCatchUpNodes, &all).ok() || all) return;
+    left -= std::min(left, kCatchUpNodes);
+  }
+}
+
+// The newest first: they are asked for.
 Indexer::Noted Indexer::TakeNoted(size_t nodes_max, bool* all) {
   Noted taken;
   MutexLock lock(&mutex_);
@@ -232,15 +299,26 @@ Indexer::Noted Indexer::TakeNoted(size_t nodes_max, bool* all) {
   if (*all) {
     taken.swap(noted_);
   } else {
-    while (taken.size() < nodes_max) taken.insert(noted_.extract(noted_.begin()));
+    while (taken.size() < nodes_max) taken.insert(noted_.extract(std::prev(noted_.end())));
   }
   in_work_ = taken.size();
   return taken;
 }
 
-// What fails, or has no room, is noted again.
+// Who has no memory to note again what failed does not know what that was.
 Status Indexer::Drain(size_t nodes_max, bool* all) {
-  Noted work = TakeNoted(nodes_max, all);
+  try {
+    return DrainTaken(TakeNoted(nodes_max, all));
+  } catch (const std::bad_alloc&) {
+    lost_ = true;
+    MutexLock lock(&mutex_);
+    in_work_ = 0;
+    return OutOfMemory();
+  }
+}
+
+// What fails, or has no room, is noted again.
+Status Indexer::DrainTaken(Noted work) {
   Status first;
   while (!work.empty()) {
     const auto [node, from] = *work.begin();

@@ -21,13 +21,14 @@
 // way as well, for what did not fit, and for what is caught up. The ids of an append lie in the hot
 // tail; reading 100,000 takes less than hashing them.
 //
-// Thread-safe, but for Open, Start and Stop. No lock may be held around CatchUp and OnDumped, which
-// read.
+// Thread-safe, but for Open, Start and Stop. No lock may be held around CatchUp, CatchUpAll,
+// Forget and OnDumped, which read.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -86,6 +87,11 @@ class Indexer final : public CommitObserver {
   // Indexes what was committed before, `nodes_max` nodes at most. Whether everything is indexed
   // then; what cannot be now is tried again the next time.
   bool CatchUp(size_t nodes_max);
+  // With all that is noted now, in portions, between which others get a turn and `go_on` is asked.
+  void CatchUpAll(const std::function<bool()>& go_on);
+  // Of these entries those whose nodes are gone, or end before them, are deleted. Fails as
+  // Hints::Forget does: they stay then.
+  Status Forget(Hints* hints, std::span<const PrefixEntry> entries);
   // The same, without doing anything for it.
   bool complete() const;
   uint64_t behind() const;
@@ -104,24 +110,31 @@ class Indexer final : public CommitObserver {
   // The hints have as much in memory as they may.
   bool IsFull() const;
   Status Flush();
-  // They are whole, and no checkpoint says so.
-  bool WantDump() const;
+  // They are to be made anew, or are whole, and no checkpoint says so. What could not be flushed is
+  // tried again with the dumps that come anyway, and at the close.
+  bool WantDump(bool at_close) const;
+  // What the log must have durably before a checkpoint may name what is in their tables.
+  uint64_t log_needed() const { return log_needed_.load(); }
 
  private:
-  struct Facts;                                          // What was seen of a node.
-  using Noted = std::unordered_map<uint64_t, uint64_t>;  // Node: from where on.
+  struct Facts;  // What was seen of a node.
+  // Node: from where on. Nodes go from one to another without memory.
+  using Noted = std::map<uint64_t, uint64_t>;
 
   void Tell(const char* what, const Status& why);
-  void Note(uint64_t node, uint64_t from);
+  void Note(uint64_t node, uint64_t from, uint64_t sequence);
+  static void NoteIn(Noted* noted, uint64_t node, uint64_t from);
   void NoteCut(uint64_t node, uint64_t position);
   void NotePolicy(const Op& op);
   Status Drain(size_t nodes_max, bool* all);
+  Status DrainTaken(Noted work);
   Noted TakeNoted(size_t nodes_max, bool* all);
   Status IndexNode(uint64_t node, uint64_t from);
   Result<Facts> Look(uint64_t node);
   Status HashNode(uint64_t node, uint64_t from, const Facts& facts);
   void CountDead();
   bool FlushForDump();
+  Status FlushAll();
   bool BeginRebuild();
   void Rebuild();
   Status RebuildAll();
@@ -129,6 +142,7 @@ class Indexer final : public CommitObserver {
   void BeginSweep();
   Status Sweep(Hints* hints);
   Status SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch);
+  Status FindGone(std::span<const PrefixEntry> entries, std::vector<PrefixEntry>* gone);
 
   struct Chain {
     Digest digest;
@@ -147,13 +161,15 @@ class Indexer final : public CommitObserver {
   std::atomic<bool> lost_{false};          // Something was not noted: to be made anew.
   std::atomic<bool> flush_failed_{false};  // Told.
   std::atomic<bool> sweeping_{false};      // Under way, or about to be.
+  std::atomic<uint64_t> log_needed_{0};
+  std::atomic<uint64_t> forgotten_{0};  // What the log had when entries were last found to be gone.
 
   mutable Mutex mutex_;  // A leaf, taken under the commit lock.
   std::shared_ptr<Hints> hints_ CAIRN_GUARDED_BY(mutex_);
   // These know all up to the sequence, in tables.
   std::shared_ptr<Hints> flushed_hints_ CAIRN_GUARDED_BY(mutex_);
   uint64_t flushed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool made_anew_ CAIRN_GUARDED_BY(mutex_) = false;  // Since the opening.
+  bool unnamed_ CAIRN_GUARDED_BY(mutex_) = false;  // A checkpoint should name them, and does not.
   Noted noted_ CAIRN_GUARDED_BY(mutex_);
   size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::unordered_map<uint64_t, Chain> chains_ CAIRN_GUARDED_BY(mutex_);
@@ -161,9 +177,14 @@ class Indexer final : public CommitObserver {
   // Since the last count, and what the tree held then; under the commit lock, but for replays.
   std::atomic<uint64_t> appended_tokens_{0};
   uint64_t tokens_before_ = 0;
-  // A reader's, of a look.
-  Noted looked_ CAIRN_GUARDED_BY(mutex_);
-  std::shared_ptr<Hints> prepared_;
+  // A reader's. Of a look: all behind its checkpoint, and of that what was not shown before.
+  Noted looked_ CAIRN_GUARDED_BY(mutex_), looked_new_ CAIRN_GUARDED_BY(mutex_);
+  bool look_lost_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t looked_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Hints> prepared_;  // The same as are shown: they go on.
+  std::vector<sstable::LiveTable> prepared_tables_;
+  // What is shown.
+  uint64_t shown_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
 
   std::unique_ptr<io::Executor> thread_;
 };

@@ -23,6 +23,11 @@ bool Indexer::IsFull() const {
 Status Indexer::Flush() {
   const std::shared_ptr<Hints> hints = this->hints();
   const Status flushed = Guarded([&] { return hints->Flush(); });
+  {
+    // Of what was logged since nothing is in the tables; nobody names them meanwhile.
+    const std::lock_guard lock(means_.write->mutex());
+    log_needed_ = means_.write->log->last_reserved_sequence();
+  }
   flushed_.fetch_add(1);
   means_.write->world.scheduler->WakeAll(flushed_);
   return flushed;
@@ -53,7 +58,22 @@ void Indexer::CountDead() {
 
 // The result: their tables know all that was committed. Why not is told the first time.
 bool Indexer::FlushForDump() {
-  if (hints() == nullptr || rebuilding_ || lost_) return false;
+  const std::shared_ptr<Hints> hints = this->hints();
+  if (hints == nullptr || rebuilding_ || lost_) return false;
+  const Status status = Guarded([this] { return FlushAll(); });
+  {
+    MutexLock lock(&mutex_);
+    unnamed_ = !status.ok();
+    if (status.ok()) flushed_hints_ = hints;
+  }
+  if (!status.ok() && !flush_failed_) Tell("the index of prefixes is not written: ", status);
+  flush_failed_ = !status.ok();
+  return status.ok() && !lost_;
+}
+
+// What is noted while the most of it is indexed is little.
+Status Indexer::FlushAll() {
+  CatchUpAll([] { return true; });
   Status status;
   while (CAIRN_KEPT(kHintsBeforeTree)) {
     {
@@ -66,14 +86,7 @@ bool Indexer::FlushForDump() {
     if (status.ok() || full) status = Flush();
     if (!full || !status.ok()) break;
   }
-  if (status.ok()) {
-    MutexLock lock(&mutex_);
-    flushed_hints_ = hints_;
-  } else if (!flush_failed_) {
-    Tell("the index of prefixes is not written: ", status);
-  }
-  flush_failed_ = !status.ok();
-  return status.ok() && !lost_;
+  return status;
 }
 
 std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
@@ -85,10 +98,11 @@ std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
       .name = std::string(kHintsName), .derived = true, .tables = hints_->index().live()};
 }
 
-bool Indexer::WantDump() const {
-  if (rebuilding_ || lost_) return false;
+bool Indexer::WantDump(bool at_close) const {
+  if (rebuilding_) return false;
+  if (lost_) return thread_ != nullptr && !stopping_;
   MutexLock lock(&mutex_);
-  return made_anew_ && flushed_hints_ != hints_;
+  return unnamed_ && (at_close || !flush_failed_);
 }
 
 // ---------------------------------------------------------------- making them anew
@@ -112,9 +126,10 @@ void Indexer::Rebuild() {
   }
   {
     MutexLock lock(&mutex_);
-    made_anew_ = status.ok();
+    unnamed_ = status.ok();
   }
   rebuilding_ = false;
+  if (status.ok()) means_.write->host->Kick();  // A checkpoint names them.
 }
 
 // What is not in the tree's index yet is noted.
@@ -189,18 +204,29 @@ Status Indexer::Sweep(Hints* hints) {
   return first;
 }
 
-// Nothing is indexed meanwhile: what is found to be gone stays so until it is forgotten.
 Status Indexer::SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch) {
   CAIRN_RETURN_IF_ERROR(AwaitRoom());
   std::sort(batch->begin(), batch->end(),
             [](const PrefixEntry& a, const PrefixEntry& b) { return a.node < b.node; });
-  std::vector<PrefixEntry> gone;
+  CAIRN_RETURN_IF_ERROR(Forget(hints, *batch));
+  batch->clear();
+  return Status::Ok();
+}
+
+// Nothing is indexed meanwhile: what is found to be gone stays so until it is forgotten.
+Status Indexer::Forget(Hints* hints, std::span<const PrefixEntry> entries) {
   const io::Turn::Holder turn(&turn_);
-  for (size_t begin = 0; begin < batch->size();) {
+  std::vector<PrefixEntry> gone;
+  CAIRN_RETURN_IF_ERROR(FindGone(entries, &gone));
+  return gone.empty() ? Status::Ok() : hints->Forget(gone);
+}
+
+Status Indexer::FindGone(std::span<const PrefixEntry> entries, std::vector<PrefixEntry>* gone) {
+  for (size_t begin = 0; begin < entries.size();) {
     TreeNeeds needs;
     size_t end = begin;
-    for (; end < batch->size(); ++end) {
-      const uint64_t node = (*batch)[end].node;
+    for (; end < entries.size(); ++end) {
+      const uint64_t node = entries[end].node;
       if (!needs.nodes.empty() && needs.nodes.back() == node) continue;
       if (needs.nodes.size() == kRebuildBatch) break;
       needs.nodes.push_back(node);
@@ -208,14 +234,15 @@ Status Indexer::SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch) {
     const WriteMeans& write = *means_.write;
     Committer::Lock lock(write.mutex());
     CAIRN_RETURN_IF_ERROR(write.access->Load(needs, &lock));
+    CAIRN_RETURN_IF_ERROR(write.log->poisoned());  // Else the tree is another soon.
+    forgotten_ = write.log->last_reserved_sequence();
     for (; begin < end; ++begin) {
-      const PrefixEntry& entry = (*batch)[begin];
+      const PrefixEntry& entry = entries[begin];
       const Node* const node = write.tree().FindNode(entry.node);
-      if (node == nullptr || node->lanes[kTokenLane].end < entry.position) gone.push_back(entry);
+      if (node == nullptr || node->lanes[kTokenLane].end < entry.position) gone->push_back(entry);
     }
   }
-  batch->clear();
-  return gone.empty() ? Status::Ok() : hints->Forget(gone);
+  return Status::Ok();
 }
 
 }  // namespace cairn::engine

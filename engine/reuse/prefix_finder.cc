@@ -118,7 +118,8 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
       continue;
     }
     const std::shared_ptr<Hints> hints = means_.indexer->hints();
-    PrefixSearch search(*means_.write, means_.reader, *hints, query, chains, namespaces[i]);
+    PrefixSearch search(*means_.write, means_.reader, means_.indexer, *hints, query, chains,
+                        namespaces[i]);
     auto found = FindIn(&search, &complete);
     // Of a reader the files that it knows may be gone: what it is shown next names others.
     const bool moved =

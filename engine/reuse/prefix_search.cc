@@ -70,8 +70,11 @@ Status PrefixSearch::MatchAll(std::span<const PrefixEntry> entries, std::vector<
       if (match.matched == entry.position) found->push_back({entry.node, match});
     }
   }
-  // A reader's tree may be behind the hints. Without room they stay, and are met again.
-  if (!gone.empty() && !write_.options->read_only) static_cast<void>(hints_.Forget(gone));
+  // A reader's tree may be behind the hints. Without room they stay, and are met again; and where
+  // nothing may be waited for.
+  if (!gone.empty() && !write_.options->read_only && !query_.memory_only) {
+    static_cast<void>(indexer_->Forget(&hints_, gone));
+  }
   return Status::Ok();
 }
 

@@ -25,10 +25,11 @@ Digest DigestAt(std::span<const Digest> chains, const PrefixQuery& query, uint64
 class PrefixSearch {
  public:
   // All outlive this; `chains` are those of the query.
-  PrefixSearch(const WriteMeans& write, Reader* reader, Hints& hints, const PrefixQuery& query,
-               std::span<const Digest> chains, std::string_view ns)
+  PrefixSearch(const WriteMeans& write, Reader* reader, Indexer* indexer, Hints& hints,
+               const PrefixQuery& query, std::span<const Digest> chains, std::string_view ns)
       : write_(write),
         reader_(reader),
+        indexer_(indexer),
         hints_(hints),
         query_(query),
         chains_(chains),
@@ -68,6 +69,7 @@ class PrefixSearch {
 
   const WriteMeans& write_;
   Reader* const reader_;
+  Indexer* const indexer_;
   Hints& hints_;
   const PrefixQuery& query_;
   const std::span<const Digest> chains_;

@@ -7,6 +7,7 @@
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
 #include "engine/constants.h"
 #include "engine/tree/tree_loader.h"
 #include "engine/tree/tree_records.h"
@@ -58,20 +59,21 @@ void IndexFlusher::NoteSealed(uint64_t segment) {
 }
 
 Status IndexFlusher::DumpIfDue() {
-  if (flushing_hints_) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(FlushHintsIfFull());
-  if (!wanted_) return Status::Ok();
+  if (!flushing_hints_) CAIRN_RETURN_IF_ERROR(FlushHintsIfFull());
+  const bool for_hints = means_.indexer != nullptr && means_.indexer->WantDump(/*at_close=*/false);
+  if (!wanted_ && !for_hints) return Status::Ok();
   bool due = false, many = false;
   {
     std::lock_guard lock(mutex_);
     const uint64_t share = is_merging() ? kReplayShareInMerge : 1;
-    due = IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
+    due = for_hints ||
+          IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
     many = tree_.dirty().count() >= kDumpEntriesMax;
   }
   // While a dump is written, what comes goes into memory alone: else the next one would hold the
   // commit lock for tens of milliseconds. At the cap the dump that gives a segment back comes soon,
   // and needs what room there is.
-  if (!due || is_dumping() || means_.gauge->DataIsShort())
+  if (!due || is_dumping() || flushing_hints_ || means_.gauge->DataIsShort())
     return many ? ApplyTree(nullptr) : Status::Ok();
   Status status = Dump();
   // The step may give back what lacks.
@@ -144,10 +146,11 @@ Status IndexFlusher::WriteDump() {
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from comes close.
   Manifest dumped;
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
-  if (means_.indexer != nullptr) means_.indexer->OnDumped(dumped.index_sequence);
-  // What fails from here on is in memory, and there until the next dump makes a checkpoint.
+  // What fails from here on is in memory, and there until the next dump makes a checkpoint. At
+  // once: what is applied while anything is written is of a later sequence.
   CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
   dumps_.insert_or_assign(dumped.index_sequence, dumped);
+  TellIndexer(dumped.index_sequence);
   CAIRN_RETURN_IF_ERROR(FlushTables());
   flushed_dump_ = dumped.index_sequence;  // Also when it brought nothing new.
   CAIRN_RETURN_IF_ERROR(Publish());
@@ -168,6 +171,7 @@ Status IndexFlusher::FlushTables() {
 // The tables of the index, with what they hold: a dump may be in tables already, and not have made
 // its own checkpoint.
 Status IndexFlusher::Publish() {
+  CAIRN_RETURN_IF_ERROR(AwaitLogOfHints());
   const auto flushed = dumps_.find(flushed_dump_);
   if (flushed == dumps_.end()) {
     return means_.manifest->Edit([&](Manifest* next) {
@@ -202,6 +206,9 @@ Status IndexFlusher::Merge() {
   if (means_.indexer == nullptr) return Status::Ok();
   const std::shared_ptr<Hints> hints = means_.indexer->hints();
   if (hints == nullptr) return Status::Ok();
+  // What was merged of others is no number of these.
+  if (merged_of_.lock() != hints) merged_hints_.clear();
+  merged_of_ = hints;
   const Status merged = MergeIndex(&hints->index(), &merged_hints_);
   if (merged.code() == StatusCode::kCorruption) means_.indexer->Discard(*hints, merged);
   return merged.code() == StatusCode::kCorruption ? Status::Ok() : merged;
@@ -239,6 +246,25 @@ Status IndexFlusher::FlushHintsIfFull() {
   flushing_hints_ = false;
   // They can be made again: nothing waits for them.
   return flushed.code() == StatusCode::kInvalidState ? flushed : Status::Ok();
+}
+
+// Without memory they are not named, and the next dump tries again.
+void IndexFlusher::TellIndexer(uint64_t sequence) {
+  if (means_.indexer == nullptr) return;
+  flushing_hints_ = true;
+  static_cast<void>(Guarded([&] { means_.indexer->OnDumped(sequence); }));
+  flushing_hints_ = false;
+}
+
+// Hints lack what was dropped, and have what was appended; of neither may they know more than the
+// log has after a power loss: what is alive again would be missed, and a number given again is
+// another node.
+Status IndexFlusher::AwaitLogOfHints() {
+  if (means_.indexer == nullptr || !CAIRN_KEPT(kLogBeforeIndex)) return Status::Ok();
+  const uint64_t sequence = means_.indexer->log_needed();
+  return sequence <= means_.log->durable_sequence()
+             ? Status::Ok()
+             : means_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline);
 }
 
 // Those that know at least what the index of the tree knows then.

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "engine/commit/commit_observer.h"
@@ -76,6 +77,8 @@ class IndexFlusher final : public CommitObserver {
   Status Merge();
   Status MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>* merged);
   Status FlushHintsIfFull();
+  void TellIndexer(uint64_t sequence);
+  Status AwaitLogOfHints();
   void NameHints(Manifest* next) const;
   bool is_dumping() const { return state_ == State::kDumping || state_ == State::kDumpingInMerge; }
   bool is_merging() const { return state_ == State::kMerging || state_ == State::kDumpingInMerge; }
@@ -90,9 +93,10 @@ class IndexFlusher final : public CommitObserver {
   uint64_t flushed_dump_ = 0;
   // Of the index, and of the hints; the checkpoint may still name them.
   std::vector<uint64_t> merged_tables_, merged_hints_;
+  std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;
   uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
-  uint64_t replay_ops_ = 0;              // Of what changed since the last dump.
+  uint64_t replay_ops_ = 0;      // Of what changed since the last dump.
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<uint32_t> holds_{0};

@@ -291,7 +291,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   round_.BeginGivingBack();
   // Before it is sealed, while the ids are in memory: read back from tables one by one they took
   // ten times as long as the seal.
-  if (means_.indexer != nullptr) means_.indexer->CatchUp(SIZE_MAX);
+  if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
   const Status cut = CutLoose(means_, &flusher_);  // Nothing else waits for it.
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
   // Tables beside the log that they are made of: not out of the reserve, which is for one segment

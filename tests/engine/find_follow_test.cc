@@ -91,7 +91,9 @@ TEST_P(FindFollowTest, AHitIsOfWhatWasShown) {
 
 TEST_P(FindFollowTest, OfAWriterThatIndexesNothing) {
   const std::vector<TokenId> ids = Tokens(300, 5);
-  WorldTest::Reopen(TinyOptions());
+  Options none = TinyOptions();
+  none.index = Index::kNone;
+  WorldTest::Reopen(none);
   Make("chat", ids);
   ASSERT_OK(store_.Compact());
   Options options = FindingOptions();

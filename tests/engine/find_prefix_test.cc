@@ -253,6 +253,7 @@ TEST_P(FindPrefixTest, ManyWithOnePrompt) {
 
 TEST_P(FindPrefixTest, FromMemoryAlone) {
   const std::vector<TokenId> ids = Tokens(200, 5);
+  ASSERT_OK(store_.PauseBackground());  // It indexes, too.
   Make("a", ids);
   PrefixQuery query = Query(ids);
   query.memory_only = true;
@@ -264,6 +265,7 @@ TEST_P(FindPrefixTest, FromMemoryAlone) {
   EXPECT_EQ(200u, hit.matched);
   EXPECT_TRUE(hit.confirmed);
   EXPECT_TRUE(hit.complete);
+  ASSERT_OK(store_.ResumeBackground());
 }
 
 TEST_P(FindPrefixTest, Unconfirmed) {
