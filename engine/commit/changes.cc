@@ -172,9 +172,11 @@ Result<BranchId> Changes::Fork(BranchId id, uint64_t position, const BranchOptio
 }
 
 Result<BranchId> Changes::ForkNode(NodeId node, uint64_t position, const BranchOptions& options) {
+  CAIRN_RETURN_IF_ERROR(CheckNotReserved(options.ns));
   const auto number = static_cast<uint64_t>(node);
-  const auto resolve = [&](const Tree& tree) {
+  const auto resolve = [&](const Tree& tree) -> Result<Op> {
     const Node* from = tree.FindNode(number);
+    if (from != nullptr) CAIRN_RETURN_IF_ERROR(CheckNotReserved(from->ns));
     while (from != nullptr && position < from->lanes[kTokenLane].start) {
       from = tree.OnPath(from->parent);
     }

@@ -220,6 +220,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
 Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin) {
   RestorePlan plan;
   const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
+    if (item->may_plan) CAIRN_RETURN_IF_ERROR(item->may_plan(tree));
     CAIRN_ASSIGN_OR_RETURN(plan, PlanRestore(tree, head, item->request, item->shift));
     *pin = pins_.Take(plan);
     return Status::Ok();

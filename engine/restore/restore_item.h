@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct RestoreItem {
   LayerWords* layers = nullptr;
   const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: nothing does.
   bool counts = true;                   // As a restore, among the metrics.
+  // Asked under the commit lock before each plan, for a reader plans anew, by another tree, where
+  // its writer has moved files. An error ends the item. Null: any tree will do.
+  std::function<Status(const Tree&)> may_plan{};
 
   // --- Told
   Status status{};

@@ -403,6 +403,7 @@ Status Indexer::HashNode(uint64_t node, uint64_t from, const Facts& facts) {
   if (upto == 0) return Status::Ok();
   const Chain begin = ChainOf(node, facts, std::min(below, has_edge ? facts.start : below));
   const std::shared_ptr<Hints> hints = this->hints();
+  if (hints == nullptr) return Status::Ok();  // A reader was shown a checkpoint that has none.
   PrefixHasher hasher(begin.digest, begin.end, facts.spans);
   Chain last = begin;
   std::vector<PrefixEntry> entries;

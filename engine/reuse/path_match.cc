@@ -6,25 +6,33 @@
 
 #include "engine/restore/plan.h"
 #include "engine/restore/restorable.h"
+#include "engine/reuse/prefix_hash.h"
 #include "engine/tree/path.h"
 
 namespace cairn::engine {
 
 namespace {
 
-// Of the path, below `limit`.
+// Of the path, below `limit`. What a node has behind where its child leaves is of other branches.
 uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit) {
+  const Node* child = nullptr;
   for (const Node* node = &end; node != nullptr; node = tree.OnPath(node->parent)) {
     for (size_t i = kTokenLane + 1; i < node->lanes.size(); ++i) {
-      const Lane& lane = node->lanes[i];
-      if (lane.start >= limit) continue;
-      for (const Extent& extent : lane.extents) {
-        if (extent.begin >= limit) break;
+      const uint64_t left_at = child == nullptr ? limit : child->lanes[i].start;
+      for (const Extent& extent : node->lanes[i].extents) {
+        if (extent.begin >= std::min(limit, left_at)) break;
         if (!extent.exact && !extent.place.absent()) limit = extent.begin;
       }
     }
+    child = node;
   }
   return limit;
+}
+
+// The node of the path that the last of these positions lies on.
+const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position) {
+  while (node->lanes[kTokenLane].start >= position) node = tree.OnPath(node->parent);
+  return node;
 }
 
 // Where a branch may end, at or before `position`.
@@ -61,6 +69,7 @@ PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
   match.matched = FirstOtherSpan(here, spans, match.matched);
   match.exact = FirstApproximate(tree, node, match.matched);
   if (!approximate) match.matched = match.exact;
+  match.agrees = match.matched;
   match.matched = OutsideAtomic(here, match.matched);
   match.exact = std::min(match.exact, match.matched);
   if (match.matched == 0) return match;
@@ -68,9 +77,10 @@ PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
     match.restorable = RestorableLength(tree, head, at_most);
     if (OutsideAtomic(here, match.restorable) == match.restorable) break;
   }
-  const Node* on = &node;
-  while (on->lanes[kTokenLane].start >= match.matched) on = tree.OnPath(on->parent);
+  const Node* const on = NodeOf(tree, &node, match.matched);
   match.node = on->id;
+  match.ns_seed = SeedOf(on->ns);
+  if (match.restorable != 0) match.kv_node = NodeOf(tree, on, match.restorable)->id;
   return match;
 }
 

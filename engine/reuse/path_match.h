@@ -13,8 +13,13 @@
 namespace cairn::engine {
 
 struct PathMatch {
-  uint64_t node = 0;  // On the path, the one that `matched` lies on.
+  uint64_t node = 0;     // On the path, the one that `matched` lies on...
+  uint64_t ns_seed = 0;  // ...of this namespace (SeedOf)...
+  uint64_t kv_node = 0;  // ...and the one that `restorable` lies on; 0: that is 0.
   uint64_t matched = 0, restorable = 0, exact = 0;
+  // So far ids, spans and provenance allow it. `matched` ends before an atomic span that this lies
+  // within, so of two such positions the farther one may have what the nearer one has not.
+  uint64_t agrees = 0;
 };
 
 // The path that ends with all of `node` and agrees with the query's ids up to `position`, if that
@@ -22,7 +27,8 @@ struct PathMatch {
 PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
                     std::span<const ContentSpan> spans, bool approximate);
 
-// What a lease of it holds, raw: what lies on the node itself. The rest is needed by it.
+// What a lease of it counts, raw: what lies on the node itself. What is above is held as well, and
+// is not counted: it is what most leases share.
 uint64_t BytesBelow(const Tree& tree, const Node& node, uint64_t position);
 
 // The first position below `limit` at which two rows of spans, each in order, say different things;

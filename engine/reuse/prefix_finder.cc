@@ -40,7 +40,9 @@ uint64_t DeadlineOf(uint64_t now_ns, uint64_t lease_ns, const Options& options) 
 
 }  // namespace
 
-// A lease of the time of one call, unless it is handed on.
+// A lease of the time of one call, unless it is handed on. It holds nothing where others change the
+// tree: a reader's is what it is shown, and a log that fails takes back what it had not
+// acknowledged. Then what was true when the hold began is to be asked again.
 class PrefixFinder::Hold {
  public:
   explicit Hold(const WriteMeans& write) : write_(write) {}
@@ -52,31 +54,47 @@ class PrefixFinder::Hold {
   Hold& operator=(const Hold&) = delete;
 
   // Under the commit lock.
-  void Begin(uint64_t node, uint64_t position) {
+  void Begin(uint64_t node, uint64_t position, LeasedPart also = {}) {
     End();
-    if (CAIRN_KEPT(kLeaseOfHit)) lease_ = write_.tree().leases().Grant(node, position, UINT64_MAX);
+    generation_ = write_.tree().generation();
+    rolled_back_ = write_.committer->rolled_back();
+    if (!CAIRN_KEPT(kLeaseOfHit)) return;
+    lease_ = write_.tree().leases().Grant(node, position, UINT64_MAX, 0, also);
+  }
+  // Under the commit lock: what the tree of that generation says is what it said when this began. A
+  // writer's has another generation after each dump, with the same in it.
+  bool Covers(uint64_t generation) const {
+    if (write_.options->read_only) return generation == generation_;
+    return write_.committer->rolled_back() == rolled_back_;
   }
   void End() { write_.tree().leases().Release(std::exchange(lease_, 0)); }
 
  private:
   const WriteMeans& write_;
-  uint64_t lease_ = 0;
+  uint64_t lease_ = 0, generation_ = 0;
+  bool rolled_back_ = false;
 };
 
 PrefixFinder::PrefixFinder(const Means& means)
     : means_(means),
-      opening_(means.indexer == nullptr ? 0 : means.write->world.scheduler->Random64() | 1) {}
+      // So that no number of a lease wraps.
+      opening_(means.indexer == nullptr ? 0 : means.write->world.scheduler->Random64() >> 1 | 1) {}
 
 // ---------------------------------------------------------------- finding
 
+Result<std::shared_ptr<Hints>> PrefixFinder::HintsNow() const {
+  if (means_.indexer != nullptr) {
+    if (auto hints = means_.indexer->hints(); hints != nullptr) return hints;
+  }
+  return Status(StatusCode::kInvalidState,
+                means_.indexer != nullptr && means_.write->options->read_only
+                    ? "find: the writer of the store indexes nothing"
+                    : "find: nothing is indexed (options.index is kNone)");
+}
+
 Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
   const WriteMeans& write = *means_.write;
-  if (means_.indexer == nullptr || means_.indexer->hints() == nullptr) {
-    return Status(StatusCode::kInvalidState,
-                  means_.indexer != nullptr && write.options->read_only
-                      ? "find: the writer of the store indexes nothing"
-                      : "find: nothing is indexed (options.index is kNone)");
-  }
+  CAIRN_RETURN_IF_ERROR(HintsNow().status());
   if (query.tokens.size() > INT32_MAX) {
     return Bad("query.tokens: " + std::to_string(query.tokens.size()) + " are more than 2^31 - 1");
   }
@@ -108,6 +126,13 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
     means_.joined->FlushAll();
     complete = means_.indexer->CatchUp(kCatchUpNodes);
   }
+  CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));
+  best.complete = complete;
+  if (best.found()) hits_.fetch_add(1, std::memory_order_relaxed);
+  return best;
+}
+
+Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* complete) {
   const std::vector<Digest> chains = ChainsOf(means_.indexer->store(), query);
   std::vector<std::string_view> namespaces(query.also.begin(), query.also.end());
   namespaces.insert(namespaces.begin(), query.ns);
@@ -117,28 +142,33 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
         namespaces.begin() + static_cast<long>(i)) {
       continue;
     }
-    const std::shared_ptr<Hints> hints = means_.indexer->hints();
-    PrefixSearch search(*means_.write, means_.reader, means_.indexer, *hints, query, chains,
+    const auto hints = HintsNow();  // A reader may have been shown a checkpoint without.
+    if (!hints.ok()) {
+      static_cast<void>(Release(best.lease));
+      return hints.status();
+    }
+    PrefixSearch search(*means_.write, means_.reader, means_.indexer, **hints, query, chains,
                         namespaces[i]);
-    auto found = FindIn(&search, &complete);
+    auto found = FindIn(&search, complete);
     // Of a reader the files that it knows may be gone: what it is shown next names others.
     const bool moved =
         means_.write->options->read_only && (found.status().code() == StatusCode::kNotFound ||
                                              found.status().code() == StatusCode::kStale);
     if (moved || (!found.ok() && search.hints_damaged())) {
-      means_.indexer->Discard(*hints, found.status());
-      complete = false;
+      means_.indexer->Discard(**hints, found.status());
+      *complete = false;
       continue;
     }
-    CAIRN_RETURN_IF_ERROR(found.status());
+    if (!found.ok()) {
+      static_cast<void>(Release(best.lease));
+      return found.status();
+    }
     PrefixHit hit = *found;
     const bool better =
         std::tie(hit.restorable, hit.matched) > std::tie(best.restorable, best.matched);
     if (better) std::swap(hit, best);
-    if (hit.lease != LeaseId{}) static_cast<void>(Release(hit.lease));
+    static_cast<void>(Release(hit.lease));
   }
-  best.complete = complete;
-  if (best.found()) hits_.fetch_add(1, std::memory_order_relaxed);
   return best;
 }
 
@@ -180,11 +210,11 @@ Result<uint64_t> PrefixFinder::Confirm(const PrefixSearch& search, uint64_t path
           write.access->Load({.branches = {}, .nodes = {path}, .names = {}}, &lock));
     }
     const Node* const node = write.tree().FindNode(path);
-    *match = node == nullptr
+    *match = node == nullptr || !search.Suits(*node)
                  ? PathMatch()
                  : MatchPath(write.tree(), *node, match->matched, query.spans, query.approximate);
     if (match->matched == 0) return 0;
-    hold->Begin(match->node, match->matched);
+    hold->Begin(match->node, match->matched, {match->kv_node, match->restorable});
   }
   std::vector<TokenId> ids;
   for (uint64_t begin = 0; begin < match->matched; begin += ids.size()) {
@@ -209,35 +239,46 @@ void PrefixFinder::Fill(const PrefixSearch& search, const PathMatch& match, Pref
   hit->matched = match.matched;
   hit->restorable = match.restorable;
   hit->exact = match.exact;
-  hit->seen.digest[0] = digest.low;
+  hit->seen.digest[0] = KeyHash(digest, match.ns_seed);
   hit->seen.digest[1] = digest.high;
 }
 
-// What was confirmed holds up to here, since it was held. False: it was dropped meanwhile.
+// Under the commit lock. 0: there is no room for it, or it is the writer's to grant. Where its KV
+// ends on a node above, that one is held up to there as well: nothing else may need it.
+uint64_t PrefixFinder::LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns) {
+  const WriteMeans& write = *means_.write;
+  Tree& tree = write.tree();
+  LeaseTable& leases = tree.leases();
+  leases.Expire(now_ns);
+  LeasedPart kv{match.kv_node, match.restorable};
+  if (kv.node == match.node) kv = {};
+  uint64_t bytes = BytesBelow(tree, *tree.FindNode(match.node), match.matched);
+  if (kv.node != 0) bytes += BytesBelow(tree, *tree.FindNode(kv.node), kv.position);
+  const uint64_t most = write.options->max_leased_bytes;
+  const bool has_room =
+      bytes <= most && leases.bytes() <= most - bytes && leases.size() < kMaxLeases;
+  if (lease_ns == 0 || !has_room || write.options->read_only || !CAIRN_KEPT(kLeaseOfHit)) return 0;
+  return leases.Grant(match.node, match.matched, DeadlineOf(now_ns, lease_ns, *write.options),
+                      bytes, kv);
+}
+
+// What was confirmed holds up to here, since it was held. False: it was dropped meanwhile, or the
+// tree is another one.
 bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold,
                           PrefixHit* hit) {
   const WriteMeans& write = *means_.write;
-  const uint64_t lease_ns = search.query().lease_ns;
   const uint64_t now_ns = write.lifecycle->NowNs();
   const std::lock_guard lock(write.mutex());
-  Tree& tree = write.tree();
-  const Node* const node = tree.FindNode(match.node);
-  if (node == nullptr) return false;
+  const Tree& tree = write.tree();
+  const bool there = tree.FindNode(match.node) != nullptr &&
+                     (match.kv_node == 0 || tree.FindNode(match.kv_node) != nullptr);
+  if (!there || !hold->Covers(tree.generation())) return false;
   Fill(search, match, hit);
   hit->confirmed = true;
   hit->seen.opening = opening_;
   hit->seen.generation = tree.generation();
   hit->seen.changes = means_.indexer->changes();
-  LeaseTable& leases = tree.leases();
-  leases.Expire(now_ns);
-  const uint64_t bytes = BytesBelow(tree, *node, match.matched);
-  const uint64_t most = write.options->max_leased_bytes;
-  const bool has_room =
-      bytes <= most && leases.bytes() <= most - bytes && leases.size() < kMaxLeases;
-  if (lease_ns != 0 && has_room && !write.options->read_only && CAIRN_KEPT(kLeaseOfHit)) {
-    hit->lease = LeaseId{leases.Grant(match.node, match.matched,
-                                      DeadlineOf(now_ns, lease_ns, *write.options), bytes)};
-  }
+  hit->lease = IdOf(LeaseOf(match, now_ns, search.query().lease_ns));
   hold->End();
   return true;
 }
@@ -254,7 +295,7 @@ Status PrefixFinder::HoldHit(const PrefixHit& hit, Hold* hold) {
   const auto number = static_cast<uint64_t>(hit.node);
   const uint64_t now_ns = write.lifecycle->NowNs();
   std::vector<ContentSpan> spans;
-  uint64_t model = 0;
+  uint64_t model = 0, ns_seed = 0;
   {
     Committer::Lock lock(write.mutex());
     CAIRN_RETURN_IF_ERROR(
@@ -274,16 +315,17 @@ Status PrefixFinder::HoldHit(const PrefixHit& hit, Hold* hold) {
     const bool same = hit.seen.opening == opening_ && hit.seen.generation == tree.generation() &&
                       hit.seen.changes == means_.indexer->changes();
     const bool leased = hit.seen.opening == opening_ &&
-                        tree.leases().Holds(static_cast<uint64_t>(hit.lease), number, hit.matched);
+                        tree.leases().Holds(NumberOf(hit.lease), number, hit.matched);
     hold->Begin(number, hit.matched);
     if ((hit.confirmed && (same || leased)) || !CAIRN_KEPT(kStaleHit)) return Status::Ok();
     spans = CollectSpans(tree, HeadOfNode(*node), 0, hit.matched);
     model = node->model;
+    ns_seed = SeedOf(node->ns);
   }
-  return ConfirmDigest(hit, model, spans);
+  return ConfirmDigest(hit, model, ns_seed, spans);
 }
 
-Status PrefixFinder::ConfirmDigest(const PrefixHit& hit, uint64_t model,
+Status PrefixFinder::ConfirmDigest(const PrefixHit& hit, uint64_t model, uint64_t ns_seed,
                                    std::span<const ContentSpan> spans) {
   PrefixHasher hasher(PrefixRoot(means_.indexer->store(), model), 0, spans);
   std::vector<TokenId> ids;
@@ -293,7 +335,10 @@ Status PrefixFinder::ConfirmDigest(const PrefixHit& hit, uint64_t model,
         ReadIds(means_.reader, static_cast<uint64_t>(hit.node), hasher.end(), ids, false));
     hasher.Add(ids, [](uint64_t, const Digest&) {});
   }
-  if (hasher.At() == Digest{hit.seen.digest[0], hit.seen.digest[1]}) return Status::Ok();
+  const Digest digest = hasher.At();
+  if (KeyHash(digest, ns_seed) == hit.seen.digest[0] && digest.high == hit.seen.digest[1]) {
+    return Status::Ok();
+  }
   return Status(StatusCode::kConflict, "hit: node " +
                                            std::to_string(static_cast<uint64_t>(hit.node)) +
                                            " has other tokens by now; find again");
@@ -316,21 +361,30 @@ Result<RestoreResult> PrefixFinder::Restore(const PrefixHit& hit, const RestoreR
                                             LayerProgress* progress) {
   const Lifecycle::Use use(means_.write->lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckUsable());
-  Hold hold(*means_.write);
-  CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
-  RestoreItem item;
-  item.node = hit.node;
-  item.request = request;
-  CAIRN_ASSIGN_OR_RETURN(const Range range,
-                         RangeOf(request.begin, request.end, hit.matched, "restore of a hit"));
-  item.request.end = range.end;
   LayerWords layers(*means_.write->world.scheduler, progress);
-  item.layers = &layers;
-  Status status = means_.reads->RestoreMany({&item, 1}, request.timeout_ns);
-  if (status.ok()) status = item.status;
-  layers.End(status.ok());
-  if (!status.ok()) return status;
-  return std::move(item.result);
+  for (size_t round = 0; round < kConfirmRounds; ++round) {
+    Hold hold(*means_.write);
+    CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
+    RestoreItem item;
+    item.node = hit.node;
+    item.request = request;
+    CAIRN_ASSIGN_OR_RETURN(const Range range,
+                           RangeOf(request.begin, request.end, hit.matched, "restore of a hit"));
+    item.request.end = range.end;
+    item.layers = &layers;
+    bool other_tree = false;
+    item.may_plan = [&](const Tree& tree) {
+      other_tree = !hold.Covers(tree.generation());
+      return other_tree ? Status(StatusCode::kStale, "hit: the tree has changed") : Status::Ok();
+    };
+    Status status = means_.reads->RestoreMany({&item, 1}, request.timeout_ns);
+    if (status.ok()) status = item.status;
+    if (other_tree) continue;
+    layers.End(status.ok());
+    if (!status.ok()) return status;
+    return std::move(item.result);
+  }
+  return Status(StatusCode::kStale, "hit: the tree changes faster than it is read");
 }
 
 // ---------------------------------------------------------------- leases
@@ -342,16 +396,18 @@ Status PrefixFinder::Renew(LeaseId lease, uint64_t lease_ns) {
   const std::lock_guard lock(write.mutex());
   LeaseTable& leases = write.tree().leases();
   leases.Expire(now_ns);
-  const auto number = static_cast<uint64_t>(lease);
-  if (leases.Renew(number, DeadlineOf(now_ns, lease_ns, *write.options))) return Status::Ok();
-  return Status(StatusCode::kNotFound, "lease " + std::to_string(number) + " is over");
+  if (leases.Renew(NumberOf(lease), DeadlineOf(now_ns, lease_ns, *write.options))) {
+    return Status::Ok();
+  }
+  return Status(StatusCode::kNotFound,
+                "lease " + std::to_string(static_cast<uint64_t>(lease)) + " is over");
 }
 
 Status PrefixFinder::Release(LeaseId lease) {
   const WriteMeans& write = *means_.write;
   CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckUsable());
   const std::lock_guard lock(write.mutex());
-  write.tree().leases().Release(static_cast<uint64_t>(lease));
+  write.tree().leases().Release(NumberOf(lease));
   return Status::Ok();
 }
 

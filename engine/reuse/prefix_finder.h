@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "cairn/find.h"
@@ -58,16 +59,25 @@ class PrefixFinder {
 
  private:
   class Hold;
+  // Null becomes an error.
+  Result<std::shared_ptr<Hints>> HintsNow() const;
   Status CheckQuery(const PrefixQuery& query) const;
+  Result<PrefixHit> FindInAll(const PrefixQuery& query, bool* complete);
   Result<PrefixHit> FindIn(PrefixSearch* search, bool* complete);
   Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match, Hold* hold);
   static void Fill(const PrefixSearch& search, const PathMatch& match, PrefixHit* hit);
+  uint64_t LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns);
   bool Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold, PrefixHit* hit);
   Status HoldHit(const PrefixHit& hit, Hold* hold);
-  Status ConfirmDigest(const PrefixHit& hit, uint64_t model, std::span<const ContentSpan> spans);
+  Status ConfirmDigest(const PrefixHit& hit, uint64_t model, uint64_t ns_seed,
+                       std::span<const ContentSpan> spans);
+  // Numbers of the table, which begin anew with each opening, and what callers have for them.
+  LeaseId IdOf(uint64_t lease) const { return LeaseId{lease == 0 ? 0 : opening_ + lease}; }
+  uint64_t NumberOf(LeaseId lease) const { return static_cast<uint64_t>(lease) - opening_; }
 
   const Means means_;
-  const uint64_t opening_;  // Tells the hits of this opening of the store from those of others.
+  // Tells the hits and leases of this opening of the store from those of others.
+  const uint64_t opening_;
   std::atomic<uint64_t> finds_{0}, hits_{0};
 };
 

@@ -44,6 +44,7 @@ Digest ExtendPrefix(const Digest& chain, uint64_t begin, std::span<const TokenId
   auto span = std::partition_point(spans.begin(), spans.end(),
                                    [&](const ContentSpan& one) { return one.end <= begin; });
   for (; span != spans.end() && span->begin < end; ++span) {
+    CAIRN_CHECK(size + sizeof(SpanBytes) <= bytes.size());  // In order, each has a position.
     const uint64_t first = std::max(span->begin, begin);
     const SpanBytes part{.first = first - begin,
                          .count = std::min(span->end, end) - first,

@@ -43,7 +43,7 @@ Result<PathMatch> PrefixSearch::Match(uint64_t number, uint64_t position) {
         write_.access->Load({.branches = {}, .nodes = {number}, .names = {}}, &lock));
   }
   const Node* const node = tree.FindNode(number);
-  if (node == nullptr) return PathMatch();
+  if (node == nullptr || !Suits(*node)) return PathMatch();
   return MatchPath(tree, *node, position, query_.spans, query_.approximate);
 }
 
@@ -61,13 +61,13 @@ Status PrefixSearch::MatchAll(std::span<const PrefixEntry> entries, std::vector<
       if (node == nullptr && query_.memory_only && !tree.KnowsNode(entry.node)) {
         return Status(StatusCode::kBusy, "a node is not in memory");
       }
-      if (node == nullptr) {
+      if (node == nullptr || !Suits(*node)) {
         gone.push_back(entry);
         continue;
       }
       const PathMatch match =
           MatchPath(tree, *node, entry.position, query_.spans, query_.approximate);
-      if (match.matched == entry.position) found->push_back({entry.node, match});
+      if (match.agrees == entry.position) found->push_back({entry.node, match});
     }
   }
   // A reader's tree may be behind the hints. Without room they stay, and are met again; and where

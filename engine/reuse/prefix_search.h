@@ -33,6 +33,7 @@ class PrefixSearch {
         hints_(hints),
         query_(query),
         chains_(chains),
+        ns_(ns),
         ns_seed_(SeedOf(ns)) {}
 
   // A path, by the node that it ends with.
@@ -50,6 +51,12 @@ class PrefixSearch {
   bool hints_damaged() const { return hints_damaged_; }
   // There was more of one hash than Run looks at.
   bool cut_short() const { return cut_short_; }
+
+  // The node is of the query's model and of this namespace: numbers may be given again after a
+  // loss, and hints then name the node of others. What is above it may be another namespace's.
+  bool Suits(const Node& node) const {
+    return node.model == static_cast<uint64_t>(query_.model) && node.ns == ns_;
+  }
 
   const PrefixQuery& query() const { return query_; }
   std::span<const Digest> chains() const { return chains_; }
@@ -73,6 +80,7 @@ class PrefixSearch {
   Hints& hints_;
   const PrefixQuery& query_;
   const std::span<const Digest> chains_;
+  const std::string_view ns_;
   const uint64_t ns_seed_;
   bool hints_damaged_ = false, cut_short_ = false;
   std::map<uint64_t, uint64_t> refuted_;  // Node: where its path has other ids.

@@ -70,14 +70,15 @@ Status Expirer::DropExpired() {
   uint64_t next_ns = now_ns;  // If anything fails.
   bool leased = false;
   const auto run = [&]() -> Status {
-    size_t dropped = 1;
-    while (dropped > 0) {
-      dropped = 0;
+    TreeRecords::Expiring from;  // On from there: what is on lease or damaged stays.
+    while (true) {
+      size_t dropped = 0;
       CAIRN_RETURN_IF_ERROR(flusher_->Dump());
       CAIRN_ASSIGN_OR_RETURN(
-          const std::vector<uint64_t> expired,
-          TreeRecords::ReadExpired(*means_.index, now_ns, kEvictAhead, &next_ns));
-      for (const uint64_t branch : expired) {
+          const std::vector<TreeRecords::Expiring> expired,
+          TreeRecords::ReadExpired(*means_.index, now_ns, from, kEvictAhead, &next_ns));
+      for (const auto& [due_ns, branch] : expired) {
+        from = {due_ns, branch + 1};
         // It is used, then.
         static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
         const auto op = means_.host->Change(

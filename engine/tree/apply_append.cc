@@ -152,6 +152,12 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   for (const LaneRange& range : op.lanes) {
     CAIRN_RETURN_IF_ERROR(AddRange(node, head, range, {.place = {}, .exact = op.exact}));
   }
+  for (uint64_t from = op.position; const ContentSpan& span : op.spans) {
+    if (span.begin < from || span.begin >= span.end || span.end > node->lanes[kTokenLane].end) {
+      return Unfit(op, "content spans out of order, or beyond the tokens");
+    }
+    from = span.end;
+  }
   node->spans.insert(node->spans.end(), op.spans.begin(), op.spans.end());
   if (op.sealed.empty()) {
     uint64_t added = 0;  // Positions with KV.

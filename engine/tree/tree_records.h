@@ -101,10 +101,14 @@ class TreeRecords {
   static Result<std::vector<Evictable>> ReadUsedAfter(sstable::LsmIndex& index, std::string_view ns,
                                                       uint64_t at_ns, const Evictable& from,
                                                       size_t limit);
-  // Branches that expire by then, at most `limit`; `next_ns`: when the next one after them does, 0:
-  // none. As they were at the last dump.
-  static Result<std::vector<uint64_t>> ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
-                                                   size_t limit, uint64_t* next_ns);
+  // Branches that expire by then, at most `limit` from there on, in order of their time; `next_ns`:
+  // when the next one after them does, 0: none. As they were at the last dump.
+  struct Expiring {
+    uint64_t at_ns = 0, branch = 0;
+  };
+  static Result<std::vector<Expiring>> ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
+                                                   const Expiring& from, size_t limit,
+                                                   uint64_t* next_ns);
 
   // Every record against the others, for verification: what a record names exists and names it
   // back, lanes have no gaps. Tells of each damage and goes on; of every stretch that lies in a

@@ -80,19 +80,24 @@ Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadUsedAfter(sstable::
   return found;
 }
 
-Result<std::vector<uint64_t>> TreeRecords::ReadExpired(sstable::LsmIndex& index, uint64_t now_ns,
-                                                       size_t limit, uint64_t* next_ns) {
-  std::vector<uint64_t> expired;
+Result<std::vector<TreeRecords::Expiring>> TreeRecords::ReadExpired(sstable::LsmIndex& index,
+                                                                    uint64_t now_ns,
+                                                                    const Expiring& from,
+                                                                    size_t limit,
+                                                                    uint64_t* next_ns) {
+  std::vector<Expiring> expired;
   *next_ns = 0;
   const auto scan = index.NewScan({.end = "Y", .read = {}});
-  for (scan->Seek("X"); scan->valid(); scan->Next()) {
+  std::string first = Key('X', from.at_ns);
+  PutBig(&first, from.branch, 8);
+  for (scan->Seek(first); scan->valid(); scan->Next()) {
     if (scan->key().size() != kExpiryKeyBytes) return Damaged(scan->key(), "no such kind");
     const uint64_t at_ns = GetBig(scan->key().substr(1, 8));
     if (at_ns > now_ns || expired.size() == limit) {
       *next_ns = at_ns;
       break;
     }
-    expired.push_back(GetBig(scan->key().substr(9, 8)));
+    expired.push_back({at_ns, GetBig(scan->key().substr(9, 8))});
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
   return expired;

@@ -89,6 +89,53 @@ TEST_P(FindFollowTest, AHitIsOfWhatWasShown) {
   EXPECT_EQ(100u, AskOf(follower, ids).matched);
 }
 
+// The writer has given files back when a hit is restored that is told of as confirmed: what is
+// there by then has other tokens. Method: no file of the hit was opened before, which one that was
+// confirmed has seen to.
+TEST_P(FindFollowTest, WhatIsRestoredIsOfTheHit) {
+  const std::vector<TokenId> ids = Tokens(320, 5), other = Like(ids, 100, 220, 6);
+  Make("first", Tokens(300, 7));
+  ASSERT_OK(store_.Compact());
+  Branch chat = Make("chat", ids);
+  ASSERT_OK(store_.Compact());
+  Store follower = Follow();
+  PrefixQuery query = Query(ids);
+  query.confirm = false;
+  ASSERT_OK_ASSIGN(PrefixHit hit, follower.FindPrefix(query));
+  ASSERT_EQ(320u, hit.matched);
+  const PrefixHit first = AskOf(follower, Tokens(300, 7));
+  ASSERT_TRUE(first.confirmed);
+  hit.confirmed = true;
+  hit.seen.opening = first.seen.opening;
+  hit.seen.generation = first.seen.generation;
+  hit.seen.changes = first.seen.changes;
+  ASSERT_OK(chat.Rewind(100));
+  ASSERT_OK(Append(chat, std::span(other).subspan(100)));
+  ASSERT_OK(store_.Compact());
+  std::vector<TokenId> got(320);
+  RestoreRequest request;
+  request.tokens = got;
+  EXPECT_FAILS(follower.Restore(hit, request), StatusCode::kConflict, "other tokens");
+  EXPECT_EQ(320u, AskOf(follower, other).matched) << "it has followed";
+}
+
+// It sees that when it catches up with what it was shown.
+TEST_P(FindFollowTest, AWriterThatStopsIndexing) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  ASSERT_OK(store_.Compact());
+  for (uint64_t i = 0; i < 3; ++i) Make("chat-" + std::to_string(i), Tokens(300, 5 + i));
+  ASSERT_OK(store_.Flush());
+  Store follower = Follow();
+  Options none = TinyOptions();
+  none.index = Index::kNone;
+  WorldTest::Reopen(none);
+  for (uint64_t i = 0; i < 20; ++i) {
+    Make("more-" + std::to_string(i), Tokens(1500, 20 + i));
+    ASSERT_OK(store_.Compact());
+  }
+  EXPECT_FAILS(follower.FindPrefix(Query(ids)), StatusCode::kInvalidState, "writer");
+}
+
 TEST_P(FindFollowTest, OfAWriterThatIndexesNothing) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Options none = TinyOptions();

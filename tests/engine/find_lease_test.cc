@@ -4,6 +4,7 @@
 // append, trim, join, eviction or expiry changes it, while its owner goes on as if there were no
 // lease. A drop of all that needs it wins. Leases end by themselves, are bounded, and no restart
 // knows them.
+#include "engine/constants.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {
@@ -114,6 +115,81 @@ TEST_P(FindLeaseTest, HoldsABranchAgainstEviction) {
   EXPECT_FALSE(store_.FindBranch("held", "small").ok());
 }
 
+// More of them than are read ahead, and one that may go behind them.
+TEST_P(FindLeaseTest, ManyOnLeaseDoNotKeepOthers) {
+  const auto make = [&](const std::string& name, uint64_t seed, uint64_t ttl_ns) {
+    auto branch = store_.CreateBranch(model_, {.name = name});
+    EXPECT_OK(branch);
+    EXPECT_OK(Append(*branch, Tokens(64, seed)));
+    EXPECT_OK(branch->SetKeep({.ttl_ns = ttl_ns}));
+  };
+  for (uint64_t i = 0; i <= engine::kEvictAhead; ++i) {
+    make("held-" + std::to_string(i), 100 + i, 1'000'000);
+    ASSERT_NE(LeaseId{}, Lease(Tokens(64, 100 + i)).lease);
+  }
+  make("other", 1, 20'000'000);
+  for (int i = 0; i < 500 && store_.FindBranch("other").ok(); ++i) {
+    world_->world().scheduler->Sleep(10'000'000);
+  }
+  EXPECT_FALSE(store_.FindBranch("other").ok());
+  EXPECT_OK(store_.FindBranch("held-0"));
+}
+
+// What ends on the child has lost its KV: what is restorable lies on the parent, which no branch
+// needs any more that still has its own.
+TEST_P(FindLeaseTest, HoldsKvOfWhatIsAbove) {
+  const std::vector<TokenId> ids = Tokens(1000, 5);
+  ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 300'000, .evict = Evict::kKv}));
+  Branch base = Make("base", std::span(ids).first(500), "small");
+  ASSERT_OK_ASSIGN(Branch child, base.ForkAt(500, {.name = "child", .ns = "small"}));
+  ASSERT_OK(Append(child, std::span(ids).subspan(500)));
+  ASSERT_OK(Append(base, Tokens(10, 6)));
+  PrefixQuery query = Query(ids);
+  query.ns = "small";
+  uint64_t made = 0;
+  const auto more = [&] {
+    ++made;
+    Make("new-" + std::to_string(made), Tokens(200, 100 + made), "small");
+  };
+  while (Ask(query).restorable == 1000 && made < 100) {
+    more();
+    ASSERT_OK(Append(base, Tokens(1, made)));  // So the child is the first to go.
+  }
+  query.lease_ns = kMinute;
+  const PrefixHit hit = Ask(query);
+  ASSERT_EQ(1000u, hit.matched);
+  ASSERT_EQ(500u, hit.restorable);
+  ASSERT_NE(LeaseId{}, hit.lease);
+  EXPECT_EQ(1000u * 68, store_.Metrics().leased_bytes);
+  for (int i = 0; i < 60; ++i) more();
+  KvSet got(spec_, Layout::kContiguous, 0, 500), want(spec_, Layout::kContiguous, 0, 500);
+  want.Write(kSeed, 0, 500);
+  RestoreRequest request;
+  request.into = got.View(0, 500);
+  request.end = 500;
+  request.require_kv = true;
+  ASSERT_OK(store_.Restore(hit, request));
+  EXPECT_TRUE(got == want);
+}
+
+TEST_P(FindLeaseTest, IsNotKeptByASearchThatFails) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Make("b", ids, "two");
+  ASSERT_NO_FATAL_FAILURE(SealAndReopen());
+  Make("a", ids, "one");
+  PrefixQuery query = Query(ids);
+  query.ns = "one";
+  ASSERT_EQ(300u, Ask(query).matched);  // In memory, from now on.
+  query.lease_ns = kMinute;
+  query.memory_only = true;
+  ASSERT_EQ(300u, Ask(query).matched);
+  ASSERT_EQ(1u, store_.Metrics().leases);
+  const std::string_view also[] = {"two"};
+  query.also = also;
+  EXPECT_FAILS(store_.FindPrefix(query), StatusCode::kBusy);
+  EXPECT_EQ(1u, store_.Metrics().leases);
+}
+
 TEST_P(FindLeaseTest, ADropWins) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Branch chat = Make("chat", ids);
@@ -197,6 +273,12 @@ TEST_P(FindLeaseTest, IsOfThisOpeningAlone) {
   ASSERT_NO_FATAL_FAILURE(Reopen());
   EXPECT_EQ(0u, store_.Metrics().leases);
   ExpectForks(hit, ids, 300);  // It is still true, as its ids say.
+  const PrefixHit others = Lease(ids);
+  ASSERT_NE(LeaseId{}, others.lease);
+  ASSERT_OK(store_.Release(hit.lease));  // Whoever had it may not know.
+  EXPECT_EQ(1u, store_.Metrics().leases);
+  EXPECT_FAILS(store_.Renew(hit.lease, kMinute), StatusCode::kNotFound);
+  ASSERT_OK(store_.Release(others.lease));
   chat = Find("chat");
   ASSERT_OK(chat.Rewind(100));
   ASSERT_OK(Append(chat, Tokens(250, 6)));

@@ -3,6 +3,7 @@
 // Property: whatever branches hold of a prompt is found by its ids, to the token, in the namespaces
 // that were asked for and nowhere else; what differs in a picture, a model or a shard is no hit;
 // and what cannot be used is not promised.
+#include "cairn/objects.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {
@@ -182,6 +183,55 @@ TEST_P(FindPrefixTest, OutsideOfAtomicSpans) {
   ExpectForks(hit, prompt, 100);
 }
 
+// Blocks end within it, where no branch may: that is no reason to look no further.
+TEST_P(FindPrefixTest, BehindAnAtomicPicture) {
+  const std::vector<TokenId> ids = Tokens(1000, 5);
+  const ContentSpan picture{.begin = 0, .end = 700, .hash = {1, 2}, .atomic = true};
+  ASSERT_OK_ASSIGN(Branch chat, store_.CreateBranch(model_, {.name = "chat"}));
+  ASSERT_OK(Append(chat, ids, kSeed, {{picture}}));
+  ASSERT_OK(store_.Flush());
+  Options options = FindingOptions();
+  options.create_if_missing = false;
+  options.read_only = true;
+  ASSERT_OK_ASSIGN(const Store follower, world_->Open(options));  // It has no filter.
+  for (const uint64_t count : {300, 700, 701, 900, 1000}) {
+    SCOPED_TRACE(count);
+    const std::vector<TokenId> prompt = Like(ids, count, 70, 1);
+    ContentSpan asked = picture;
+    asked.end = std::min<uint64_t>(picture.end, prompt.size());
+    PrefixQuery query = Query(prompt);
+    query.spans = {&asked, 1};
+    for (const Store* store : std::initializer_list<const Store*>{&store_, &follower}) {
+      ASSERT_OK_ASSIGN(const PrefixHit hit, store->FindPrefix(query));
+      EXPECT_EQ(count < 700 ? 0u : count, hit.matched);
+      EXPECT_TRUE(hit.complete);
+    }
+  }
+}
+
+TEST_P(FindPrefixTest, ForksNeitherIntoObjectsNorFromThem) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  Make("chat", ids);
+  Objects space(store_);
+  ASSERT_OK_ASSIGN(const ObjectClassId pages,
+                   space.RegisterClass({.name = "pages", .page_bytes = 512}));
+  const std::vector<std::byte> value(5000);
+  const ObjectPut put{.key = "key", .value = value};
+  ASSERT_OK(space.PutBatch({&put, 1}, {.object_class = pages}));
+  PrefixHit hit = Ask(ids);
+  EXPECT_FAILS(store_.Fork(hit, 100, {.ns = "\x01ot"}), StatusCode::kInvalidArgument, "objects");
+  EXPECT_FAILS(store_.Fork(hit, 100, {.ns = "\x01o"}), StatusCode::kInvalidArgument, "objects");
+  // A hit that was made up, of any node.
+  size_t refused = 0;
+  hit.matched = 1;
+  for (uint64_t node = 1; node < 20; ++node) {
+    hit.node = NodeId{node};
+    const Status forked = store_.Fork(hit, 1).status();
+    if (forked.ToString().find("holds objects") != std::string::npos) ++refused;
+  }
+  EXPECT_EQ(1u, refused);
+}
+
 TEST_P(FindPrefixTest, EndsWhereKvIsApproximate) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   ASSERT_OK_ASSIGN(Branch chat, store_.CreateBranch(model_, {.name = "blend"}));
@@ -196,6 +246,13 @@ TEST_P(FindPrefixTest, EndsWhereKvIsApproximate) {
   EXPECT_EQ(300u, hit.matched);
   EXPECT_EQ(300u, hit.restorable);
   EXPECT_EQ(200u, hit.exact);
+  // What a fork leaves behind is not its own.
+  ASSERT_OK_ASSIGN(Branch fork, chat.ForkAt(150, {}));
+  const std::vector<TokenId> other = Like(ids, 150, 150, 2);
+  ASSERT_OK(Append(fork, std::span(other).subspan(150)));
+  hit = Ask(other);
+  EXPECT_EQ(300u, hit.matched);
+  EXPECT_EQ(300u, hit.exact);
   // Somebody computed it, though less of it.
   Make("exact", std::span(ids).first(260));
   query.approximate = false;

@@ -41,6 +41,40 @@ TEST(LeaseTable, EndsWithItsDeadlineUnlessItIsRenewed) {
   EXPECT_EQ(0U, leases.size());
 }
 
+TEST(LeaseTable, EndsManyInSteps) {
+  engine::LeaseTable leases;
+  for (uint64_t i = 0; i < 1000; ++i) leases.Grant(1 + i, 10, 100 + i % 2);
+  leases.Expire(99);
+  EXPECT_EQ(1000U, leases.size());
+  size_t calls = 0;
+  for (size_t before = 1000; leases.size() > 500; before = leases.size(), ++calls) {
+    leases.Expire(100);
+    ASSERT_LT(leases.size(), before);
+  }
+  EXPECT_GT(calls, 1U) << "a commit waits for all of them";
+  leases.Expire(100);
+  EXPECT_EQ(500U, leases.size());
+}
+
+TEST(LeaseTable, HoldsTwoPartsAndGivesNoNumberTwice) {
+  engine::LeaseTable leases;
+  const uint64_t first = leases.Grant(7, 20, 100, 5, {.node = 3, .position = 9});
+  const uint64_t second = leases.Grant(3, 4, 100, 6);
+  EXPECT_EQ(20U, leases.LeasedTo(7));
+  EXPECT_EQ(9U, leases.LeasedTo(3));
+  EXPECT_EQ(11U, leases.bytes());
+  EXPECT_TRUE(leases.Holds(first, 7, 20));
+  EXPECT_FALSE(leases.Holds(first, 3, 9));
+  leases.Release(first);
+  EXPECT_EQ(0U, leases.LeasedTo(7));
+  EXPECT_EQ(4U, leases.LeasedTo(3));
+  leases.EndAll();
+  EXPECT_EQ(0U, leases.LeasedTo(3));
+  EXPECT_EQ(0U, leases.size());
+  EXPECT_EQ(0U, leases.bytes());
+  EXPECT_GT(leases.Grant(3, 4, 100), second);
+}
+
 class LeaseOpTest : public TreeOpTest {
  protected:
   LeaseOpTest() : TreeOpTest(20) {}

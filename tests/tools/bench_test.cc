@@ -132,7 +132,7 @@ std::vector<Case> Cases() {
        {"open_to_few", "rss_to_few"}},
       {"open-many", "--branches 200 --branch-kv-bytes 8192", {"open_ms"}, {"open_to_few"}},
       {"find",
-       "--tokens 20000 --branches 100 --prompt-tokens 1000 --seconds 0.1 --rounds 2",
+       "--tokens 20000 --branches 100 --prompt-tokens 1000",
        {"killed_complete_ms", "cold_p50_us", "find_p50_us", "unconfirmed_p50_us", "radix_p50_us",
         "hint_memory_per_token", "index_work_per_append"},
        {"find_to_radix", "append_to_without", "open_to_without"}},

@@ -181,6 +181,14 @@ TEST_F(CliTest, FindWhatIsThereOfAPrompt) {
   EXPECT_EQ(found["tokens"], 103);
   EXPECT_EQ(found["matched"], 100);
   EXPECT_EQ(found["complete"], true);
+  {  // Beside a process that has the store.
+    Store writer = OpenStore();
+    ASSERT_TRUE(writer.FindBranch("chat", "tenant").ok());
+    const json beside = JsonOutput({"find", store_, "--tokens", "-", "--ns", "tenant"}, 0, prompt);
+    EXPECT_EQ(100, beside["matched"]);
+    EXPECT_EQ(true, beside["complete"]);
+    ASSERT_TRUE(writer.Close().ok());
+  }
   ExpectError({"find", store_, "--tokens", store_ + "/none"}, 3, "NotFound", "--tokens");
   ExpectError({"find", store_, "--tokens", "-", "--model", "x"}, 3, "NotFound", "no model \"x\"");
 }

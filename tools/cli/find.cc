@@ -21,6 +21,8 @@ namespace {
 constexpr uint64_t kReuseMemoryBytes = 16 << 20;
 // How long it waits for that to be made, and how often it looks.
 constexpr std::chrono::minutes kIndexingMax{10};
+// Beside a writer there is only the log to catch up with: what else is missing, that makes.
+constexpr std::chrono::seconds kFollowingMax{10};
 constexpr std::chrono::milliseconds kPause{5};
 
 struct FindArguments {
@@ -64,8 +66,9 @@ Result<ModelId> ModelOf(const Store& store, const std::string& name) {
 }
 
 // What was written without an index is indexed first, in the background.
-Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query) {
-  const auto give_up = std::chrono::steady_clock::now() + kIndexingMax;
+Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query,
+                                 std::chrono::seconds most) {
+  const auto give_up = std::chrono::steady_clock::now() + most;
   while (true) {
     auto hit = store.FindPrefix(query);
     if (!hit.ok() || hit->complete || std::chrono::steady_clock::now() > give_up) return hit;
@@ -94,7 +97,7 @@ Status Report(const PrefixHit& hit, uint64_t tokens, bool json) {
 }
 
 Result<int> FindIn(const Store& store, const FindArguments& arguments,
-                   const std::vector<TokenId>& tokens, bool json) {
+                   const std::vector<TokenId>& tokens, std::chrono::seconds most, bool json) {
   PrefixQuery query;
   CAIRN_ASSIGN_OR_RETURN(query.model, ModelOf(store, arguments.model));
   CAIRN_ASSIGN_OR_RETURN(const std::string ns, FindNamespace(store, arguments.ns));
@@ -107,7 +110,7 @@ Result<int> FindIn(const Store& store, const FindArguments& arguments,
   query.ns = ns;
   query.also = also;
   query.approximate = arguments.approximate;
-  CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit, FindCompletely(store, query));
+  CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit, FindCompletely(store, query, most));
   CAIRN_RETURN_IF_ERROR(Report(hit, tokens.size(), json));
   return hit.found() ? kExitOk : kExitNotFound;
 }
@@ -116,8 +119,14 @@ Result<int> RunFind(const FindArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, ReadPrompt(arguments.tokens));
   Options options = WritingOptions();
   options.reuse_memory_bytes = kReuseMemoryBytes;
-  CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(arguments.store, options));
-  return CloseAfter(&store, FindIn(store, arguments, tokens, json));
+  Result<Store> store = OpenStore(arguments.store, options);
+  if (store.status().code() == StatusCode::kLocked) {  // Its writer answers for the index.
+    options.read_only = true;
+    store = OpenStore(arguments.store, options);
+  }
+  CAIRN_RETURN_IF_ERROR(store.status());
+  const std::chrono::seconds most = options.read_only ? kFollowingMax : kIndexingMax;
+  return CloseAfter(&*store, FindIn(*store, arguments, tokens, most, json));
 }
 
 }  // namespace
@@ -130,8 +139,10 @@ void AddFindCommand(CLI::App& app, Session& session) {
       "Of all branches of a namespace the place that has most of the token ids, from the first "
       "on,\n"
       "and up to where its KV can be restored. What is shorter than 64 tokens is not looked for.\n"
-      "A store that was written without an index of prefixes gets one first. Exit code 3: nothing\n"
-      "was found.",
+      "A store that was written without an index of prefixes gets one first. While another "
+      "process\n"
+      "has the store, it answers from what that has written and indexed, and changes nothing.\n"
+      "Exit code 3: nothing was found.",
       "  cairn find state --tokens prompt.ids --ns tenant-a --also shared --json\n"
       "  tokenize < prompt.txt | cairn find state --tokens -",
       find, RunFind);
