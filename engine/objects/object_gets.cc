@@ -66,14 +66,16 @@ Result<std::vector<FoundObject>> ObjectGets::Find(const std::string& space,
 }
 
 Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadline_ns) const {
-  std::vector<TokenId> ids(object.rows);
+  TokenId last = 0;
   RestoreItem item{.branch = BranchId{object.branch}};
+  item.request.begin = object.rows - 1;
   item.request.end = object.rows;
-  item.request.tokens = ids;
+  item.request.tokens = {&last, 1};
   CAIRN_RETURN_IF_ERROR(reads_.RestoreMany({&item, 1}, TimeLeft(means_, deadline_ns)));
   if (IsGone(item.status)) return NoObject();
   CAIRN_RETURN_IF_ERROR(item.status);
-  return (object.rows - 1) * object.page_bytes + ids.back();
+  if (last > object.page_bytes || (last == 0 && object.rows > 1)) return Damaged();
+  return (object.rows - 1) * object.page_bytes + last;
 }
 
 // Of those that are to be looked up: where they go, or how they end, and then not again.

@@ -50,7 +50,7 @@ class ObjectGets {
   // What is there under these keys, all of which can be.
   Result<std::vector<FoundObject>> Find(const std::string& space,
                                         std::span<const std::string_view> keys) const;
-  // How many bytes it has: reads its ids. kNotFound: it is gone by now.
+  // How many bytes it has: reads its last id. kNotFound: it is gone by now.
   Result<uint64_t> BytesOf(const FoundObject& object, uint64_t deadline_ns) const;
 
  private:

@@ -118,17 +118,24 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKey(key));
   const std::string space = SpaceOf(ns), name = NameOfKey(key);
-  ObjectInfo info;
-  FoundObject object;
-  {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
-    if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
-    CAIRN_ASSIGN_OR_RETURN(info, InfoOf(*head));
-    object = {head->id, head->model, info.pages, info.object_class.page_bytes};
+  // One that is gone between the look and the read may have been replaced.
+  for (int look = 0; look < kLookAgainMax; ++look) {
+    ObjectInfo info;
+    FoundObject object;
+    {
+      Committer::Lock lock(means_.mutex());
+      CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
+      if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
+      CAIRN_ASSIGN_OR_RETURN(info, InfoOf(*head));
+      object = {head->id, head->model, info.pages, info.object_class.page_bytes};
+    }
+    const Result<uint64_t> bytes = gets_.BytesOf(object, io::kNoDeadline);
+    if (bytes.status().code() == StatusCode::kNotFound) continue;
+    CAIRN_RETURN_IF_ERROR(bytes.status());
+    info.bytes = *bytes;
+    return info;
   }
-  CAIRN_ASSIGN_OR_RETURN(info.bytes, gets_.BytesOf(object, io::kNoDeadline));
-  return info;
+  return Status(StatusCode::kBusy, "stat: the object was replaced again and again");
 }
 
 Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::string_view cursor) {

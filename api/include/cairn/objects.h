@@ -178,7 +178,8 @@ class Objects {
                                      std::string_view ns = {},
                                      Durability durability = Durability::kProcess);
 
-  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;  // kNotFound.
+  // kNotFound; kBusy: it was replaced again and again meanwhile.
+  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;
   // In order of key. What is put or deleted meanwhile may show or not.
   Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor = {}) const;
 
