@@ -18,6 +18,9 @@ inline constexpr size_t kShardFullNumerator = 7, kShardFullDenominator = 8;
 // Of a full part one makes room for another. So many are looked at for one that was not touched,
 // since a mark is nowhere else.
 inline constexpr int kVictimsLookedAt = 8;
+// Objects that are dropped while the directory is filled are noted, some 3 MiB in all. When more go
+// it is not filled any further: what it does not know the index is asked for.
+inline constexpr size_t kDroppedWhileFilledMax = 1u << 16;
 // Keys that are looked up together: their places are on their way from memory meanwhile.
 inline constexpr size_t kKeysAtOnce = 64;
 

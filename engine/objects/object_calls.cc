@@ -69,7 +69,7 @@ Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
   std::vector<PutResult> results(puts.size());
   uint64_t sequence = 0;
   puts_.Run(
-      into, puts, [](size_t) { return true; },
+      into, puts, [](size_t, const TicketState**) { return true; },
       [&](size_t i, ObjectPuts::Outcome outcome) {
         sequence = std::max(sequence, outcome.sequence);
         results[i] = {std::move(outcome.status), outcome.stored};
@@ -103,7 +103,10 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
   std::vector<Ticket> tickets = TicketsOf(job->states);
   means_.executor->Post([this, store = means_.host->Hold(), job, into] {
     const Durability durability = job->options.durability;
-    const auto begins = [&](size_t i) { return job->states[i]->BeginJob(); };
+    const auto begins = [&](size_t i, const TicketState** ticket) {
+      *ticket = job->states[i].get();
+      return job->states[i]->BeginJob();
+    };
     const auto ended = [&](size_t i, ObjectPuts::Outcome outcome) {
       const std::shared_ptr<TicketState>& state = job->states[i];
       state->length = job->puts[i].value.size();

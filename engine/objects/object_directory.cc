@@ -133,7 +133,10 @@ void ObjectDirectory::Insert(const Head& head) {
 
 void ObjectDirectory::EndFill(bool all) {
   const MutexLock lock(&mutex_);
-  if (state_ != State::kFilling) return;
+  if (state_ == State::kFilling) EndFillLocked(all);
+}
+
+void ObjectDirectory::EndFillLocked(bool all) {
   state_ = State::kFilled;
   unread_ = !all;
   dropped_ = {};
@@ -251,7 +254,8 @@ void ObjectDirectory::Remove(const Head& head, bool dropped) {
     mutex_.AssertHeld();
     dropped_.insert(head.id);
   });
-  if (!noted.ok()) CloseLocked();
+  if (!noted.ok()) return CloseLocked();
+  if (dropped_.size() == kDroppedWhileFilledMax) EndFillLocked(false);
 }
 
 }  // namespace cairn::engine

@@ -88,6 +88,7 @@ class ObjectDirectory final : public CommitObserver {
   bool GrowLocked(Shard* shard) CAIRN_REQUIRES(mutex_);
   void EraseLocked(Shard* shard, size_t at) CAIRN_REQUIRES(mutex_);
   static size_t VictimOf(Shard* shard);  // REQUIRES: most of its places are taken.
+  void EndFillLocked(bool all) CAIRN_REQUIRES(mutex_);
   void CloseLocked() CAIRN_REQUIRES(mutex_);
   bool KnowsAllLocked() const CAIRN_REQUIRES(mutex_) {
     return state_ == State::kFilled && !unread_ && (left_out_ == 0 || !CAIRN_KEPT(kObjectLeftOut));

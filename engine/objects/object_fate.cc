@@ -13,9 +13,9 @@ Fate FateOf(const Head* there, ModelId model, IfPresent if_present) {
 }
 
 Status OfAnotherClass(const Tree& tree, const Head& there) {
-  const auto found = ClassOf(*tree.FindModel(there.model));
-  return Status(StatusCode::kModelMismatch,
-                "the key is there, as an object of class " + Quoted(found ? found->name : "?"));
+  const auto found = ClassIn(tree, there);
+  return Status(StatusCode::kModelMismatch, "the key is there, as an object of class " +
+                                                Quoted(found.ok() ? found->name : "?"));
 }
 
 Op DropOf(const Head& head) {
@@ -23,6 +23,11 @@ Op DropOf(const Head& head) {
   op.kind = OpKind::kDrop;
   op.branch = head.id;
   return op;
+}
+
+bool IsOfOneObject(const wal::Log& log, const Status& status) {
+  const StatusCode code = status.code();
+  return (code == StatusCode::kCorruption || code == StatusCode::kIoError) && log.poisoned().ok();
 }
 
 }  // namespace cairn::engine

@@ -7,6 +7,7 @@
 
 #include "cairn/objects.h"
 #include "engine/tree/tree.h"
+#include "wal/log.h"
 
 namespace cairn::engine {
 
@@ -22,5 +23,9 @@ inline bool IsStored(Fate fate) { return fate == Fate::kStored || fate == Fate::
 Fate FateOf(const Head* there, ModelId model, IfPresent if_present);
 Status OfAnotherClass(const Tree& tree, const Head& there);  // kModelMismatch.
 Op DropOf(const Head& head);
+
+// What is wrong with one object, or with what the index has of it: the rest of a batch, each for
+// itself, does not mind.
+bool IsOfOneObject(const wal::Log& log, const Status& status);
 
 }  // namespace cairn::engine

@@ -37,50 +37,67 @@ struct ObjectGets::Get {
   bool again = true;  // Its result is not known yet.
 };
 
-Result<std::vector<FoundObject>> ObjectGets::Find(const std::string& space,
-                                                  std::span<const std::string_view> keys) const {
+std::vector<FoundObject> ObjectGets::Find(const std::string& space,
+                                          std::span<const std::string_view> keys) const {
   std::vector<std::string> names;
   names.reserve(keys.size());
-  TreeNeeds needs;
-  for (const std::string_view key : keys) {
-    needs.names.emplace_back(space, names.emplace_back(NameOfKey(key)));
-  }
+  for (const std::string_view key : keys) names.push_back(NameOfKey(key));
   std::vector<FoundObject> found(keys.size());
-  FoundObject last;  // Mostly all are of one class.
-  Committer::Lock lock(means_.mutex());
-  CAIRN_RETURN_IF_ERROR(means_.access->Load(needs, &lock));
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const Head* const head = means_.tree().FindHead(space, names[i]);
-    if (head == nullptr || !IsWhole(*head)) continue;
-    if (head->model != last.model) {
-      const auto object_class = ClassOf(*means_.tree().FindModel(head->model));
-      if (!object_class.has_value()) {
-        return Status(StatusCode::kCorruption, "branch #" + std::to_string(head->id) +
-                                                   " is among objects and of no class of them");
-      }
-      last = {.model = head->model, .page_bytes = object_class->page_bytes};
-    }
-    found[i] = {head->id, head->model, head->lengths[kTokenLane], last.page_bytes};
-  }
+  FindNamed(space, names, found);
   return found;
 }
 
+void ObjectGets::FindNamed(const std::string& space, std::span<const std::string> names,
+                           std::span<FoundObject> found) const {
+  TreeNeeds needs;
+  for (const std::string& name : names) needs.names.emplace_back(space, name);
+  FoundObject last;  // Mostly all are of one class.
+  Committer::Lock lock(means_.mutex());
+  const Status loaded = means_.access->Load(needs, &lock);
+  if (!loaded.ok() && names.size() == 1) {
+    found[0].status = loaded;
+    return;
+  }
+  if (!loaded.ok()) {  // Whose fault it is shows when each is looked up by itself.
+    lock.unlock();
+    for (size_t i = 0; i < names.size(); ++i) {
+      FindNamed(space, names.subspan(i, 1), found.subspan(i, 1));
+    }
+    return;
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Head* const head = means_.tree().FindHead(space, names[i]);
+    if (head == nullptr || !IsWhole(*head)) continue;
+    if (head->model != last.model) {
+      const auto object_class = ClassIn(means_.tree(), *head);
+      if (!object_class.ok()) {
+        found[i].status = object_class.status();
+        continue;
+      }
+      last = {.model = head->model, .page_bytes = object_class->page_bytes};
+    }
+    found[i] = {head->id, head->model, head->lengths[kTokenLane], last.page_bytes, {}};
+  }
+}
+
 Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadline_ns) const {
-  std::vector<TokenId> ids(object.rows);
+  TokenId last = 0;
   RestoreItem item{.branch = BranchId{object.branch}};
+  item.request.begin = object.rows - 1;
   item.request.end = object.rows;
-  item.request.tokens = ids;
+  item.request.tokens = {&last, 1};
   CAIRN_RETURN_IF_ERROR(reads_.RestoreMany({&item, 1}, TimeLeft(means_, deadline_ns)));
   if (IsGone(item.status)) return NoObject();
   CAIRN_RETURN_IF_ERROR(item.status);
-  return (object.rows - 1) * object.page_bytes + ids.back();
+  if (last > object.page_bytes || (last == 0 && object.rows > 1)) return Damaged();
+  return (object.rows - 1) * object.page_bytes + last;
 }
 
 // Of those that are to be looked up: where they go, or how they end, and then not again.
-Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
+void ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
   std::vector<std::string_view> keys;
   for (const Get* get : gets) keys.push_back(get->object->key);
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<FoundObject> found, Find(from.space, keys));
+  const std::vector<FoundObject> found = Find(from.space, keys);
   for (size_t i = 0; i < gets.size(); ++i) {
     Get& get = *gets[i];
     get.found = found[i];
@@ -88,7 +105,7 @@ Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
     const uint32_t page_bytes = found[i].page_bytes;
     const auto wanted = static_cast<uint64_t>(from.object_class);
     if (found[i].branch == 0) {
-      get.result.status = NoObject();
+      get.result.status = found[i].status.ok() ? NoObject() : found[i].status;
       get.again = false;
     } else if (wanted != 0 && wanted != found[i].model) {
       get.result.status = Status(StatusCode::kModelMismatch,
@@ -105,7 +122,6 @@ Status ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
                                               page_bytes);
     }
   }
-  return Status::Ok();
 }
 
 void ObjectGets::RunSome(const From& from, std::vector<Get>* gets) {
@@ -113,14 +129,10 @@ void ObjectGets::RunSome(const From& from, std::vector<Get>* gets) {
   for (Get& get : *gets) {
     if (get.again) looked.push_back(&get);
   }
-  const Status found = Look(from, looked);
+  Look(from, looked);
   std::vector<RestoreItem> items;
   std::vector<Get*> read;
   for (Get* get : looked) {
-    if (!found.ok()) {
-      get->result.status = found;
-      get->again = false;
-    }
     if (get->rows == nullptr) continue;
     RestoreItem& item = items.emplace_back();
     item.branch = BranchId{get->found.branch};

@@ -26,6 +26,7 @@ struct FoundObject {
   uint64_t branch = 0;  // 0: there is none.
   uint64_t model = 0, rows = 0;
   uint32_t page_bytes = 0;
+  Status status{};  // Not Ok: what there is cannot be told.
 };
 
 class ObjectGets {
@@ -48,15 +49,17 @@ class ObjectGets {
   void Run(const From& from, std::span<const ObjectGet> gets, const Begins& begins,
            const Ended& ended);
   // What is there under these keys, all of which can be.
-  Result<std::vector<FoundObject>> Find(const std::string& space,
-                                        std::span<const std::string_view> keys) const;
-  // How many bytes it has: reads its ids. kNotFound: it is gone by now.
+  std::vector<FoundObject> Find(const std::string& space,
+                                std::span<const std::string_view> keys) const;
+  // How many bytes it has: reads its last id. kNotFound: it is gone by now.
   Result<uint64_t> BytesOf(const FoundObject& object, uint64_t deadline_ns) const;
 
  private:
   struct Get;
   void RunSome(const From& from, std::vector<Get>* gets);
-  Status Look(const From& from, std::span<Get* const> gets) const;
+  void Look(const From& from, std::span<Get* const> gets) const;
+  void FindNamed(const std::string& space, std::span<const std::string> names,
+                 std::span<FoundObject> found) const;
 
   const WriteMeans& means_;
   BranchReads& reads_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts that go by themselves: first the bytes, to a branch without a name, then the name.
+// Puts that go by themselves: first the bytes, to a branch without a name, then the name. Who gives
+// up is heard between these steps.
 #include <utility>
 
 #include "base/core/out_of_memory.h"
@@ -18,6 +19,7 @@ void ObjectPuts::RunLarge(const Into& into, Put* put, const Ended& ended) {
 }
 
 Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& put) {
+  if (put.CancelRequested()) return Cancelled();
   // Nothing is written for what would be kept.
   {
     Committer::Lock lock(means_.mutex());
@@ -27,7 +29,8 @@ Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& pu
     if (fate == Fate::kKept) return Outcome{.sequence = means_.log->last_reserved_sequence()};
     if (fate == Fate::kRefused) return OfAnotherClass(means_.tree(), *there);
   }
-  uint64_t branch = 0;
+  std::list<uint64_t> unnamed(1);  // That it is to be dropped can be noted without memory.
+  uint64_t& branch = unnamed.front();
   ObjectChange create(
       means_, {},
       [&](const Tree& tree) -> Result<std::vector<Op>> {
@@ -38,23 +41,47 @@ Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& pu
       },
       wal::Log::Purpose::kData);
   CAIRN_RETURN_IF_ERROR(create.Run(into.deadline_ns).status());
+  Result<Outcome> named = Guarded([&] { return Fill(into, put, branch); });
+  if (!named.ok() || !named->stored) DropUnnamed(std::move(unnamed));
+  return named;
+}
+
+Result<ObjectPuts::Outcome> ObjectPuts::Fill(const Into& into, const Put& put, uint64_t branch) {
+  if (put.CancelRequested()) return Cancelled();
   AppendOptions options;
   options.durability = Durability::kMemory;  // The record with the name is waited for.
   options.expected_length = 0;
   options.timeout_ns = TimeLeft(means_, into.deadline_ns);
-  const auto appended = appender_.AppendSync(BranchId{branch}, put.rows.delta(), options);
-  Result<Outcome> named =
-      appended.ok() ? GiveName(into, put, branch) : Result<Outcome>(appended.status());
-  if (named.ok() && named->stored) return named;
-  ObjectChange drop(
-      means_, {.branches = {branch}, .nodes = {}, .names = {}},
-      [&](const Tree& tree) -> Result<std::vector<Op>> {
-        const Head* const own = tree.FindHead(branch);
-        return own == nullptr ? std::vector<Op>() : std::vector<Op>{DropOf(*own)};
-      },
-      wal::Log::Purpose::kRelease);
-  static_cast<void>(drop.Run(io::kNoDeadline));  // Else the next opening sweeps it.
-  return named;
+  CAIRN_RETURN_IF_ERROR(appender_.AppendSync(BranchId{branch}, put.rows.delta(), options).status());
+  return GiveName(into, put, branch);
+}
+
+void ObjectPuts::DropUnnamed(std::list<uint64_t> branches) {
+  for (auto at = branches.begin(); at != branches.end();) {
+    const Result<uint64_t> dropped = Guarded([&] {
+      ObjectChange drop(
+          means_, {.branches = {*at}, .nodes = {}, .names = {}},
+          [&](const Tree& tree) -> Result<std::vector<Op>> {
+            const Head* const own = tree.FindHead(*at);
+            if (own == nullptr || !own->name.empty()) return std::vector<Op>();
+            return std::vector<Op>{DropOf(*own)};
+          },
+          wal::Log::Purpose::kRelease);
+      return drop.Run(io::kNoDeadline);
+    });
+    at = dropped.ok() ? branches.erase(at) : std::next(at);
+  }
+  const MutexLock lock(&mutex_);
+  left_.splice(left_.end(), branches);
+}
+
+void ObjectPuts::DropLeft() {
+  std::list<uint64_t> left;
+  {
+    const MutexLock lock(&mutex_);
+    left.swap(left_);
+  }
+  if (!left.empty()) DropUnnamed(std::move(left));
 }
 
 Result<ObjectPuts::Outcome> ObjectPuts::GiveName(const Into& into, const Put& put,
@@ -63,6 +90,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::GiveName(const Into& into, const Put& pu
   ObjectChange name(
       means_, {.branches = {branch}, .nodes = {}, .names = {{into.space, put.name}}},
       [&](const Tree& tree) -> Result<std::vector<Op>> {
+        if (put.CancelRequested()) return Cancelled();
         std::vector<Op> ops;
         const Head* const there = tree.FindHead(into.space, put.name);
         const Fate fate = FateOf(there, into.model, into.options.if_present);

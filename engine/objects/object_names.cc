@@ -91,6 +91,15 @@ std::optional<ObjectClass> ClassOf(const ModelSpec& model) {
   return made;
 }
 
+Result<ObjectClass> ClassIn(const Tree& tree, const Head& head) {
+  const auto model = tree.FindModel(head.model);
+  std::optional<ObjectClass> found;
+  if (model != nullptr) found = ClassOf(*model);
+  if (found.has_value()) return std::move(*found);
+  return Status(StatusCode::kCorruption,
+                "branch #" + std::to_string(head.id) + " is among objects and of no class of them");
+}
+
 uint8_t PriorityOf(uint32_t depth) {
   return static_cast<uint8_t>(kPriorityMax - std::min<uint32_t>(depth, kPriorityMax));
 }

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "cairn/objects.h"
-#include "engine/tree/node.h"
+#include "engine/tree/tree.h"
 
 namespace cairn::engine {
 
@@ -31,6 +31,8 @@ std::string_view CallersName(std::string_view space);
 Result<ModelSpec> ModelOf(const ObjectClass& object_class);
 // Nothing: the model is none of objects.
 std::optional<ObjectClass> ClassOf(const ModelSpec& model);
+// Of a branch in a namespace of objects. kCorruption: it is of no class. REQUIRES: the commit lock.
+Result<ObjectClass> ClassIn(const Tree& tree, const Head& head);
 
 // Priorities of branches: the lower goes first.
 uint8_t PriorityOf(uint32_t depth);

@@ -41,6 +41,10 @@ ObjectPuts::Put::Put(size_t index_in, const ObjectPut& put, const ModelSpec& spe
   rows.TakeBytes();
 }
 
+Status ObjectPuts::Cancelled() {
+  return Status(StatusCode::kCancelled, "cancelled before the object was there");
+}
+
 // ---------------------------------------------------------------- small ones
 
 // Decides under the lock what becomes of each, and puts those that come into one record.
@@ -57,6 +61,7 @@ class ObjectPuts::Resolver final : public engine::Resolver {
     CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
     bool any = false;
     for (const auto& put : puts_) {
+      put->cancelled = put->CancelRequested();
       const Fate fate = Decide(means_.tree(), put.get());
       any |= IsStored(fate);
     }
@@ -77,6 +82,10 @@ class ObjectPuts::Resolver final : public engine::Resolver {
  private:
   // With what is there by now: two of one key may be in the record.
   Fate Decide(const Tree& tree, Put* put) const {
+    if (put->cancelled) {
+      put->outcome = {.status = Cancelled()};
+      return Fate::kKept;
+    }
     const Head* const there = tree.FindHead(into_.space, put->name);
     const Fate fate = FateOf(there, into_.model, into_.options.if_present);
     put->outcome = {.stored = IsStored(fate)};
@@ -136,6 +145,9 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
                                                     .deadline_ns = into.deadline_ns});
   });
   if (!ran.ok()) attempt = Attempt(ran);
+  if (puts->size() > 1 && IsOfOneObject(*means_.log, attempt.status)) {
+    return RunOneByOne(into, puts, ended);
+  }
   const bool quota = attempt.status.reason() == StatusReason::kNamespaceQuota;
   const uint64_t sequence =
       attempt.done() ? resolver->sequence() : means_.log->last_reserved_sequence();
@@ -144,12 +156,21 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
       RunLarge(into, put.get(), ended);
       continue;
     }
-    if (!attempt.status.ok()) put->outcome = {.status = attempt.status};
+    if (!attempt.status.ok() && !put->cancelled) put->outcome = {.status = attempt.status};
     put->outcome.sequence = sequence;
     End(put.get(), ended);
   }
   puts->clear();
   if (attempt.done() && resolver->replaces()) means_.host->Kick();
+}
+
+void ObjectPuts::RunOneByOne(const Into& into, Puts* puts, const Ended& ended) {
+  for (auto& put : *puts) {
+    Puts one;
+    one.push_back(std::move(put));
+    RunSmall(into, &one, ended);
+  }
+  puts->clear();
 }
 
 void ObjectPuts::End(Put* put, const Ended& ended) {
@@ -180,17 +201,20 @@ Result<std::unique_ptr<ObjectPuts::Put>> ObjectPuts::Begin(const Into& into, siz
 void ObjectPuts::Run(const Into& into, std::span<const ObjectPut> puts, const Begins& begins,
                      const Ended& ended) {
   const uint64_t bytes_max = std::min(kBatchBytesMax, means_.limits->PayloadBytesMax());
+  DropLeft();
   Puts record;
   record.reserve(std::min(puts.size(), kObjectsAtOnce));
   uint64_t bytes = 0;
   for (size_t i = 0; i < puts.size(); ++i) {
-    if (!begins(i)) continue;
+    const TicketState* ticket = nullptr;
+    if (!begins(i, &ticket)) continue;
     Result<std::unique_ptr<Put>> begun = Guarded([&] { return Begin(into, i, puts[i]); });
     if (!begun.ok()) {
       ended(i, {.status = begun.status()});
       continue;
     }
     Put& put = **begun;
+    put.ticket = ticket;
     const bool fits = means_.limits->FitsRecord(*into.spec, put.rows.delta());
     if (!fits || record.size() == kObjectsAtOnce || bytes + put.record_bytes > bytes_max) {
       RunSmall(into, &record, ended);

@@ -18,13 +18,16 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/core/mutex.h"
 #include "cairn/objects.h"
 #include "engine/commit/appender.h"
+#include "engine/commit/ticket.h"
 #include "engine/commit/write_means.h"
 #include "engine/objects/object_rows.h"
 
@@ -57,8 +60,9 @@ class ObjectPuts {
     bool stored = false;
     uint64_t sequence = 0;
   };
-  // Both by index. A put that does not begin any more ends without a word.
-  using Begins = std::function<bool(size_t)>;
+  // Both by index. Whether it still begins, or ends without a word; and the ticket that may cancel
+  // it later, or null.
+  using Begins = std::function<bool(size_t, const TicketState**)>;
   using Ended = std::function<void(size_t, Outcome)>;
 
   ObjectPuts(const WriteMeans& means, Appender* appender, ObjectCounters* counters)
@@ -74,8 +78,11 @@ class ObjectPuts {
   // One that is under way.
   struct Put {
     Put(size_t index_in, const ObjectPut& put, const ModelSpec& spec);
+    bool CancelRequested() const { return ticket != nullptr && ticket->cancel_requested(); }
     const size_t index;
     const ObjectPut& object;
+    const TicketState* ticket = nullptr;
+    bool cancelled = false;  // As it was seen when the record was prepared.
     const std::string name;
     const Keep keep;
     ObjectRows rows;
@@ -85,17 +92,26 @@ class ObjectPuts {
   using Puts = std::vector<std::unique_ptr<Put>>;
   class Resolver;
 
+  static Status Cancelled();
   Result<std::unique_ptr<Put>> Begin(const Into& into, size_t index, const ObjectPut& object) const;
   // All of one record, which is empty then.
   void RunSmall(const Into& into, Puts* puts, const Ended& ended);
+  void RunOneByOne(const Into& into, Puts* puts, const Ended& ended);
   void RunLarge(const Into& into, Put* put, const Ended& ended);
   Result<Outcome> PutLarge(const Into& into, const Put& put);
+  Result<Outcome> Fill(const Into& into, const Put& put, uint64_t branch);
   Result<Outcome> GiveName(const Into& into, const Put& put, uint64_t branch);
+  void DropUnnamed(std::list<uint64_t> branches);
+  void DropLeft();
   void End(Put* put, const Ended& ended);
 
   const WriteMeans& means_;
   Appender& appender_;
   ObjectCounters& counters_;
+  Mutex mutex_;
+  // Unnamed ones that should be gone, and could not be dropped: the next put tries again, or the
+  // next opening sweeps them.
+  std::list<uint64_t> left_ CAIRN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cairn::engine

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/core/check.h"
+
 namespace cairn::engine {
 
 namespace {
@@ -36,10 +38,14 @@ std::byte* ObjectRows::PlaceLastRow() {
   room_ = std::make_unique_for_overwrite<std::byte[]>(2 * size_t{page_bytes_});
   last_row_ = room_.get();
   if (ids_.size() == 1) return last_row_;
-  const uintptr_t first = AddressOf(memory_.data());
-  last_row_ += (first - AddressOf(room_.get())) % page_bytes_;
+  const uintptr_t first = AddressOf(memory_.data()), room = AddressOf(room_.get());
+  // A difference below 0 wraps, and what is left of that by a page is right for powers of two only.
+  const uintptr_t rest = (first < room ? room - first : first - room) % page_bytes_;
+  last_row_ += first < room && rest != 0 ? page_bytes_ - rest : rest;
   const uintptr_t last = AddressOf(last_row_);
-  const uintptr_t apart = (last < first ? first - last : last - first) / page_bytes_;
+  const uintptr_t distance = last < first ? first - last : last - first;
+  CAIRN_CHECK(distance % page_bytes_ == 0);
+  const uintptr_t apart = distance / page_bytes_;
   slots_.resize(ids_.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i] = static_cast<int64_t>((last < first ? apart : 0) + i);

@@ -2,9 +2,11 @@
 #include "engine/objects/object_space.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "engine/objects/object_change.h"
+#include "engine/objects/object_fate.h"
 #include "engine/objects/object_names.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/reserved_names.h"
@@ -91,19 +93,13 @@ Status ObjectSpace::Touch(std::span<const std::string_view> keys, std::string_vi
   return Status::Ok();
 }
 
-Result<ObjectInfo> ObjectSpace::InfoOf(const Head& head) const {
-  KeyRoom room;
-  const auto key = KeyOfName(head.name, &room);
-  const auto object_class = ClassOf(*means_.tree().FindModel(head.model));
-  if (!key.has_value() || !object_class.has_value()) {
-    return Status(StatusCode::kCorruption,
-                  "branch #" + std::to_string(head.id) + " is among objects and is none");
-  }
+ObjectInfo ObjectSpace::InfoOf(const Head& head, std::string_view key,
+                               const ObjectClass& object_class) {
   ObjectInfo info;
-  info.key = *key;
-  info.object_class = *object_class;
+  info.key = key;
+  info.object_class = object_class;
   info.pages = head.lengths[kTokenLane];
-  info.bytes = info.pages * object_class->page_bytes;
+  info.bytes = info.pages * object_class.page_bytes;
   info.depth = DepthOf(head.keep.priority);
   info.pinned = head.keep.pinned;
   info.ttl_ns = head.keep.ttl_ns;
@@ -118,17 +114,25 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKey(key));
   const std::string space = SpaceOf(ns), name = NameOfKey(key);
-  ObjectInfo info;
-  FoundObject object;
-  {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
-    if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
-    CAIRN_ASSIGN_OR_RETURN(info, InfoOf(*head));
-    object = {head->id, head->model, info.pages, info.object_class.page_bytes};
+  // One that is gone between the look and the read may have been replaced.
+  for (int look = 0; look < kLookAgainMax; ++look) {
+    ObjectInfo info;
+    FoundObject object;
+    {
+      Committer::Lock lock(means_.mutex());
+      CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
+      if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
+      CAIRN_ASSIGN_OR_RETURN(const ObjectClass object_class, ClassIn(means_.tree(), *head));
+      info = InfoOf(*head, key, object_class);
+      object = {head->id, head->model, info.pages, info.object_class.page_bytes, {}};
+    }
+    const Result<uint64_t> bytes = gets_.BytesOf(object, io::kNoDeadline);
+    if (bytes.status().code() == StatusCode::kNotFound) continue;
+    CAIRN_RETURN_IF_ERROR(bytes.status());
+    info.bytes = *bytes;
+    return info;
   }
-  CAIRN_ASSIGN_OR_RETURN(info.bytes, gets_.BytesOf(object, io::kNoDeadline));
-  return info;
+  return Status(StatusCode::kBusy, "stat: the object was replaced again and again");
 }
 
 Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::string_view cursor) {
@@ -137,6 +141,7 @@ Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::str
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no objects");
   ObjectPage page;
+  Classes classes;
   // The cursor is the key of the last page's end. Unnamed branches come before all.
   Tree::NameKey from{SpaceOf(ns), std::string(1, '\x01'), 0};
   if (!cursor.empty()) {
@@ -146,16 +151,27 @@ Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::str
   while (page.objects.size() < limit) {
     const size_t wanted = std::min(limit - page.objects.size(), kObjectsAtOnce);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadInOrder(from, wanted));
-    std::lock_guard lock(means_.mutex());
-    for (const Head& head : heads) {
-      if (!IsWhole(head)) continue;
-      CAIRN_ASSIGN_OR_RETURN(page.objects.emplace_back(), InfoOf(head));
-    }
+    AddTo(&page, heads, &classes);
     if (heads.size() < wanted) return page;
     from = {heads.back().ns, heads.back().name, UINT64_MAX};
   }
   page.cursor = page.objects.back().key;
   return page;
+}
+
+// What is no object as a put makes it has no place in a page; who asks for it by key is told.
+void ObjectSpace::AddTo(ObjectPage* page, std::span<const Head> heads, Classes* classes) const {
+  for (const Head& head : heads) {
+    KeyRoom room;
+    const auto key = KeyOfName(head.name, &room);
+    if (!IsWhole(head) || !key.has_value()) continue;
+    auto known = classes->find(head.model);
+    if (known == classes->end()) {
+      std::lock_guard lock(means_.mutex());
+      known = classes->emplace(head.model, ClassIn(means_.tree(), head)).first;
+    }
+    if (known->second.ok()) page->objects.push_back(InfoOf(head, *key, *known->second));
+  }
 }
 
 Result<std::vector<NamespaceInfo>> ObjectSpace::Usage() const {
@@ -181,9 +197,24 @@ Status ObjectSpace::SetPolicy(std::string_view ns, const NamespacePolicy& policy
   return changes_.SetPolicy(SpaceOf(ns), policy, durability);
 }
 
-Result<uint64_t> ObjectSpace::DeleteSome(const std::string& space,
-                                         std::span<const std::string_view> keys,
-                                         std::span<Status> outcomes) {
+// In one record; one by one where something is wrong with one of them.
+void ObjectSpace::DeleteSome(const std::string& space, std::span<const std::string_view> keys,
+                             std::span<Status> outcomes, uint64_t* sequence) {
+  const Result<uint64_t> dropped = DropNamed(space, keys, outcomes);
+  if (dropped.ok()) {
+    *sequence = std::max(*sequence, *dropped);
+  } else if (keys.size() > 1 && IsOfOneObject(*means_.log, dropped.status())) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      DeleteSome(space, keys.subspan(i, 1), outcomes.subspan(i, 1), sequence);
+    }
+  } else {
+    std::fill(outcomes.begin(), outcomes.end(), dropped.status());
+  }
+}
+
+Result<uint64_t> ObjectSpace::DropNamed(const std::string& space,
+                                        std::span<const std::string_view> keys,
+                                        std::span<Status> outcomes) {
   std::vector<std::string> names;
   names.reserve(keys.size());
   TreeNeeds needs;
@@ -194,14 +225,12 @@ Result<uint64_t> ObjectSpace::DeleteSome(const std::string& space,
       means_, std::move(needs),
       [&](const Tree& tree) -> Result<std::vector<Op>> {
         std::vector<Op> ops;
-        std::vector<uint64_t> dropped;
+        std::unordered_set<uint64_t> dropped;
         for (size_t i = 0; i < names.size(); ++i) {
           const Head* const head = tree.FindHead(space, names[i]);
-          const bool there = head != nullptr &&
-                             std::find(dropped.begin(), dropped.end(), head->id) == dropped.end();
+          const bool there = head != nullptr && dropped.insert(head->id).second;
           outcomes[i] = there && IsWhole(*head) ? Status::Ok() : NoObject("delete");
           if (!there) continue;
-          dropped.push_back(head->id);
           CAIRN_ASSIGN_OR_RETURN(ops.emplace_back(), ResolveDrop(tree, head->id));
         }
         return ops;
@@ -220,11 +249,13 @@ Result<std::vector<Status>> ObjectSpace::Delete(std::span<const std::string_view
   uint64_t sequence = 0;
   for (size_t first = 0; first < keys.size(); first += kMaxBatchOps) {
     const size_t count = std::min<size_t>(kMaxBatchOps, keys.size() - first);
-    CAIRN_ASSIGN_OR_RETURN(sequence, DeleteSome(SpaceOf(ns), keys.subspan(first, count),
-                                                std::span(outcomes).subspan(first, count)));
+    DeleteSome(SpaceOf(ns), keys.subspan(first, count), std::span(outcomes).subspan(first, count),
+               &sequence);
   }
-  if (sequence != 0) {
-    CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
+  if (sequence == 0) return outcomes;
+  const Status safe = means_.tickets->WaitFor(sequence, durability, io::kNoDeadline);
+  for (Status& outcome : outcomes) {
+    if (outcome.ok()) outcome = safe;
   }
   return outcomes;
 }

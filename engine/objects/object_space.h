@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,14 +69,19 @@ class ObjectSpace {
   const ObjectCounters& counters() const { return counters_; }
 
  private:
+  using Classes = std::map<uint64_t, Result<ObjectClass>>;  // By model, as a listing met them.
+
   Status CheckKeys(std::span<const std::string_view> keys) const;
   Result<ObjectPuts::Into> IntoOf(const PutOptions& options) const;
   Result<ObjectGets::From> FromOf(const GetOptions& options, size_t at_once) const;
-  Result<uint64_t> DeleteSome(const std::string& space, std::span<const std::string_view> keys,
-                              std::span<Status> outcomes);
+  void DeleteSome(const std::string& space, std::span<const std::string_view> keys,
+                  std::span<Status> outcomes, uint64_t* sequence);
+  Result<uint64_t> DropNamed(const std::string& space, std::span<const std::string_view> keys,
+                             std::span<Status> outcomes);
   Status AskIndex(std::string_view ns, std::span<const std::string_view> keys,
                   std::span<ObjectDirectory::Answer> answers);
-  Result<ObjectInfo> InfoOf(const Head& head) const;  // REQUIRES: the commit lock.
+  static ObjectInfo InfoOf(const Head& head, std::string_view key, const ObjectClass& object_class);
+  void AddTo(ObjectPage* page, std::span<const Head> heads, Classes* classes) const;
   Status Fill(const std::string& space, uint64_t first_id);
   void EndFill(bool all);
   Status Sweep(uint64_t branch);

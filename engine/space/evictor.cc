@@ -15,6 +15,14 @@
 
 namespace cairn::engine {
 
+namespace {
+
+// Objects that were touched and are passed over for that in one pass. With more the pass would walk
+// over all of them before anything goes.
+constexpr uint64_t kSparedMax = 8 * kEvictAhead;
+
+}  // namespace
+
 // One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
 // which fits a record. An object, which is nothing without its bytes, goes at once. `freed`: bytes,
 // as namespaces count.
@@ -26,6 +34,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     EvictNeeds missing;
     uint64_t bytes = 0, died_before = 0;
     bool more = false;  // Of the path, for the next step.
+    bool spared = false;
     std::string ns;
     const auto op = means_.host->Change(
         needs,
@@ -39,10 +48,13 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           died_before = tree.sums().died_bytes();
           ns = head->ns;
           if (IsReserved(ns) && CAIRN_KEPT(kObjectWhole)) {
-            const bool touched = means_.host->TakeTouched(*head) && CAIRN_KEPT(kObjectTouched);
-            if (!touched) return ResolveDrop(tree, branch);
+            spared = spared_ < kSparedMax && means_.host->TakeTouched(*head) &&
+                     CAIRN_KEPT(kObjectTouched);
+            if (!spared) return ResolveDrop(tree, branch);
             tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
+            // No record of the log tells of that, and until it is dumped it stays in memory.
+            static_cast<void>(flusher_->BecomesDue(means_.log->last_reserved_sequence()));
             return Status(StatusCode::kNotFound, "an object that was touched");
           }
           CAIRN_ASSIGN_OR_RETURN(Op evict,
@@ -67,8 +79,9 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
       continue;
     }
+    if (spared) return flusher_->DumpIfDue();
     if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
-    means_.counters->evicted_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    uint64_t kv_bytes = bytes;
     {
       std::lock_guard lock(mutex_);
       tree_.sums().NoteEviction(ns);
@@ -77,8 +90,11 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
       CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // That counts, too.
       std::lock_guard lock(mutex_);
-      bytes = 1 + tree_.sums().died_bytes() - died_before;  // Also an empty branch is progress.
+      const uint64_t died = tree_.sums().died_bytes() - died_before;
+      if (IsReserved(ns)) kv_bytes = died;  // Nearly all that an object is.
+      bytes = 1 + died;                     // Also an empty branch is progress.
     }
+    means_.counters->evicted_bytes.fetch_add(kv_bytes, std::memory_order_relaxed);
     *freed += bytes;
     if (!more) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());

@@ -52,9 +52,11 @@ class IndexFlusher final : public CommitObserver {
 
   // --- CommitObserver, under the commit lock: how much a replay would do, since a record of a
   // batch holds thousands of ops.
-  void OnCommitted(const CommittedOp&) noexcept override { ++replay_ops_; }
+  void OnCommitted(const CommittedOp&) noexcept override {
+    replay_ops_.fetch_add(1, std::memory_order_relaxed);
+  }
   bool wants_replay() const override { return true; }
-  void OnReplay(uint64_t) override { replay_ops_ = 0; }
+  void OnReplay(uint64_t) override { replay_ops_.store(0, std::memory_order_relaxed); }
 
   // What the log had up to this segment is in tables: the index may have L records for nothing.
   // REQUIRES: the commit lock.
@@ -96,7 +98,8 @@ class IndexFlusher final : public CommitObserver {
   std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;
   uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
-  uint64_t replay_ops_ = 0;      // Of what changed since the last dump.
+  // Of what changed since the last dump. A replay counts without the lock.
+  std::atomic<uint64_t> replay_ops_{0};
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<uint32_t> holds_{0};

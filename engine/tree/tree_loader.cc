@@ -118,9 +118,10 @@ class Loader {
 
   // What the index says of a name, at this generation.
   Status InsertNamed(const Name& name, std::optional<Head> head) {
-    // Memory knows better where that branch is now: it was renamed or dropped.
+    // Memory knows better where that branch is now: it was renamed or dropped, or somebody else
+    // loaded it meanwhile, and then it has the name, also when it is not in memory any more.
     if (!head.has_value() || tree_->KnowsHead(head->id)) {
-      free_names_.insert(name);
+      if (tree_->FindHead(name.first, name.second) == nullptr) free_names_.insert(name);
       return Status::Ok();
     }
     return InsertBranch(std::move(*head));

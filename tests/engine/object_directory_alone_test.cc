@@ -159,5 +159,24 @@ TEST_F(DirectoryAloneTest, WhatIsDroppedWhileItIsFilledStaysAway) {
   EXPECT_EQ(2u, directory_.figures().entries);
 }
 
+// What is dropped while it is filled is noted; of too much it is filled no further.
+TEST_F(DirectoryAloneTest, DoesNotNoteAllThatGoesWhileItIsFilled) {
+  constexpr uint64_t kMany = engine::kDroppedWhileFilledMax + 10;
+  directory_.BeginFill(1);
+  for (uint64_t id = 1; id <= kMany; ++id) {
+    engine::Head head = HeadOf(id, "key " + std::to_string(id));
+    head.gone = true;  // As it is when its drop is told.
+    Commit(engine::OpKind::kDrop, head);
+    tree_.residency().RemoveHead(id);
+  }
+  directory_.Insert(HeadOf(1, "key 1"));
+  directory_.Insert(HeadOf(kMany, "key " + std::to_string(kMany)));
+  directory_.EndFill(true);
+  EXPECT_EQ(Answer::kUnknown, Ask("key 1"));
+  EXPECT_EQ(Answer::kUnknown, Ask("key " + std::to_string(kMany)));
+  EXPECT_EQ(0u, directory_.figures().entries);
+  EXPECT_FALSE(directory_.figures().whole);
+}
+
 }  // namespace
 }  // namespace cairn::testing

@@ -120,6 +120,32 @@ TEST_P(ObjectDirectoryTest, AnObjectGoesWholeTheDeepestFirst) {
   EXPECT_EQ(before, Space().Usage()->at(0).branches);
 }
 
+// Else a pass would walk over all objects that were touched before it frees anything.
+TEST_P(ObjectDirectoryTest, SomeThousandThatWereTouchedArePassedOverTheNextGoes) {
+  constexpr uint64_t kSpared = 2048, kKeys = kSpared + 600;
+  const auto value = Content(1, 400);
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; i < kKeys; ++i) keys.push_back(KeyAt(i));
+  std::vector<ObjectPut> puts;
+  for (const std::string& key : keys) puts.push_back({.key = key, .value = value});
+  ASSERT_OK(Space().PutBatch(puts, {.object_class = class_}));
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  ASSERT_OK(Space().Touch(views));
+  // What is beyond seven eighths of the cap goes, down to three quarters: 15 of 100 of these.
+  const uint64_t cap = Space().Usage()->at(0).bytes / 88 * 100;
+  ASSERT_OK(Space().SetPolicy("", {.max_bytes = cap, .evict = Evict::kBranches}));
+  for (int i = 0; i < 1000 && Space().Usage()->at(0).bytes > cap / 8 * 7; ++i) {
+    ASSERT_OK(store_.Compact());
+    world_->world().scheduler->Sleep(1'000'000);
+  }
+  const std::string there = Seen(kKeys);
+  EXPECT_EQ(kSpared, there.find('0')) << "the first that goes";
+  const uint64_t gone = static_cast<uint64_t>(std::count(there.begin(), there.end(), '0'));
+  EXPECT_GT(gone, 200u);
+  EXPECT_LT(gone, 600u);
+  EXPECT_GE(store_.Metrics().evicted_bytes, gone * value.size());
+}
+
 TEST_P(ObjectDirectoryTest, WhatWasTouchedIsPassedOverOnce) {
   const auto value = Content(1, 8192);
   ASSERT_OK(Space().SetPolicy("", {.max_bytes = 8 * 8400, .evict = Evict::kBranches}));

@@ -72,6 +72,8 @@ TEST_F(CliObjectsTest, Mistakes) {
   ExpectError({"objects", "put", store_, "a", (root_ / "none").string()}, 3, "NotFound",
               "cannot be read");
   ExpectError({"objects", "put", store_, "a", "--page-bytes", "63"}, 2, "InvalidArgument", "63");
+  ExpectError({"objects", "put", store_, "a", "--depth", "4294967296"}, 2, "InvalidArgument",
+              "4294967296");
   ExpectError({"objects", "put", store_}, 2, "InvalidArgument", "KEY");
   ExpectError({"objects", "ls", (root_ / "none").string()}, 3, "NotFound", "none");
   ExpectError({"objects"}, 2, "InvalidArgument", "subcommand");

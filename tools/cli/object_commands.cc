@@ -172,16 +172,27 @@ Result<int> RunGet(const ObjectArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, ParseKey(arguments.key));
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   const Objects objects(store);
-  const Result<ObjectInfo> info = objects.Stat(key, arguments.ns);
+  Result<ObjectInfo> info = objects.Stat(key, arguments.ns);
+  std::vector<std::byte> bytes;
+  while (info.ok()) {
+    bytes.resize(info->bytes);
+    const ObjectGet get{.key = key, .into = bytes};
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<GetResult> got,
+                           objects.GetBatch({&get, 1}, {.ns = arguments.ns}));
+    const bool grew = got[0].bytes > bytes.size();
+    if (grew || got[0].status.code() == StatusCode::kNotFound) {  // By a writer beside.
+      info = objects.Stat(key, arguments.ns);
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(got[0].status);
+    bytes.resize(got[0].bytes);
+    break;
+  }
   if (info.status().code() == StatusCode::kNotFound) return NoObject(key);
   CAIRN_RETURN_IF_ERROR(info.status());
-  std::vector<std::byte> bytes(info->bytes);
-  const ObjectGet get{.key = key, .into = bytes};
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<GetResult> got,
-                         objects.GetBatch({&get, 1}, {.ns = arguments.ns}));
-  CAIRN_RETURN_IF_ERROR(got[0].status);
   if (json) {
     Json value = ToJson(*info);
+    value["bytes"] = bytes.size();
     value["hex"] = Hex(bytes);
     PrintJson(value);
     return kExitOk;
@@ -262,7 +273,8 @@ void AddObjectCommands(CLI::App& app, Session& session) {
   put->add_option("--class", put_arguments->object_class, "Class of objects, made if need be");
   AddNumberOption(put, "--page-bytes", &put_arguments->page_bytes, "Of a class that is made")
       ->check(CLI::Range(uint64_t{kMinObjectPageBytes}, uint64_t{kMaxObjectPageBytes}));
-  AddNumberOption(put, "--depth", &put_arguments->depth, "The deeper are evicted first");
+  AddNumberOption(put, "--depth", &put_arguments->depth, "The deeper are evicted first")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{UINT32_MAX}));
   put->add_flag("--replace", put_arguments->replace, "Instead of what is there");
   AddDurabilityOption(put, &put_arguments->durability);
   const auto [get, get_arguments] = add("get", "Write an object to a file, or to standard output",

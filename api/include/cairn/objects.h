@@ -146,8 +146,8 @@ class Objects {
   Result<std::vector<PutResult>> PutBatch(std::span<const ObjectPut> puts,
                                           const PutOptions& options);
   // The same by a thread of the store: one ticket, and one completion, for each. Keys and values
-  // are borrowed until its ticket is released. Ticket::length() tells the bytes. A cancelled ticket
-  // whose object was not begun yet is kCancelled.
+  // are borrowed until its ticket is released. Ticket::length() tells the bytes. Of a ticket that is
+  // kCancelled no object came; one that is asked to is, unless its object is in the log by then.
   Result<std::vector<Ticket>> PutBatchAsync(std::span<const ObjectPut> puts,
                                             const PutOptions& options);
 
@@ -170,16 +170,19 @@ class Objects {
   // kInvalidArgument naming a key that cannot be.
   Result<ObjectsFound> Exists(std::span<const std::string_view> keys,
                               std::string_view ns = {}) const;
-  // They are of use: when it is their turn to be evicted each is passed over once. Writes nothing,
+  // They are of use: when it is their turn to be evicted each is passed over once, up to some
+  // thousand that come one after the other. Writes nothing,
   // so a crash forgets it; what the directory does not know is not touched. A ttl goes on.
   Status Touch(std::span<const std::string_view> keys, std::string_view ns = {});
-  // Of each key: Ok, or kNotFound. All in one record, up to kMaxBatchOps of them.
+  // Of each key: Ok, kNotFound, or why it is still there. All in one record, up to kMaxBatchOps.
   Result<std::vector<Status>> Delete(std::span<const std::string_view> keys,
                                      std::string_view ns = {},
                                      Durability durability = Durability::kProcess);
 
-  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;  // kNotFound.
-  // In order of key. What is put or deleted meanwhile may show or not.
+  // kNotFound; kBusy: it was replaced again and again meanwhile.
+  Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;
+  // In order of key. What is put or deleted meanwhile may show or not. What is damaged so that it
+  // has no class or no key is left out.
   Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor = {}) const;
 
   // Namespaces with objects, or with a policy, by name: `branches` counts objects, and puts that
