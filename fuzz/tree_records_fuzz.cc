@@ -154,7 +154,7 @@ void ReadAll(const std::shared_ptr<sstable::LsmIndex>& shared, const engine::Tre
   CheckStatus(TreeRecords::ReadEvictable(index, "", {}, 100).status());
   CheckStatus(TreeRecords::ReadEvictable(index, "tenant", {}, 100).status());
   uint64_t next_ns = 0;
-  CheckStatus(TreeRecords::ReadExpired(index, UINT64_MAX, 100, &next_ns).status());
+  CheckStatus(TreeRecords::ReadExpired(index, UINT64_MAX, {}, 100, &next_ns).status());
   std::vector<uint64_t> nodes;
   CheckStatus(TreeRecords::ReadLogged(index, UINT64_MAX - 1, &nodes));
   for (uint64_t table = 0; table < 3; ++table) {
