@@ -14,6 +14,7 @@ namespace {
 // A store that was recovered and closed has nothing left to do when it is opened and closed
 // again, but to count the closing, and to make segments ready.
 std::string ChangeBySecondRecovery(const std::string& path, Options options) {
+  options.index = Index::kNone;  // Which is made in the background, and goes on there.
   options.read_only = false;
   // Nothing is due in the background.
   options.max_delta_chain = 0;
