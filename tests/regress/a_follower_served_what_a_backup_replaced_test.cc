@@ -34,6 +34,7 @@ class AFollowerServedWhatABackupReplaced : public WorldTest {
   Options Writing() const {
     Options options = world_->options();
     options.create_if_missing = false;
+    options.index = Index::kNone;  // A copy makes its own, whose tables take numbers.
     return options;
   }
   Store Follow() {
