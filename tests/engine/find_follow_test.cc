@@ -126,6 +126,9 @@ TEST_P(FindFollowTest, AWriterThatStopsIndexing) {
   for (uint64_t i = 0; i < 3; ++i) Make("chat-" + std::to_string(i), Tokens(300, 5 + i));
   ASSERT_OK(store_.Flush());
   Store follower = Follow();
+  PrefixQuery query = Query(ids);
+  query.memory_only = true;  // It catches up with nothing.
+  EXPECT_NE(StatusCode::kInvalidState, follower.FindPrefix(query).status().code());
   Options none = TinyOptions();
   none.index = Index::kNone;
   WorldTest::Reopen(none);

@@ -117,17 +117,12 @@ TEST_P(FindLeaseTest, HoldsABranchAgainstEviction) {
 
 // More of them than are read ahead, and one that may go behind them.
 TEST_P(FindLeaseTest, ManyOnLeaseDoNotKeepOthers) {
-  const auto make = [&](const std::string& name, uint64_t seed, uint64_t ttl_ns) {
-    auto branch = store_.CreateBranch(model_, {.name = name});
-    EXPECT_OK(branch);
-    EXPECT_OK(Append(*branch, Tokens(64, seed)));
-    EXPECT_OK(branch->SetKeep({.ttl_ns = ttl_ns}));
-  };
   for (uint64_t i = 0; i <= engine::kEvictAhead; ++i) {
-    make("held-" + std::to_string(i), 100 + i, 1'000'000);
+    Branch held = Make("held-" + std::to_string(i), Tokens(64, 100 + i));
     ASSERT_NE(LeaseId{}, Lease(Tokens(64, 100 + i)).lease);
+    ASSERT_OK(held.SetKeep({.ttl_ns = 1'000'000}));
   }
-  make("other", 1, 20'000'000);
+  ASSERT_OK(Make("other", Tokens(64, 1)).SetKeep({.ttl_ns = 20'000'000}));
   for (int i = 0; i < 500 && store_.FindBranch("other").ok(); ++i) {
     world_->world().scheduler->Sleep(10'000'000);
   }
@@ -272,13 +267,13 @@ TEST_P(FindLeaseTest, IsOfThisOpeningAlone) {
   const PrefixHit hit = Lease(ids);
   ASSERT_NO_FATAL_FAILURE(Reopen());
   EXPECT_EQ(0u, store_.Metrics().leases);
-  ExpectForks(hit, ids, 300);  // It is still true, as its ids say.
-  const PrefixHit others = Lease(ids);
+  const PrefixHit others = Lease(ids);  // The first of this opening, as that one was.
   ASSERT_NE(LeaseId{}, others.lease);
   ASSERT_OK(store_.Release(hit.lease));  // Whoever had it may not know.
   EXPECT_EQ(1u, store_.Metrics().leases);
   EXPECT_FAILS(store_.Renew(hit.lease, kMinute), StatusCode::kNotFound);
   ASSERT_OK(store_.Release(others.lease));
+  ExpectForks(hit, ids, 300);  // It is still true, as its ids say.
   chat = Find("chat");
   ASSERT_OK(chat.Rewind(100));
   ASSERT_OK(Append(chat, Tokens(250, 6)));
