@@ -146,8 +146,8 @@ class Objects {
   Result<std::vector<PutResult>> PutBatch(std::span<const ObjectPut> puts,
                                           const PutOptions& options);
   // The same by a thread of the store: one ticket, and one completion, for each. Keys and values
-  // are borrowed until its ticket is released. Ticket::length() tells the bytes. Of a ticket that is
-  // kCancelled no object came; one that is asked to is, unless its object is in the log by then.
+  // are borrowed until its ticket is released. Ticket::length() tells the bytes. Ticket::Cancel is
+  // heard with every step, until the object is in the log. kCancelled: it is not there.
   Result<std::vector<Ticket>> PutBatchAsync(std::span<const ObjectPut> puts,
                                             const PutOptions& options);
 
