@@ -148,6 +148,9 @@ uint64_t ManifestKeeper::IndexBytes() const {
   const MutexLock lock(&mutex_);
   uint64_t bytes = 0;
   for (const sstable::LiveTable& table : manifest_.index) bytes += table.bytes;
+  for (const NamedIndex& index : manifest_.named) {
+    for (const sstable::LiveTable& table : index.tables) bytes += table.bytes;
+  }
   return bytes;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a copy of a store finds what the store finds, at once.
+// Property: copies of a store have its index of prefixes, and followers know its files.
+#include "engine/constants.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {
@@ -26,6 +27,27 @@ TEST_P(FindCopyTest, FindsAtOnceWhatTheStoreFinds) {
     EXPECT_TRUE(hit.complete);
   }
   EXPECT_EQ(store_.Metrics().hints_incomplete, 0u) << "they were made anew";
+}
+
+TEST_P(FindCopyTest, AFollowerCountsItsFiles) {
+  Make("a", Tokens(300, 5));
+  ASSERT_OK(store_.Compact());
+  const uint64_t bytes = store_.Metrics().physical_bytes;
+  ASSERT_OK(store_.Close());
+  uint64_t tables = 0;
+  io::FileSystem& files = *world_->world().files;
+  const std::string path = world_->path() + "/tables";
+  ASSERT_OK_ASSIGN(const std::vector<std::string> names, files.List(path));
+  for (const std::string& name : names) tables += files.Info(path + "/" + name)->bytes;
+  Options options = FindingOptions();
+  options.world = world_->options().world;
+  options.create_if_missing = false;
+  options.read_only = true;
+  ASSERT_OK_ASSIGN(store_, Store::Open(world_->path(), options));
+  const StoreMetrics metrics = store_.Metrics();
+  EXPECT_EQ(metrics.physical_bytes, engine::kSmallFilesBytes + tables +
+                                        metrics.log_segments * world_->options().segment_bytes);
+  EXPECT_LE(metrics.physical_bytes, bytes) << "the writer has spare segments as well";
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, FindCopyTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);

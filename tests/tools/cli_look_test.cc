@@ -198,7 +198,6 @@ TEST_F(CliLookTest, TheHelpTellsWhatIsSafeBesideAWriter) {
       {"rename", {"chat", "other"}},
       {"drop", {"chat"}},
       {"find", {"--tokens", "/dev/null"}},
-      {"objects", {}},
       {"keep", {"chat"}},
       {"namespaces", {}},
       {"objects", {}},
