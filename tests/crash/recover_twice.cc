@@ -30,6 +30,8 @@ std::string ChangeBySecondRecovery(const std::string& path, Options options) {
     const std::string name = operation.path.substr(0, operation.path.find(" to "));
     const auto is = [&](const char* what) { return name.find(what) != std::string::npos; };
     if (is("/HINT") || is("/MANIFEST-") || is("/spare-")) return;
+    // Tables of an index of prefixes that was given up go at an opening.
+    if (is(".index") && operation.op == io::SimOp::kRemove) return;
     if (operation.op == io::SimOp::kSync || operation.op == io::SimOp::kSyncDirectory) return;
     const bool writes =
         operation.op == io::SimOp::kWrite || operation.op == io::SimOp::kDurableWrite;

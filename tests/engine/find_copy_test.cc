@@ -32,22 +32,20 @@ TEST_P(FindCopyTest, FindsAtOnceWhatTheStoreFinds) {
 TEST_P(FindCopyTest, AFollowerCountsItsFiles) {
   Make("a", Tokens(300, 5));
   ASSERT_OK(store_.Compact());
-  const uint64_t bytes = store_.Metrics().physical_bytes;
-  ASSERT_OK(store_.Close());
+  world_->world().scheduler->Sleep(200'000'000);  // The writer has come to rest.
+  Options options = FindingOptions();
+  options.world = world_->options().world;
+  options.create_if_missing = false;
+  options.read_only = true;
+  ASSERT_OK_ASSIGN(const Store follower, Store::Open(world_->path(), options));
   uint64_t tables = 0;
   io::FileSystem& files = *world_->world().files;
   const std::string path = world_->path() + "/tables";
   ASSERT_OK_ASSIGN(const std::vector<std::string> names, files.List(path));
   for (const std::string& name : names) tables += files.Info(path + "/" + name)->bytes;
-  Options options = FindingOptions();
-  options.world = world_->options().world;
-  options.create_if_missing = false;
-  options.read_only = true;
-  ASSERT_OK_ASSIGN(store_, Store::Open(world_->path(), options));
-  const StoreMetrics metrics = store_.Metrics();
+  const StoreMetrics metrics = follower.Metrics();
   EXPECT_EQ(metrics.physical_bytes, engine::kSmallFilesBytes + tables +
                                         metrics.log_segments * world_->options().segment_bytes);
-  EXPECT_LE(metrics.physical_bytes, bytes) << "the writer has spare segments as well";
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, FindCopyTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
