@@ -58,7 +58,7 @@ struct Config {
   // find; `branches` as well. The last one is trace's, too.
   uint64_t find_tokens = 100'000'000;
   uint64_t prompt_tokens = 100'000;
-  uint64_t reuse_memory_bytes = 8ull << 20;
+  uint64_t reuse_memory_bytes = 16ull << 20;
   // trace; limits of 0: none.
   std::string trace_file{};
   std::string trace_durability = "power";
