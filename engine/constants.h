@@ -82,11 +82,11 @@ inline constexpr uint64_t kPrefetchShare = 2;
 // leave, which is a quarter of it at least. The page cache has what these do not use, and a quarter
 // always.
 inline constexpr uint64_t kTreeShare = 4;  // tree_memory_bytes, if that is more.
-// Of that the tree leaves a quarter to what tells of reuse, which has what the bounds of others
-// leave besides. reuse_memory_bytes of the options, where they say nothing, is a share of all: at 1
-// GiB room for a million objects.
+// The tree leaves a quarter of its share to prefixes and object keys. They may also have what the
+// bounds of all other parts leave. Without Options::reuse_memory_bytes they get this share of
+// max_memory_bytes: at 1 GiB room for a million objects.
 inline constexpr uint64_t kReuseShareOfTree = 4, kReuseShare = 16;
-// Of that what prefixes have; objects have the rest.
+// Prefixes get this share of their common memory; keys of objects get the rest.
 inline constexpr uint64_t kPrefixShare = 2;
 inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;

@@ -21,8 +21,8 @@ struct MemoryParts {
   uint64_t slab_bytes = 0;  // One slab of the page cache (base/core/slab_arena.h)...
   uint64_t slab_kept = 0;   // ...and its places that no frame has just now.
   uint64_t tree = 0;
-  uint64_t reuse = 0;     // Of prefixes and objects; the latter take theirs as it is needed.
-  uint64_t prefixes = 0;  // Of that, where they are indexed.
+  uint64_t reuse = 0;     // For prefixes and keys of objects; the latter take it as they need it.
+  uint64_t prefixes = 0;  // The part of `reuse` that prefixes have; 0 with Options::index off.
   uint64_t index_blocks = 0;
   uint64_t directories = 0;  // Of open tables.
   // For one window of each restore that runs: others wait in line (memory_line.h). And as much for

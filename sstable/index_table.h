@@ -96,7 +96,7 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
                            BlockView* view) const;
   // Out of the cache; null when it is not there.
   Result<CachedBlock> FindCached(const BlockHandle& handle, BlockKind kind, BlockView* view) const;
-  // Room for a block that is read by whoever asks; empty when there is no memory.
+  // Room for a block that the caller reads; empty when there is no memory.
   AlignedBuffer NewBlock(const BlockHandle& handle) const;
   // What has been read for a block: verified, and given to the cache.
   Result<CachedBlock> TakeRead(const BlockHandle& handle, BlockKind kind, AlignedBuffer block,

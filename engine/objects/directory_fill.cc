@@ -17,7 +17,7 @@ namespace cairn::engine {
 void ObjectSpace::Start(uint64_t seed) {
   directory_.BeginFill(seed);
   std::vector<std::string> spaces;
-  uint64_t first_id = 0;  // Of what this process makes.
+  uint64_t first_id = 0;  // This process makes branches from this number on.
   {
     std::lock_guard lock(means_.mutex());
     first_id = means_.tree().next_id();

@@ -109,7 +109,7 @@ class ObjectDirectory final : public CommitObserver {
   uint64_t left_out_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::array<Shard, kDirectoryShards> shards_ CAIRN_GUARDED_BY(mutex_);
   uint64_t entries_ CAIRN_GUARDED_BY(mutex_) = 0, bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
-  // Dropped while it is filled: whoever fills it may have read them before.
+  // Branches that are dropped while it is filled: the filler may have read them before.
   std::unordered_set<uint64_t> dropped_ CAIRN_GUARDED_BY(mutex_);
 };
 

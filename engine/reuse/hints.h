@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hints: where tokens of a hash may be found. A second log-structured index beside the tree's
-// (sstable/lsm_index.h), which is never needed for correctness: whoever uses an entry looks whether
-// it is still true, and a store without hints makes them anew. So entries are put blindly; those of
-// nodes that are gone go when somebody meets them, or with a sweep (indexer.h).
+// (sstable/lsm_index.h), which is never needed for correctness: a search looks whether an entry is
+// still true, and a store without hints makes them anew. So entries are put blindly; those of nodes
+// that are gone go when a search meets them, or with a sweep (indexer_upkeep.cc).
 //
 // In memory, within reuse_memory_bytes: a filter of all hashes, and what no table has yet.
 //

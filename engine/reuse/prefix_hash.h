@@ -2,7 +2,7 @@
 //
 // The hash of the first tokens of a path, block by block: each block of kPrefixBlock positions is
 // hashed with the hash before it. So two paths that agree up to a block's end have the same hash
-// there, whoever made them, and what comes behind is not needed for it. FORMAT.md has the bytes.
+// there, by any branch, and what comes behind is not needed for it. FORMAT.md has the bytes.
 //
 // Where it begins, store and model go in, and the namespace where it becomes a key: what belongs to
 // different ones never meets.

@@ -163,7 +163,7 @@ Status PrefixSearch::GoOn(uint64_t from, Candidate* candidate) {
   if (end <= from) return Status::Ok();
   std::vector<TokenId> ids(end - from);
   const Status read = ReadIds(reader_, candidate->node, from, ids, query_.memory_only);
-  // It ends earlier by now, is gone or damaged: whoever confirms it will see.
+  // It ends earlier by now, is gone or damaged: Confirm will see.
   if (MayHaveMoved(read) || read.code() == StatusCode::kCorruption) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(read);
   const auto differs =

@@ -231,7 +231,7 @@ class CheckpointDirectory {
 
   io::World world_;  // Holds the target.
   const CopyPlan& plan_;
-  std::vector<NamedIndex> named_;  // What of the source's the copy has, too.
+  std::vector<NamedIndex> named_;  // Indexes of the source that the copy has, too.
   const std::string target_;
   std::unique_ptr<io::FileLock> lock_;
   std::vector<std::string> made_;  // Perhaps; in this order.

@@ -269,7 +269,7 @@ TEST_P(FindLeaseTest, IsOfThisOpeningAlone) {
   EXPECT_EQ(0u, store_.Metrics().leases);
   const PrefixHit others = Lease(ids);  // The first of this opening, as that one was.
   ASSERT_NE(LeaseId{}, others.lease);
-  ASSERT_OK(store_.Release(hit.lease));  // Whoever had it may not know.
+  ASSERT_OK(store_.Release(hit.lease));  // Its owner may not know.
   EXPECT_EQ(1u, store_.Metrics().leases);
   EXPECT_FAILS(store_.Renew(hit.lease, kMinute), StatusCode::kNotFound);
   ASSERT_OK(store_.Release(others.lease));

@@ -230,7 +230,7 @@ TEST_P(ObjectPutTest, TooLittleRoomTellsHowMuchItTakes) {
   EXPECT_EQ(0u, got[0].bytes);
 }
 
-// Whoever wins, all are told Ok, and what is there is what one of them gave.
+// Whichever wins, all are told Ok, and what is there is what one of them gave.
 TEST_P(ObjectPutTest, ManyPutOneKey) {
   if (GetParam() == "simulated") GTEST_SKIP() << "its threads are not the machine's";
   constexpr int kThreads = 4, kTimes = 6;

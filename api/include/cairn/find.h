@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is there already of a prompt: asked by token ids, over all branches of a namespace, whoever
-// made them (Store::FindPrefix). docs/reuse.md has the way from a prompt to a branch.
+// Store::FindPrefix looks for the longest prefix of a prompt that a branch holds. The caller gives
+// token ids; the store looks in all branches of a namespace. docs/reuse.md goes from a prompt to a
+// branch.
 //
 //   auto hit = store.FindPrefix({.model = model, .tokens = prompt, .lease_ns = 5'000'000'000});
 //   if (hit->found()) auto chat = store.Fork(*hit, hit->restorable, {.name = "chat-43"});
