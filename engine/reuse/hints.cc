@@ -34,6 +34,7 @@ Result<std::unique_ptr<Hints>> Hints::Open(const sstable::TableContext& tables,
   const auto tokens = dead.has_value() ? GetHintDead(*dead) : std::optional<uint64_t>(0);
   if (!tokens.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
   hints->AddDead(*tokens);
+  hints->dead_written_ = *tokens;
   return hints;
 }
 
@@ -88,9 +89,12 @@ Status Hints::Forget(std::span<const PrefixEntry> entries) {
 // What failed before goes first: each try would leave a memtable.
 Status Hints::Flush() {
   CAIRN_RETURN_IF_ERROR(FlushFrozen());
+  const uint64_t dead_now = dead_tokens();
+  if (index_->memtable_bytes() == 0 && dead_now == dead_written_) return Status::Ok();
   sstable::WriteBatch dead = index_->NewBatch();
-  CAIRN_RETURN_IF_ERROR(dead.Put(kHintDeadKey, HintDeadValue(dead_tokens())));
+  CAIRN_RETURN_IF_ERROR(dead.Put(kHintDeadKey, HintDeadValue(dead_now)));
   index_->Apply(std::move(dead));
+  dead_written_ = dead_now;
   // Before: what is put meanwhile is counted again, rather than not.
   frozen_bytes_ = index_->memtable_bytes();
   const auto frozen = index_->Freeze(++flushes_);

@@ -85,6 +85,7 @@ class Hints {
   std::atomic<uint64_t> entries_put_{0}, dead_tokens_{0};
   std::atomic<uint64_t> frozen_bytes_{0};  // Of what is being flushed, or was not.
   uint64_t flushes_ = 0;
+  uint64_t dead_written_ = 0;  // As the newest table, or memtable, has it.
 };
 
 template <typename OnEntry>

@@ -68,8 +68,13 @@ Status LoopMount::Remount(const std::string& options) {
   return Run("mount -o remount," + options + " " + path_);
 }
 
+// The kernel closes the last files of a killed process after its parent was told of its end.
 Status LoopMount::Unmount() {
-  const Status status = Run("umount " + path_);
+  Status status = Run("umount " + path_);
+  for (int attempt = 0; !status.ok() && attempt < 100; ++attempt) {
+    usleep(50'000);
+    status = Run("umount " + path_);
+  }
   mounted_ = !status.ok();
   return status;
 }

@@ -27,15 +27,7 @@ class FindHealTest : public ::testing::Test {
     ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_));
     ASSERT_OK(branch.AppendSync(MakeDelta(ids)));
   }
-  PrefixHit AskOf(const Store& store, std::span<const TokenId> ids) const {
-    PrefixQuery query;
-    query.model = model_;
-    query.tokens = ids;
-    const auto hit = store.FindPrefix(query);
-    EXPECT_OK(hit);
-    return hit.ok() ? *hit : PrefixHit();
-  }
-  PrefixHit Ask(std::span<const TokenId> ids) const { return AskOf(store_, ids); }
+  PrefixHit Ask(std::span<const TokenId> ids) const { return AskOf(store_, model_, ids); }
   // Waits for what the background does.
   template <typename Done>
   bool Becomes(const Done& done) {
@@ -123,13 +115,13 @@ TEST_F(FindHealTest, AReaderGetsThroughWithWhatItIsShown) {
     Make(ids);
     ASSERT_OK(store_.Flush());
     ASSERT_OK(reader.Refresh());
-    const PrefixHit hit = AskOf(reader, ids);
+    const PrefixHit hit = AskOf(reader, model_, ids);
     EXPECT_EQ(70u, hit.matched) << "the newest comes first";
     complete = hit.complete;
   }
   EXPECT_TRUE(complete);
   for (uint64_t i = 0; i < kNodes; ++i) {
-    ASSERT_EQ(70u, AskOf(reader, Tokens(70, 100 + i)).matched) << i;
+    ASSERT_EQ(70u, AskOf(reader, model_, Tokens(70, 100 + i)).matched) << i;
   }
 }
 

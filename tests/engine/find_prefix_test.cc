@@ -389,6 +389,7 @@ TEST_P(FindPrefixTest, WhereNothingIsIndexed) {
 }
 
 TEST_P(FindPrefixTest, IsCounted) {
+  ASSERT_OK(store_.PauseBackground());  // Which would index as well.
   const std::vector<TokenId> ids = Tokens(200, 5);
   Make("a", ids);
   EXPECT_EQ(1u, store_.Metrics().hint_nodes_behind);
@@ -402,6 +403,7 @@ TEST_P(FindPrefixTest, IsCounted) {
   EXPECT_EQ(0u, metrics.hints_incomplete);
   EXPECT_GT(metrics.hint_bytes, 0u);
   EXPECT_EQ(0u, metrics.restores) << "what is read to index and to compare is no restore";
+  ASSERT_OK(store_.ResumeBackground());
 }
 
 }  // namespace

@@ -47,21 +47,9 @@ class FindReopenTest : public ::testing::Test {
     EXPECT_OK(branch->AppendSync(MakeDelta(ids), {.durability = Durability::kPower}));
     return *branch;
   }
-  PrefixHit Ask(std::span<const TokenId> ids) {
-    PrefixQuery query;
-    query.model = model_;
-    query.tokens = ids;
-    const auto hit = store_.FindPrefix(query);
-    EXPECT_OK(hit);
-    return hit.ok() ? *hit : PrefixHit();
-  }
-  PrefixHit AskUntilComplete(std::span<const TokenId> ids) {
-    PrefixHit hit;
-    for (int i = 0; i < 1000 && !(hit = Ask(ids)).complete; ++i) {
-      world_->scheduler->Sleep(1'000'000);
-    }
-    EXPECT_TRUE(hit.complete);
-    return hit;
+  PrefixHit Ask(std::span<const TokenId> ids) { return AskOf(store_, model_, ids); }
+  PrefixHit UntilComplete(std::span<const TokenId> ids) {
+    return AskUntilComplete(store_, model_, ids, *world_->scheduler);
   }
   std::vector<sstable::LiveTable> NamedTables(io::FileSystem& files) {
     const auto manifest = engine::ReadManifest(files, "/store");
@@ -94,6 +82,23 @@ TEST_F(FindReopenTest, AfterAKillBehindACheckpoint) {
   EXPECT_TRUE(told_.empty()) << told_.front();
 }
 
+TEST_F(FindReopenTest, ADumpWithNothingToIndexWritesNoHints) {
+  Make("first", Tokens(300, 5));
+  ASSERT_OK(store_.Compact());
+  const auto before = NamedTables(*machine_.disk);
+  ASSERT_EQ(1u, before.size());
+  for (int i = 0; i < 4; ++i) {
+    Make("short-" + std::to_string(i), Tokens(3, 6));
+    ASSERT_OK(store_.Compact());
+  }
+  const auto after = NamedTables(*machine_.disk);
+  ASSERT_EQ(1u, after.size());
+  EXPECT_EQ(before[0].number, after[0].number);
+  Make("second", Tokens(300, 7));
+  ASSERT_OK(store_.Compact());
+  EXPECT_NE(before.back().number, NamedTables(*machine_.disk).back().number);
+}
+
 TEST_F(FindReopenTest, AfterAPowerLossAtEveryWrite) {
   const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
   Make("first", first);
@@ -113,7 +118,7 @@ TEST_F(FindReopenTest, AfterAPowerLossAtEveryWrite) {
   for (const auto& disk : disks) {
     SCOPED_TRACE(opened++);
     Open(On(disk));
-    EXPECT_EQ(300u, AskUntilComplete(first).matched);
+    EXPECT_EQ(300u, UntilComplete(first).matched);
     const auto found = store_.FindBranch("second");
     const uint64_t there = found.ok() ? *found->length() : 0;
     EXPECT_EQ(there, Ask(second).matched);
@@ -128,7 +133,7 @@ TEST_F(FindReopenTest, WithoutThemTheyAreMadeAnew) {
   Make("first", ids);
   ASSERT_OK(store_.Compact());
   Open(options_);
-  EXPECT_EQ(300u, AskUntilComplete(ids).matched);
+  EXPECT_EQ(300u, UntilComplete(ids).matched);
   // And written when the store is closed, though nothing else was.
   ASSERT_OK(store_.Close());
   EXPECT_EQ(1u, NamedTables(*machine_.disk).size());
@@ -140,7 +145,7 @@ TEST_F(FindReopenTest, WithoutThemTheyAreMadeAnew) {
   ASSERT_OK(store_.Close());
   EXPECT_TRUE(NamedTables(*machine_.disk).empty());
   Open(options_);
-  EXPECT_EQ(300u, AskUntilComplete(Tokens(300, 6)).matched);
+  EXPECT_EQ(300u, UntilComplete(Tokens(300, 6)).matched);
   EXPECT_TRUE(told_.empty()) << told_.front();
 }
 
@@ -162,7 +167,7 @@ TEST_F(FindReopenTest, DamagedInEveryByte) {
     ASSERT_OK(store_.Compact());
     Make("second", Tokens(100, at));
     ASSERT_OK(store_.Compact());
-    EXPECT_EQ(200u, AskUntilComplete(ids).matched);
+    EXPECT_EQ(200u, UntilComplete(ids).matched);
     ASSERT_OK_ASSIGN(const VerifyReport report, store_.Verify(VerifyLevel::kAll));
     EXPECT_TRUE(report.damages.empty()) << report.damages[0].where;
   }
@@ -191,7 +196,7 @@ TEST_F(FindReopenTest, DamageIsVerifiedAndRepaired) {
     Options writing = On(disk);
     if (!indexes) writing.index = Index::kNone;
     Open(writing);
-    EXPECT_TRUE(!indexes || AskUntilComplete(Tokens(200, 5)).matched == 200);
+    EXPECT_TRUE(!indexes || UntilComplete(Tokens(200, 5)).matched == 200);
     Make("second", Tokens(100, 6));
     ASSERT_OK(store_.Compact());
     ASSERT_OK_ASSIGN(report, store_.Verify(VerifyLevel::kAll));
@@ -199,14 +204,14 @@ TEST_F(FindReopenTest, DamageIsVerifiedAndRepaired) {
   }
 }
 
-TEST_F(FindReopenTest, ACopyMakesItsOwn) {
+TEST_F(FindReopenTest, ACopyFindsTheSame) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Make("first", ids);
   ASSERT_OK(store_.Compact());
   ASSERT_OK(store_.Checkpoint("/copy"));
   ASSERT_OK(store_.Close());
   ASSERT_OK_ASSIGN(store_, Store::Open("/copy", options_));
-  EXPECT_EQ(300u, AskUntilComplete(ids).matched);
+  EXPECT_EQ(300u, UntilComplete(ids).matched);
 }
 
 // More than may be in memory, with little room for them.
@@ -215,12 +220,12 @@ TEST_F(FindReopenTest, MoreThanMemoryMayHold) {
   for (uint64_t i = 0; i < 40; ++i) {
     prompts.push_back(Tokens(20'000, 100 + i));
     Make("chat-" + std::to_string(i), prompts.back());
-    EXPECT_EQ(20'000u, AskUntilComplete(prompts.back()).matched);
+    EXPECT_EQ(20'000u, UntilComplete(prompts.back()).matched);
     EXPECT_LE(store_.Metrics().hint_bytes, options_.reuse_memory_bytes * 2);
   }
   ASSERT_OK(store_.Compact());
   Open(options_);
-  for (const auto& ids : prompts) EXPECT_EQ(20'000u, AskUntilComplete(ids).matched);
+  for (const auto& ids : prompts) EXPECT_EQ(20'000u, UntilComplete(ids).matched);
 }
 
 TEST_F(FindReopenTest, AFullDiskCostsHintsAndNothingElse) {
@@ -243,7 +248,7 @@ TEST_F(FindReopenTest, AFullDiskCostsHintsAndNothingElse) {
   Make("third", Tokens(300, 7));
   Open(On(machine_.disk->KillClone()));
   for (const uint64_t seed : {5, 6, 7}) {
-    EXPECT_EQ(300u, AskUntilComplete(Tokens(300, seed)).matched);
+    EXPECT_EQ(300u, UntilComplete(Tokens(300, seed)).matched);
   }
 }
 

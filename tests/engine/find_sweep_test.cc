@@ -11,13 +11,8 @@ namespace {
 class FindSweepTest : public FindTest {
  protected:
   uint64_t DeadTokens() const { return store_.Metrics().hint_dead_tokens; }
-  PrefixHit AskUntilComplete(std::span<const TokenId> ids) {
-    PrefixHit hit;
-    for (int i = 0; i < 1000 && !(hit = Ask(ids)).complete; ++i) {
-      world_->world().scheduler->Sleep(1'000'000);
-    }
-    EXPECT_TRUE(hit.complete);
-    return hit;
+  PrefixHit UntilComplete(std::span<const TokenId> ids) {
+    return AskUntilComplete(store_, model_, ids, *world_->world().scheduler);
   }
 };
 
@@ -52,7 +47,7 @@ TEST_P(FindSweepTest, WhenAQuarterIsGone) {
   };
   std::vector<Branch> gone;
   for (uint64_t i = 0; i < 8; ++i) gone.push_back(make(100 + i));
-  AskUntilComplete(ids);
+  UntilComplete(ids);
   ASSERT_OK(store_.Compact());
   EXPECT_EQ(0u, DeadTokens());
   for (Branch& branch : gone) ASSERT_OK(branch.Drop());
@@ -67,11 +62,11 @@ TEST_P(FindSweepTest, WhenAQuarterIsGone) {
     }
   }
   EXPECT_LT(DeadTokens(), 1000u);
-  EXPECT_EQ(20'000u, AskUntilComplete(ids).matched);
+  EXPECT_EQ(20'000u, UntilComplete(ids).matched);
   ASSERT_OK(kept.AppendSync(MakeDelta(Tokens(1, 9))));
   ASSERT_OK(store_.Compact());  // What was deleted is written.
   Reopen();
-  EXPECT_EQ(20'000u, AskUntilComplete(ids).matched);
+  EXPECT_EQ(20'000u, UntilComplete(ids).matched);
   EXPECT_LT(DeadTokens(), 1000u);
 }
 

@@ -21,6 +21,28 @@ inline Options FindingOptions() {
   return options;
 }
 
+inline PrefixHit AskOf(const Store& store, const PrefixQuery& query) {
+  const auto hit = store.FindPrefix(query);
+  EXPECT_OK(hit);
+  return hit.ok() ? *hit : PrefixHit();
+}
+inline PrefixHit AskOf(const Store& store, ModelId model, std::span<const TokenId> ids) {
+  PrefixQuery query;
+  query.model = model;
+  query.tokens = ids;
+  return AskOf(store, query);
+}
+// Until the answer is complete, which is to be so within a second.
+inline PrefixHit AskUntilComplete(const Store& store, ModelId model, std::span<const TokenId> ids,
+                                  io::Scheduler& scheduler) {
+  PrefixHit hit;
+  for (int i = 0; i < 1000 && !(hit = AskOf(store, model, ids)).complete; ++i) {
+    scheduler.Sleep(1'000'000);
+  }
+  EXPECT_TRUE(hit.complete);
+  return hit;
+}
+
 class FindTest : public WorldTest {
  protected:
   void SetUp() override {
@@ -61,11 +83,7 @@ class FindTest : public WorldTest {
     query.tokens = ids;
     return query;
   }
-  PrefixHit Ask(const PrefixQuery& query) {
-    const auto hit = store_.FindPrefix(query);
-    EXPECT_OK(hit);
-    return hit.ok() ? *hit : PrefixHit();
-  }
+  PrefixHit Ask(const PrefixQuery& query) { return AskOf(store_, query); }
   PrefixHit Ask(std::span<const TokenId> ids) { return Ask(Query(ids)); }
 
   // A fork of the hit holds these ids.

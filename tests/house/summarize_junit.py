@@ -24,6 +24,14 @@ def skip_reason(output):
     return " ".join(line.strip() for line in lines if line.strip()) or "no reason given"
 
 
+def failure_reason(output):
+    """The first thing that gtest said was wrong, on one line; or the last line of output."""
+    match = re.search(r"^(\S+:\d+): Failure\n(.*?)(?:\n\n|^\S+:\d+: Failure|^\[ )", output, re.S | re.M)
+    lines = match.group(2).split("\n") if match else [output.strip().rpartition("\n")[2]]
+    said = " ".join(line.strip() for line in lines if line.strip())
+    return f"{os.path.basename(match.group(1))}: {said}"[:600] if match else said[:600]
+
+
 def classify(case):
     """('passed' | 'failed' | 'skipped', a reason for the latter two)."""
     output = case.findtext("system-out") or ""
@@ -36,7 +44,8 @@ def classify(case):
     if status == "notrun" and skipped is not None and ASKED_TO_SKIP.match(skipped.get("message", "")):
         return ("failed", "skipped itself and failed") if FAIL_MARK in output else ("skipped", skip_reason(output))
     element = skipped if skipped is not None else case.find("failure")
-    return "failed", element.get("message", "") if element is not None else ""
+    message = element.get("message", "") if element is not None else ""
+    return "failed", ": ".join(part for part in (message, failure_reason(output)) if part)
 
 
 def summarize(junit_path, ctest_status):
@@ -66,6 +75,8 @@ def summarize(junit_path, ctest_status):
 def self_test():
     passed = '<testcase name="a" status="run"><system-out>ok</system-out></testcase>'
     failed = '<testcase name="b" status="fail"><failure message="SEGFAULT"/></testcase>'
+    wrong = ('<testcase name="b" status="fail"><failure message=""/><system-out>CAIRN_TEST_SEED=4\n'
+             f"/src/y_test.cc:9: Failure\nExpected: 1\n  Actual: 2\n\n{FAIL_MARK} B.b\n</system-out></testcase>")
     skip_message = '<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>'
     skipped = (f'<testcase name="c" status="notrun">{skip_message}<system-out>[ RUN      ] C.c\n'
                f"x_test.cc:8: Skipped\nno ring\nhere\n{SKIP_MARK} C.c\n</system-out></testcase>")
@@ -80,6 +91,7 @@ def self_test():
         # cases, ctest's status, last line, exit status, a line that must be printed
         ([passed], 0, "1 passed, 0 failed", 0, None),
         ([passed, failed], 8, "1 passed, 1 failed", 1, "failed: b: SEGFAULT"),
+        ([wrong], 8, "0 passed, 1 failed", 1, "failed: b: y_test.cc:9: Expected: 1 Actual: 2"),
         ([passed, skipped], 0, "1 passed, 0 failed, 1 skipped", 0, "skipped: c: no ring here"),
         ([skipped], 0, "0 passed, 0 failed, 1 skipped", 1, None),
         ([passed, skipped_and_failed], 0, "1 passed, 1 failed", 1, "failed: d: skipped itself and failed"),

@@ -10,15 +10,6 @@
 namespace cairn::testing {
 namespace {
 
-PrefixHit Ask(const Store& store, ModelId model, std::span<const TokenId> ids) {
-  PrefixQuery query;
-  query.model = model;
-  query.tokens = ids;
-  const auto hit = store.FindPrefix(query);
-  EXPECT_OK(hit);
-  return hit.ok() ? *hit : PrefixHit();
-}
-
 TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = FindingOptions();
@@ -59,12 +50,12 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
         ASSERT_OK(store.Flush());  // What the dump has is durable, what comes then is not.
       }
       ASSERT_OK(chats[i].Drop());
-      EXPECT_FALSE(Ask(store, model, ids_of(i)).found());
+      EXPECT_FALSE(AskOf(store, model, ids_of(i)).found());
       for (uint64_t more = 0; more < 3; ++more) {  // The hints are full.
         const std::vector<TokenId> other = Tokens(10'000, 20 + i * 4 + more);
         ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(model));
         ASSERT_OK(branch.AppendSync(MakeDelta(other)));
-        Ask(store, model, other);
+        AskOf(store, model, other);
       }
       machine.scheduler->Sleep(100'000'000);
     }
@@ -81,7 +72,7 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
     for (uint64_t i = 0; i < kChats; ++i) {
       if (!store.FindBranch(std::to_string(i)).ok()) continue;
       ++alive;
-      const PrefixHit hit = Ask(store, model, ids_of(i));
+      const PrefixHit hit = AskOf(store, model, ids_of(i));
       EXPECT_TRUE(hit.matched == 300 || !hit.complete) << "chat " << i;
     }
   }
