@@ -25,7 +25,7 @@ Result<Branch> ToBranch(const std::shared_ptr<StoreCore>& core, const Result<Bra
 
 }  // namespace
 
-const char* Version() { return "0.1.0"; }
+const char* Version() { return CAIRN_VERSION_STRING; }
 
 Result<Store> Store::Open(const std::string& path, const Options& options) {
   const io::NoCancel guard;

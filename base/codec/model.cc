@@ -277,6 +277,14 @@ LayerGroup LayerGroup::FullAttention(uint32_t layers, uint32_t kv_heads, uint32_
   return KeyValueGroup("attention", layers, kv_heads, head_dim, dtype);
 }
 
+ModelSpec ModelSpec::FullAttention(std::string name, uint32_t layers, uint32_t kv_heads,
+                                   uint32_t head_dim, Dtype dtype) {
+  ModelSpec spec;
+  spec.identity.name = std::move(name);
+  spec.groups = {LayerGroup::FullAttention(layers, kv_heads, head_dim, dtype)};
+  return spec;
+}
+
 LayerGroup LayerGroup::SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                      Dtype dtype, uint32_t window, uint32_t sinks) {
   LayerGroup group = KeyValueGroup("window", layers, kv_heads, head_dim, dtype);

@@ -229,8 +229,9 @@ struct LayerProgress {
 
 struct RestoreResult {
   uint64_t begin = 0, end = 0;  // Tokens.
-  // Per group of the view: KV is in place up to here. Where there is room enough this is one
-  // position for all groups that are not optional: the L of RestoreRequest::into.
+  // Per GroupView of the view: KV is in place up to here. Where there is room enough this is one
+  // position for all groups that are not optional: the L of RestoreRequest::into. Of a group that
+  // has two views, the first one's ends within it.
   std::vector<uint64_t> kv_ends{};
   uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
   // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
