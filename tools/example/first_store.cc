@@ -10,7 +10,7 @@ int main() {  // A toy model: 2 layers, 2 KV heads, rows of 4 bf16 elements.
   cairn::KvBuffer kv(spec, 3), back(spec, 3);
   kv.Row(0, 1, 0, 1, 2)[0] = std::byte{7};  // Group 0, layer 1, plane K, head 1, position 2.
   chat.AppendSync({.tokens = tokens, .kv = kv.view()}).value();  // There after SIGKILL.
-  auto twin = chat.ForkAt(2, {}).value();           // Shares the first two tokens; copies nothing.
+  auto twin = chat.ForkAt(2).value();           // Shares the first two tokens; copies nothing.
   chat.Restore({.into = back.view()}).value();  // Or into an engine's paged blocks, on a GPU.
   return back == kv && twin.length().value() == 2 ? 0 : 1;
 }

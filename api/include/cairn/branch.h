@@ -323,7 +323,7 @@ class Branch {
   // shares the KV that lies on the same nodes as those tokens: KV that lags behind `position`, or
   // that this branch filled in for tokens it shares with an older one, is not passed on, and the
   // new branch is filled by itself. Info() tells its kv_lengths.
-  Result<Branch> ForkAt(uint64_t position, const BranchOptions& options) const;
+  Result<Branch> ForkAt(uint64_t position, const BranchOptions& options = {}) const;
   // Forgets everything from `length` on. In place when nobody else reaches beyond. Below the first
   // token of its own a branch loses KV that it filled in by itself, as in ForkAt.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);
