@@ -123,6 +123,10 @@ struct AppendOptions {
   uintptr_t gpu_ready = 0;
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
+  // Append and Commit: who owns what the call borrows, so that nobody has to wait with it for the
+  // ticket. Let go of once none of it is read any more, mostly on a thread of the store: it must
+  // not call into the store then, nor throw.
+  std::shared_ptr<const void> keep{};
 };
 
 struct BranchOptions {
@@ -206,6 +210,8 @@ struct RestoreRequest {
   uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
+  // RestoreAsync: who owns what the call borrows, as AppendOptions::keep.
+  std::shared_ptr<const void> keep{};
 };
 
 // What Branch::Prefetch is to bring in, and where.
