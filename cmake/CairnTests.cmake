@@ -152,6 +152,9 @@ if(TARGET mimalloc)  # A sixth faster than with malloc.
 endif()
 
 add_subdirectory(tests/house)
+if(CAIRN_BUILD_PYTHON)
+  add_subdirectory(api/python/tests)
+endif()
 
 # fuzz/<name>_fuzz.cc on the inputs of fuzz/corpus/<name>, without libFuzzer: fuzz.<name>; and for four
 # seconds with it, after another build, by clang with its sanitizers: fuzz.live.<name>

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cairn: a crash-safe, branching store for the KV state of language models.
+
+    import cairn
+
+    spec = cairn.ModelSpec.of("toy", layers=2, kv_heads=2, head_dim=4, dtype="bf16")
+    with cairn.Store("example.store", create_if_missing=True) as store:
+        chat = store.create_branch(store.register_model(spec), "chat")
+        kv = cairn.KvBuffer(spec, 3)
+        chat.append([11, 12, 13], kv, durability="power")
+        back = cairn.KvBuffer(spec, 3)
+        chat.restore(back)
+
+Sizes are bytes and times seconds unless a name says otherwise; positions count from 0.
+"""
+
+from ._errors import *  # noqa: F403: all of them
+from ._errors import __all__ as _error_names
+from ._core import (
+    Branch,
+    BranchInfo,
+    CheckpointInfo,
+    CompletionQueue,
+    ContentSpan,
+    Keep,
+    KvBuffer,
+    KvHole,
+    KvTensors,
+    KvView,
+    LayerGroup,
+    LayerProgress,
+    LogicalGroup,
+    Metadata,
+    Model,
+    ModelIdentity,
+    ModelSpec,
+    ModelVariant,
+    NamespaceInfo,
+    NamespacePolicy,
+    PathStep,
+    Plane,
+    RestoreResult,
+    Retention,
+    RotarySpec,
+    SamplerState,
+    ShardSpec,
+    Store,
+    Ticket,
+    VerifyReport,
+    __version__,
+    linear_frequencies,
+    llama3_frequencies,
+    rotary_frequencies,
+    yarn_frequencies,
+    yarn_mscale,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

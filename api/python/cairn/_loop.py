@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How asynchronous calls end in asyncio: one completion queue for each store and event loop.
+
+The queue's file descriptor is watched by the loop (add_reader), so no thread waits for anything.
+"""
+
+import asyncio
+import itertools
+import weakref
+
+from . import _core
+
+_loops = weakref.WeakKeyDictionary()  # Event loop -> {store: _Queue}
+
+
+class _Queue:
+    """The calls of one store that were made in one loop and are not over yet."""
+
+    def __init__(self, loop, store):
+        self.loop = weakref.ref(loop)
+        self.queue = _core.CompletionQueue(store)
+        self.next_number = itertools.count(1).__next__  # Of the next call.
+        self.waiting = {}  # Number -> future, of calls that are awaited.
+        loop.add_reader(self.queue.fileno(), self.drain)
+        weakref.finalize(store, _forget, self.loop, self.queue)
+
+    def future_of(self, number):
+        """What an `await` of a call that is not over waits for.
+
+        Only the loop drains, and a call is over before that is told: so it cannot be too late.
+        """
+        if number not in self.waiting:
+            self.waiting[number] = self.loop().create_future()
+        return self.waiting[number]
+
+    def drain(self):
+        for number in self.queue.drain():
+            waiter = self.waiting.pop(number, None)
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+
+def _forget(loop, queue):
+    """The store is gone: its queue is not watched any more."""
+    loop = loop()
+    if loop is not None and not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.remove_reader(queue.fileno()))
+
+
+def queue_of(store):
+    """The queue of `store` in the running event loop; None outside of one."""
+    loop = asyncio._get_running_loop()
+    if loop is None:
+        return None
+    stores = _loops.get(loop)
+    if stores is None:
+        stores = _loops[loop] = weakref.WeakKeyDictionary()
+    queue = stores.get(store)
+    if queue is None:
+        queue = stores[store] = _Queue(loop, store)
+    return queue
+
+
+def wait_for(ticket, queue, number):
+    """The generator behind `await ticket`."""
+    if not ticket.done:
+        loop = asyncio.get_running_loop()
+        if queue is None or queue.loop() is not loop:
+            # Made elsewhere: a thread waits for it.
+            return (yield from loop.run_in_executor(None, ticket.wait).__await__())
+        # Who awaits may be cancelled; others may await it, too.
+        yield from asyncio.shield(queue.future_of(number)).__await__()
+    return ticket.result()

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "api/python/src/call.h"
+
+namespace cairn::python {
+
+// append, fill and restore, and what they take.
+void BindTransfer(nb::class_<PyBranch>& branch, nb::module_& module);
+
+// What a restore is told, as C++ takes it. Owns what the request points at, or keeps who does.
+class RestoreArguments {
+ public:
+  RestoreArguments(nb::handle into, nb::handle tokens, uint64_t begin, std::optional<uint64_t> end,
+                   bool require_kv, std::optional<double> timeout, nb::handle progress,
+                   uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
+                   bool fall_back_to_host);
+  RestoreArguments(const RestoreArguments&) = delete;
+  RestoreArguments& operator=(const RestoreArguments&) = delete;
+  RestoreRequest& request() { return request_; }
+  LayerProgress* progress() { return progress_; }
+
+ private:
+  IdRoom room_;
+  nb::object into_, progress_object_;
+  std::vector<uintptr_t> layer_events_;
+  GpuSync gpu_;
+  LayerProgress* progress_ = nullptr;
+  RestoreRequest request_;
+};
+
+}  // namespace cairn::python

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/python/src/call.h"
+
+namespace cairn::python {
+
+namespace {
+
+template <typename T>
+const T* Optional(nb::handle object, const char* name, std::optional<T>* kept) {
+  if (object.is_none()) return nullptr;
+  if (!nb::isinstance<T>(object)) {
+    BadArgument(std::string(name) + ": a " + nb::inst_name(object).c_str() + " is none");
+  }
+  *kept = nb::cast<const T&>(object);
+  return &**kept;
+}
+
+}  // namespace
+
+DeltaArguments::DeltaArguments(nb::handle tokens, nb::handle kv, nb::handle sampler,
+                               nb::handle metadata, nb::handle spans, bool exact)
+    : ids_(tokens, "tokens"), kv_(nb::borrow(kv)) {
+  delta_.tokens = ids_.span();
+  delta_.kv = ViewOf(kv, "kv", false);
+  delta_.sampler = Optional(sampler, "sampler", &sampler_);
+  delta_.metadata = Optional(metadata, "metadata", &metadata_);
+  if (!spans.is_none()) spans_ = nb::cast<std::vector<ContentSpan>>(spans);
+  delta_.spans = spans_;
+  delta_.exact = exact;
+}
+
+Call::~Call() {
+  if (keep_.empty() || ticket_.done()) return;
+  // Nobody waits for it any more, but the store still reads or writes what it was given.
+  nb::cast<OpenStore&>(store_).Outlive(std::move(ticket_), std::move(keep_));
+}
+
+void Call::LetGo() {
+  if (kind_ == Kind::kRestore ? ticket_.done() : ticket_.released()) keep_.clear();
+}
+
+}  // namespace cairn::python

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Token ids: a list of numbers, or one row of them in any array. uint32 is taken where it lies.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "api/python/src/common.h"
+#include "api/python/src/tensor.h"
+#include "cairn/branch.h"
+
+namespace cairn::python {
+
+class Ids {
+ public:
+  // None: no ids. Throws StatusError naming `name`, and the first number that is no id.
+  Ids(nb::handle object, const char* name);
+  std::span<const TokenId> span() const { return span_; }
+
+ private:
+  std::optional<Tensor> tensor_;
+  std::vector<TokenId> copy_;
+  std::span<const TokenId> span_;
+};
+
+// Room for ids that the caller has: a writable row of uint32.
+class IdRoom {
+ public:
+  IdRoom(nb::handle object, const char* name);
+  std::span<TokenId> span() const { return span_; }
+
+ private:
+  std::optional<Tensor> tensor_;
+  std::span<TokenId> span_;
+};
+
+// As an array of numpy, which owns them.
+nb::object NumpyIds(std::vector<TokenId>&& ids);
+
+}  // namespace cairn::python

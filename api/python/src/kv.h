@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// KV of Python's arrays as a cairn::KvView. KvTensors holds what an engine has, checked once: its
+// tensors and how they lie. KvView is some positions of it, made for a call.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/python/src/common.h"
+#include "api/python/src/tensor.h"
+#include "cairn/kv_view.h"
+#include "cairn/model.h"
+
+namespace cairn::python {
+
+// Immutable; every view of it shares it.
+struct GroupMemory {
+  std::shared_ptr<const ModelSpec> spec;
+  uint32_t group = 0;
+  uint32_t layer_begin = 0, layers = 0;
+  std::string layout;
+  std::vector<Tensor> tensors;                 // Keep the memory.
+  std::vector<std::vector<std::byte*>> bases;  // By plane and layer.
+  std::vector<PlaneView> planes;               // Strides; without bases.
+  uint64_t blocks = 0;                         // 0: there are none.
+  uint64_t tokens_per_block = 0;               // Without blocks: tokens in all.
+  MemoryKind memory = MemoryKind::kHost;
+  uint32_t device = 0;
+  bool writable = true;
+
+  const LayerGroup& of() const { return spec->groups[group]; }
+  uint64_t tokens() const { return tokens_per_block * (blocks == 0 ? 1 : blocks); }
+};
+
+// What a view of one group points at.
+struct ViewPart {
+  std::shared_ptr<const GroupMemory> memory;
+  std::vector<std::vector<std::byte*>> bases;
+  std::vector<PlaneView> planes;
+  std::vector<int64_t> table;
+  std::optional<Tensor> table_tensor;  // On the device.
+};
+
+class Kv {
+ public:
+  Kv() = default;
+  // Of groups that point into what `keep` holds.
+  Kv(const KvView& view, std::shared_ptr<const void> keep, bool writable);
+  Kv(const Kv& other) { *this = other; }
+  Kv& operator=(const Kv& other);
+
+  // Both, in this order.
+  static Kv Join(const Kv& a, const Kv& b);
+
+  const KvView& view() const { return view_; }
+  bool writable() const { return writable_; }
+
+ private:
+  std::vector<std::shared_ptr<const void>> keep_;
+  std::vector<GroupView> groups_;
+  KvView view_;
+  bool writable_ = true;
+};
+
+// kv= and into= of calls: null for None. Throws StatusError for what is no KvView or KvBuffer.
+// `to_write`: refuses read-only memory.
+const KvView* ViewOf(nb::handle kv, const char* name, bool to_write);
+
+// Of a number or a name.
+uint32_t GroupIndex(const ModelSpec& spec, const std::variant<uint32_t, std::string>& group);
+
+// KvBuffer, and ViewOf's other half.
+void BindBuffer(nb::module_& module);
+
+std::shared_ptr<const GroupMemory> MakeGroupMemory(std::shared_ptr<const ModelSpec> spec,
+                                                   uint32_t group, uint32_t layer_begin,
+                                                   const std::string& layout,
+                                                   std::vector<Tensor> tensors);
+
+}  // namespace cairn::python

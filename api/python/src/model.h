@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "api/python/src/common.h"
+#include "cairn/model.h"
+
+namespace cairn::python {
+
+// A registered model. The spec lives as long as anything that was made of it.
+struct Model {
+  ModelId id{};
+  std::shared_ptr<const ModelSpec> spec;
+};
+
+// Of what a program has at hand: a ModelSpec or a Model.
+std::shared_ptr<const ModelSpec> SpecOf(nb::handle model);
+
+}  // namespace cairn::python
