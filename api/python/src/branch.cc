@@ -176,6 +176,7 @@ branch was dropped.)");
   BindLooks(branch);
   BindChanges(branch);
   BindTransfer(branch, module);
+  BindDraft(branch, module);
   branch.def("__repr__", [](const PyBranch& self) {
     const Result<BranchInfo> info = self.branch.Info();
     if (!info.ok()) return "Branch(" + std::string(StatusCodeName(info.status().code())) + ")";

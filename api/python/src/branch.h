@@ -8,6 +8,8 @@ namespace cairn::python {
 // append, fill and restore, and what they take.
 void BindTransfer(nb::class_<PyBranch>& branch, nb::module_& module);
 
+void BindDraft(nb::class_<PyBranch>& branch, nb::module_& module);
+
 // What a restore is told, as C++ takes it. Owns what the request points at, or keeps who does.
 class RestoreArguments {
  public:

@@ -68,10 +68,11 @@ nb::object Owned(std::unique_ptr<T> value) {
   return capsule;
 }
 
-// Where the end of a call is told, if it is made in a running event loop (cairn/_loop.py).
+// Where the end of a call is told: in the caller's queue, or, if it is made in a running event
+// loop, in that one's (cairn/_loop.py).
 class Told {
  public:
-  explicit Told(nb::handle store);
+  explicit Told(nb::handle store, nb::handle queue = nb::none(), uint64_t user_data = 0);
   const CompletionQueue* queue() const { return queue_; }
   uint64_t number() const { return number_; }
   // None outside of a loop.

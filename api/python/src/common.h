@@ -10,6 +10,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
@@ -83,5 +84,7 @@ void BindKv(nb::module_& module);
 void BindStore(nb::module_& module);
 void BindBranch(nb::module_& module);
 void BindTicket(nb::module_& module);
+void BindGpu(nb::module_& module);
+void BindObjects(nb::module_& module);
 
 }  // namespace cairn::python

@@ -11,7 +11,9 @@ NB_MODULE(_core, module) {
   python::BindModel(module);
   python::BindState(module);
   python::BindKv(module);
+  python::BindGpu(module);
   python::BindTicket(module);
   python::BindStore(module);
   python::BindBranch(module);
+  python::BindObjects(module);
 }

@@ -33,8 +33,8 @@ Set OfNames(const char* name, E Options::*field) {
   };
 }
 // Called by threads of the store, and gone with the last of them.
-Set Listener(const char* name) {
-  return [=](nb::handle value, Options* options) {
+Set Listener() {
+  return [](nb::handle value, Options* options) {
     if (value.is_none()) return;
     const std::shared_ptr<nb::object> call(new nb::object(nb::borrow(value)),
                                            [](nb::object* object) {
@@ -50,7 +50,6 @@ Set Listener(const char* name) {
         error.discard_as_unraisable("on_event");
       }
     };
-    static_cast<void>(name);
   };
 }
 
@@ -88,7 +87,8 @@ const std::map<std::string, Set, std::less<>>& Fields() {
       {"index", OfNames("index", &O::index)},
       {"on_fatal", OfNames("on_fatal", &O::on_fatal)},
       {"backend", OfNames("backend", &O::backend)},
-      {"on_event", Listener("on_event")},
+      {"gpus", Plain("gpus", &O::gpus)},
+      {"on_event", Listener()},
   };
   return fields;
 }

@@ -266,6 +266,7 @@ others.)");
   BindModels(store);
   BindBranches(store);
   BindCare(store);
+  BindFind(store, module);
 }
 
 }  // namespace cairn::python

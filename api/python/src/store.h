@@ -44,6 +44,9 @@ struct PyBranch {
 // Reads Store(...)'s keywords.
 Options OptionsOf(const nb::kwargs& arguments);
 
+// Store.find_prefix and PrefixHit.
+void BindFind(nb::class_<OpenStore>& store, nb::module_& module);
+
 // VerifyReport, BranchInfo and the like.
 void BindStoreValues(nb::module_& module);
 

@@ -126,8 +126,14 @@ Event loops get one of their own by themselves; this is for programs with a loop
 
 }  // namespace
 
-Told::Told(nb::handle store) {
+Told::Told(nb::handle store, nb::handle queue, uint64_t user_data) : of_loop_(nb::none()) {
   nb::cast<OpenStore&>(store).Sweep();
+  if (!queue.is_none()) {
+    if (!nb::isinstance<CompletionQueue>(queue)) BadArgument("queue: is no CompletionQueue");
+    queue_ = &nb::cast<CompletionQueue&>(queue);
+    number_ = user_data;
+    return;
+  }
   of_loop_ = nb::module_::import_("cairn._loop").attr("queue_of")(store);
   if (of_loop_.is_none()) return;
   queue_ = &nb::cast<CompletionQueue&>(of_loop_.attr("queue"));

@@ -61,11 +61,11 @@ nb::object AppendAsync(const PyBranch& self, nb::handle tokens, nb::handle kv, n
                        nb::handle metadata, nb::handle spans, bool exact,
                        std::string_view durability, std::optional<uint64_t> expected_length,
                        bool ends_turn, std::optional<double> timeout, uintptr_t gpu_ready,
-                       std::string_view overload) {
+                       std::string_view overload, nb::handle queue, uint64_t user_data) {
   auto arguments = std::make_unique<DeltaArguments>(tokens, kv, sampler, metadata, spans, exact);
   AppendOptions options = OptionsOf(durability, expected_length, ends_turn, timeout, gpu_ready);
   options.overload = Parse<Overload>(overload, "overload");
-  const Told told(self.store);
+  const Told told(self.store, queue, user_data);
   options.queue = told.queue();
   options.user_data = told.number();
   Ticket ticket =
@@ -101,19 +101,22 @@ NotFound, NoSpace, DeadlineExceeded (nothing was applied), UnknownOutcome and ot
       "append_async", &AppendAsync, "tokens"_a = nb::none(), "kv"_a = nb::none(), nb::kw_only(),
       "sampler"_a = nb::none(), "metadata"_a = nb::none(), "spans"_a = nb::none(), "exact"_a = true,
       "durability"_a = "process", "expected_length"_a = nb::none(), "ends_turn"_a = false,
-      "timeout"_a = nb::none(), "gpu_ready"_a = 0, "overload"_a = "fail",
+      "timeout"_a = nb::none(), "gpu_ready"_a = 0, "overload"_a = "fail", "queue"_a = nb::none(),
+      "user_data"_a = 0,
       nb::sig("def append_async(self, tokens: typing.Any = None, kv: KvView | KvBuffer | None = "
               "None, *, "
               "sampler: SamplerState | None = None, metadata: Metadata | None = None, "
               "spans: collections.abc.Sequence[ContentSpan] | None = None, exact: bool = True, "
               "durability: str = 'process', expected_length: int | None = None, "
               "ends_turn: bool = False, timeout: float | None = None, gpu_ready: int = 0, "
-              "overload: str = 'fail') -> Ticket"),
+              "overload: str = 'fail', queue: CompletionQueue | None = None, user_data: int = 0) "
+              "-> Ticket"),
       R"(The same without waiting for the disk: a Ticket, to be awaited.
 
 Applied when this returns, or, of tensors larger than submit_copy_max_bytes, when Ticket.released.
 Tensors must not be written before that; they are kept alive. overload: when buffers are full
-"fail" raises Busy, "shed_kv" keeps the tokens alone.)");
+"fail" raises Busy, "shed_kv" keeps the tokens alone. queue, user_data: tell a CompletionQueue
+instead of the event loop.)");
   branch.def(
       "fill",
       [](const PyBranch& self, nb::handle kv, bool exact, std::string_view durability,
@@ -145,11 +148,12 @@ RestoreResult Restore(const PyBranch& self, nb::handle into, nb::handle tokens, 
 nb::object RestoreAsync(const PyBranch& self, nb::handle into, nb::handle tokens, uint64_t begin,
                         std::optional<uint64_t> end, bool require_kv, std::optional<double> timeout,
                         nb::handle progress, uintptr_t gpu_ready,
-                        std::vector<uintptr_t> layer_events, bool fall_back_to_host) {
+                        std::vector<uintptr_t> layer_events, bool fall_back_to_host,
+                        nb::handle queue, uint64_t user_data) {
   auto arguments =
       std::make_unique<RestoreArguments>(into, tokens, begin, end, require_kv, timeout, progress,
                                          gpu_ready, std::move(layer_events), fall_back_to_host);
-  const Told told(self.store);
+  const Told told(self.store, queue, user_data);
   arguments->request().queue = told.queue();
   arguments->request().user_data = told.number();
   Ticket ticket = Take(Unlocked(
@@ -186,13 +190,14 @@ undefined then.)");
       "restore_async", &RestoreAsync, "into"_a = nb::none(), "tokens"_a = nb::none(), nb::kw_only(),
       "begin"_a = 0, "end"_a = nb::none(), "require_kv"_a = false, "timeout"_a = nb::none(),
       "progress"_a = nb::none(), "gpu_ready"_a = 0, "layer_events"_a = std::vector<uintptr_t>(),
-      "fall_back_to_host"_a = false,
+      "fall_back_to_host"_a = false, "queue"_a = nb::none(), "user_data"_a = 0,
       nb::sig("def restore_async(self, into: KvView | KvBuffer | None = None, tokens: typing.Any = "
               "None, *, "
               "begin: int = 0, end: int | None = None, require_kv: bool = False, "
               "timeout: float | None = None, progress: LayerProgress | None = None, "
               "gpu_ready: int = 0, layer_events: collections.abc.Sequence[int] = (), "
-              "fall_back_to_host: bool = False) -> Ticket"),
+              "fall_back_to_host: bool = False, queue: CompletionQueue | None = None, "
+              "user_data: int = 0) -> Ticket"),
       "The same by a thread of the store: a Ticket, to be awaited. The memory is kept alive and\n"
       "must not be touched until it is over.");
 }

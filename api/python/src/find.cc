@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Store.find_prefix, and what is done with its answer.
+#include "api/python/src/branch.h"
+#include "api/python/src/model.h"
+#include "api/python/src/names.h"
+
+namespace cairn::python {
+
+namespace {
+
+// A hit, and the store that gave it.
+struct PyHit {
+  PrefixHit hit;
+  nb::object store;
+  Store& open() const { return nb::cast<OpenStore&>(store).store(); }
+};
+
+PyHit Find(nb::handle self, const Model& model, nb::handle tokens, const std::string& ns,
+           const std::vector<std::string>& also, std::vector<ContentSpan> spans, double lease,
+           bool memory_only, bool confirm, bool approximate) {
+  const Ids ids(tokens, "tokens");
+  const std::vector<std::string_view> others(also.begin(), also.end());
+  const PrefixQuery query{.model = model.id,
+                          .tokens = ids.span(),
+                          .spans = spans,
+                          .ns = ns,
+                          .also = others,
+                          .lease_ns = DurationNs(lease, "lease"),
+                          .memory_only = memory_only,
+                          .confirm = confirm,
+                          .approximate = approximate};
+  Store& store = nb::cast<OpenStore&>(self).store();
+  return {.hit = Take(Unlocked([&] { return store.FindPrefix(query); })),
+          .store = nb::borrow(self)};
+}
+
+PyBranch Fork(const PyHit& self, std::optional<uint64_t> position, std::string name, std::string ns,
+              const Keep& keep, std::string_view durability) {
+  const BranchOptions options{.name = std::move(name),
+                              .ns = std::move(ns),
+                              .keep = keep,
+                              .durability = Parse<Durability>(durability, "durability")};
+  const uint64_t at = position.value_or(self.hit.restorable);
+  return {.branch = Take(Unlocked([&] { return self.open().Fork(self.hit, at, options); })),
+          .store = self.store};
+}
+
+RestoreResult Restore(const PyHit& self, nb::handle into, nb::handle tokens, uint64_t begin,
+                      std::optional<uint64_t> end, bool require_kv, std::optional<double> timeout,
+                      nb::handle progress, uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
+                      bool fall_back_to_host) {
+  RestoreArguments arguments(into, tokens, begin, end, require_kv, timeout, progress, gpu_ready,
+                             std::move(layer_events), fall_back_to_host);
+  return Take(Unlocked(
+      [&] { return self.open().Restore(self.hit, arguments.request(), arguments.progress()); }));
+}
+
+void BindHit(nb::module_& module) {
+  nb::class_<PyHit> hit(module, "PrefixHit", R"(What the store has of a prompt's beginning.
+
+True if anything was found. matched: ids and content spans are the same up to here; restorable: KV
+can be restored up to here; exact: and is no approximation up to here. confirmed: ids were compared
+one by one. complete: everything that was appended before was looked at.)");
+  hit.def("__bool__", [](const PyHit& self) { return self.hit.found(); })
+      .def_prop_ro("node", [](const PyHit& self) { return static_cast<uint64_t>(self.hit.node); })
+      .def_prop_ro("matched", [](const PyHit& self) { return self.hit.matched; })
+      .def_prop_ro("restorable", [](const PyHit& self) { return self.hit.restorable; })
+      .def_prop_ro("exact", [](const PyHit& self) { return self.hit.exact; })
+      .def_prop_ro("confirmed", [](const PyHit& self) { return self.hit.confirmed; })
+      .def_prop_ro("complete", [](const PyHit& self) { return self.hit.complete; })
+      .def_prop_ro(
+          "lease", [](const PyHit& self) { return static_cast<uint64_t>(self.hit.lease); },
+          "0: there is none.")
+      .def("__repr__", [](const PyHit& self) {
+        return "PrefixHit(matched=" + std::to_string(self.hit.matched) +
+               ", restorable=" + std::to_string(self.hit.restorable) + ")";
+      });
+  hit.def(
+      "fork", &Fork, "position"_a = nb::none(), "name"_a = "", nb::kw_only(), "namespace"_a = "",
+      "keep"_a = Keep(), "durability"_a = "process",
+      nb::sig("def fork(self, position: int | None = None, name: str = '', *, "
+              "namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch"),
+      "A branch with the first `position` tokens, by default `restorable`. Conflict or NotFound\n"
+      "when the place holds other tokens by now: it never is a branch of others.");
+  hit.def("restore", &Restore, "into"_a = nb::none(), "tokens"_a = nb::none(), nb::kw_only(),
+          "begin"_a = 0, "end"_a = nb::none(), "require_kv"_a = false, "timeout"_a = nb::none(),
+          "progress"_a = nb::none(), "gpu_ready"_a = 0, "layer_events"_a = std::vector<uintptr_t>(),
+          "fall_back_to_host"_a = false,
+          nb::sig("def restore(self, into: KvView | KvBuffer | None = None, "
+                  "tokens: typing.Any = None, *, begin: int = 0, end: int | None = None, "
+                  "require_kv: bool = False, timeout: float | None = None, "
+                  "progress: LayerProgress | None = None, gpu_ready: int = 0, "
+                  "layer_events: collections.abc.Sequence[int] = (), "
+                  "fall_back_to_host: bool = False) -> RestoreResult"),
+          "As Branch.restore, of positions up to `matched`, which `end` None is.");
+  hit.def(
+      "renew",
+      [](const PyHit& self, double lease) {
+        const uint64_t ns = DurationNs(lease, "lease");
+        Check(Unlocked([&] { return self.open().Renew(self.hit.lease, ns); }));
+      },
+      "lease"_a, "The lease lasts for so many seconds from now. NotFound: it is over.");
+  hit.def(
+      "release",
+      [](const PyHit& self) {
+        Check(Unlocked([&] { return self.open().Release(self.hit.lease); }));
+      },
+      "Ends the lease, if there is one.");
+  hit.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
+  hit.def(
+      "__exit__",
+      [](const PyHit& self, const nb::object&, const nb::object&, const nb::object&) {
+        Check(Unlocked([&] { return self.open().Release(self.hit.lease); }));
+      },
+      "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none());
+}
+
+}  // namespace
+
+void BindFind(nb::class_<OpenStore>& store, nb::module_& module) {
+  BindHit(module);
+  store.def(
+      "find_prefix", &Find, "model"_a, "tokens"_a, nb::kw_only(), "namespace"_a = "",
+      "also"_a = std::vector<std::string>(), "spans"_a = std::vector<ContentSpan>(),
+      "lease"_a = 0.0, "memory_only"_a = false, "confirm"_a = true, "approximate"_a = false,
+      nb::sig("def find_prefix(self, model: Model, tokens: typing.Any, *, "
+              "namespace: str = '', also: collections.abc.Sequence[str] = (), "
+              "spans: collections.abc.Sequence[ContentSpan] = (), lease: float = 0.0, "
+              "memory_only: bool = False, confirm: bool = True, approximate: bool = False) "
+              "-> PrefixHit"),
+      R"(The longest prefix of the tokens that any branch of a namespace holds, as a PrefixHit.
+
+Prefixes shorter than 64 tokens are not found. also: other namespaces that the caller may see.
+lease: seconds for which the hit stays as it is (no rewind, eviction or expiry takes it); use the
+hit as a context manager, or release() it. memory_only: Busy instead of a read from the disk.
+confirm=False: by hash alone; fork and restore confirm it. No hit is no error.)");
+}
+
+}  // namespace cairn::python
