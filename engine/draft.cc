@@ -82,6 +82,8 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
   }
 
   void Abort() {
+    // The threads that end the puts, which are waited for, are the parent's.
+    if (core_->lifecycle().IsInChild()) return;
     aborted_.store(true);
     // What was committed goes on, whatever other handles say.
     if (!ended_.exchange(true)) puts_->Stop();

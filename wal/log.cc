@@ -354,11 +354,22 @@ Status LogImpl::Close() {
   StopThreads();
   AwaitWrites();
   hot_.Clear();
-  MutexLock lock(&mutex_);
-  open_files_.clear();
-  if (segment_ != nullptr) segment_->file = nullptr;
-  if (tail_segment_ != nullptr) tail_segment_->file = nullptr;
-  close_status_ = status;
+  std::shared_ptr<HotTail::Chunk> chunk;
+  bool may_lead = false;
+  {
+    MutexLock lock(&mutex_);
+    chunk.swap(chunk_);
+    open_files_.clear();
+    if (segment_ != nullptr) segment_->file = nullptr;
+    if (tail_segment_ != nullptr) tail_segment_->file = nullptr;
+    close_status_ = status;
+    may_lead = cause_.ok() && !queue_.empty();  // Where there was no memory to flush.
+  }
+  // What leaders write with. Handles may outlive this by far.
+  if (!may_lead) {
+    footer_ = FooterBuffer();
+    block_ = AlignedBuffer();
+  }
   return status;
 }
 

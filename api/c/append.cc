@@ -25,13 +25,11 @@ Status AppendKept(std::shared_ptr<PutViews> put, const cairn_delta* delta,
   auto arrays = std::make_shared<AppendArrays>();
   CAIRN_RETURN_IF_ERROR(arrays->Fill(delta));
   arrays->put = std::move(put);
-  arrays->context = read.released_context;
-  arrays->released = read.released;
   converted.keep = arrays;
-  const Status given =
-      Give(ticket, [&] { return append(arrays->delta, std::as_const(converted)); });
-  if (!given.ok()) arrays->released = nullptr;  // Nobody but this call has it then.
-  return given;
+  CAIRN_RETURN_IF_ERROR(
+      Give(ticket, [&] { return append(arrays->delta, std::as_const(converted)); }));
+  arrays->TellWhenReleased(read.released, read.released_context);
+  return Status::Ok();
 }
 
 }  // namespace

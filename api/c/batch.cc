@@ -2,7 +2,7 @@
 //
 // Batches of changes in C.
 #include <algorithm>
-#include <deque>
+#include <list>
 
 #include "api/c/convert.h"
 #include "api/c/handles.h"
@@ -13,7 +13,7 @@ using namespace cairn::capi;  // NOLINT: this file is its outside.
 
 struct cairn_write_batch {
   WriteBatch value;
-  std::deque<DeltaArrays> deltas;  // Which do not move.
+  std::list<DeltaArrays> deltas;  // Which do not move.
 };
 
 namespace {
@@ -79,11 +79,12 @@ cairn_code cairn_write_batch_append(cairn_write_batch* batch, const cairn_branch
                                     uint64_t expected_length, cairn_error** error) {
   return AddTo(batch, error, [&]() -> Status {
     CAIRN_C_NEED(delta);
-    DeltaArrays& arrays = batch->deltas.emplace_back();
-    CAIRN_RETURN_IF_ERROR(arrays.Fill(delta));
+    std::list<DeltaArrays> arrays(1);  // To be moved without memory, or to go after an error.
+    CAIRN_RETURN_IF_ERROR(arrays.front().Fill(delta));
     std::optional<uint64_t> expected;
     if (expected_length != UINT64_MAX) expected = expected_length;
-    batch->value.Append(TargetOf(to, to_created), arrays.delta, expected);
+    batch->value.Append(TargetOf(to, to_created), arrays.front().delta, expected);
+    batch->deltas.splice(batch->deltas.end(), arrays);
     return Status::Ok();
   });
 }
@@ -97,6 +98,7 @@ cairn_code cairn_write_batch_rewind(cairn_write_batch* batch, const cairn_branch
 cairn_code cairn_write_batch_rename(cairn_write_batch* batch, const cairn_branch* branch,
                                     int32_t created, const char* name, cairn_error** error) {
   return AddTo(batch, error, [&]() -> Status {
+    CAIRN_C_NEED(name);
     batch->value.Rename(TargetOf(branch, created), String(name));
     return Status::Ok();
   });
@@ -121,6 +123,10 @@ cairn_code cairn_store_write(cairn_store* store, const cairn_write_batch* batch,
                              size_t created_capacity, cairn_ticket** ticket, cairn_error** error) {
   return Call(error, [&]() -> Status {
     if (ticket != nullptr) *ticket = nullptr;
+    // No batch makes more than it has changes.
+    if (created != nullptr) {
+      std::fill_n(created, std::min<size_t>(created_capacity, cairn::kMaxBatchOps), nullptr);
+    }
     CAIRN_C_NEED(store);
     CAIRN_C_NEED(batch);
     // All handles are made first, so that what was written does not fail behind its back.

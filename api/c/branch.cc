@@ -127,8 +127,9 @@ cairn_code cairn_branch_rewind(cairn_branch* branch, uint64_t length, cairn_dura
 }
 cairn_code cairn_branch_rename(cairn_branch* branch, const char* name, cairn_durability durability,
                                cairn_error** error) {
-  return Change(branch, durability, error, [&](cairn::Branch& of, Durability level) {
-    return of.Rename(String(name), level);
+  return Change(branch, durability, error, [&](cairn::Branch& of, Durability level) -> Status {
+    CAIRN_C_NEED(name);
+    return of.Rename(name, level);
   });
 }
 cairn_code cairn_branch_drop(cairn_branch* branch, cairn_durability durability,

@@ -48,6 +48,7 @@ cairn_code GiveText(const cairn_store* store, char** text, cairn_error** error, 
   return Call(error, [&]() -> Status {
     CAIRN_C_OUT(text);
     CAIRN_C_NEED(store);
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*store));
     *text = NewText(ask(store->value));
     return Status::Ok();
   });
@@ -88,7 +89,7 @@ cairn_code cairn_store_refresh(cairn_store* store, cairn_refresh_result* result,
                                cairn_error** error) {
   return OnStore(store, error, [&](cairn::Store& on) -> Status {
     if (result != nullptr) {
-      CAIRN_RETURN_IF_ERROR(CheckSized(result, sizeof(*result), "cairn_refresh_result"));
+      CAIRN_RETURN_IF_ERROR(CheckStructSize(result, sizeof(*result), "cairn_refresh_result"));
     }
     CAIRN_ASSIGN_OR_RETURN(const cairn::RefreshResult refreshed, on.Refresh());
     if (result == nullptr) return Status::Ok();
@@ -105,7 +106,7 @@ cairn_code cairn_store_checkpoint(cairn_store* store, const char* path, cairn_pr
   return OnStore(store, error, [&](cairn::Store& on) -> Status {
     CAIRN_C_NEED(path);
     if (info != nullptr) {
-      CAIRN_RETURN_IF_ERROR(CheckSized(info, sizeof(*info), "cairn_checkpoint_info"));
+      CAIRN_RETURN_IF_ERROR(CheckStructSize(info, sizeof(*info), "cairn_checkpoint_info"));
     }
     CAIRN_ASSIGN_OR_RETURN(const cairn::CheckpointInfo made,
                            on.Checkpoint(path, ToProgress(progress, context)));

@@ -20,9 +20,7 @@ namespace cairn::capi {
 
 inline std::string_view Text(const char* text) { return text == nullptr ? "" : text; }
 inline std::string String(const char* text) { return std::string(Text(text)); }
-inline std::string_view Key(const cairn_bytes& bytes) {
-  return {static_cast<const char*>(bytes.data), bytes.size};
-}
+Result<std::string_view> ToKey(const cairn_bytes& given);
 inline cairn_bytes Bytes(std::string_view text) {
   return {text.empty() ? nullptr : text.data(), text.size()};
 }
@@ -55,10 +53,18 @@ struct Borrowed {
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   ~Borrowed() {
-    if (released != nullptr) released(context);
+    if (released_ != nullptr) released_(context_);
   }
-  void (*released)(void* context) = nullptr;
-  void* context = nullptr;
+  // Once the call has begun, by a thread that keeps this alive meanwhile: a call that fails tells
+  // its code alone.
+  void TellWhenReleased(void (*released)(void* context), void* context) {
+    context_ = context;
+    released_ = released;
+  }
+
+ private:
+  void (*released_)(void* context) = nullptr;
+  void* context_ = nullptr;
 };
 
 // A delta with all that it points to. Stays where it is.
@@ -85,7 +91,8 @@ struct RestoreArrays : Borrowed {
 };
 
 Result<std::string> ToCursor(const cairn_bytes* given);  // Of null: empty.
-Status ToSpans(const cairn_content_span* given, size_t count, std::vector<ContentSpan>* into);
+Status ToSpans(const cairn_content_span* given, size_t count, size_t max,
+               std::vector<ContentSpan>* into);
 
 // --- Back: C structs that point into the C++ value, which outlives them. They stay where they are.
 cairn_namespace_policy ToC(const NamespacePolicy& policy);

@@ -41,8 +41,14 @@ Result<AppMetadata> ToMetadata(const cairn_app_metadata& given) {
 
 }  // namespace
 
-Status ToSpans(const cairn_content_span* given, size_t count, std::vector<ContentSpan>* into) {
-  CAIRN_RETURN_IF_ERROR(CheckCount(given, count, kMaxAppendSpans, "spans"));
+Result<std::string_view> ToKey(const cairn_bytes& given) {
+  CAIRN_RETURN_IF_ERROR(CheckCount(given.data, given.size, SIZE_MAX, "key"));
+  return std::string_view(static_cast<const char*>(given.data), given.size);
+}
+
+Status ToSpans(const cairn_content_span* given, size_t count, size_t max,
+               std::vector<ContentSpan>* into) {
+  CAIRN_RETURN_IF_ERROR(CheckCount(given, count, max, "spans"));
   into->reserve(count);
   for (size_t i = 0; i < count; ++i) {
     into->push_back({.begin = given[i].begin,
@@ -70,7 +76,7 @@ Status DeltaArrays::Fill(const cairn_delta* given) {
     CAIRN_ASSIGN_OR_RETURN(metadata_, ToMetadata(*read.metadata));
     delta.metadata = &metadata_;
   }
-  CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, &spans_));
+  CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, kMaxAppendSpans, &spans_));
   delta.spans = spans_;
   delta.exact = !read.approximate;
   return Status::Ok();
@@ -92,7 +98,10 @@ Status RestoreArrays::Fill(const cairn_restore_request* given) {
   CAIRN_RETURN_IF_ERROR(CheckCount(read.gpu_layer_events, read.gpu_layer_event_count,
                                    kMaxLayerGroups * kMaxLayers,
                                    "cairn_restore_request::gpu_layer_events"));
-  if (read.gpu_ready != 0 || read.gpu_layer_event_count != 0 || read.fall_back_to_host) {
+  // With a view of host memory there is nothing to fall back from, while an event is a mistake.
+  const bool on_gpu = request.into != nullptr && request.into->memory == MemoryKind::kCuda;
+  if (read.gpu_ready != 0 || read.gpu_layer_event_count != 0 ||
+      (read.fall_back_to_host && on_gpu)) {
     gpu_.ready = read.gpu_ready;
     events_.assign(read.gpu_layer_events, read.gpu_layer_events + read.gpu_layer_event_count);
     gpu_.layer_events = events_;

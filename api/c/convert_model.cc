@@ -71,6 +71,7 @@ Result<LayerGroup> ToLayerGroup(const cairn_layer_group& given) {
   group.retention.sinks = given.sinks;
   group.retention.chunk = given.chunk;
   group.optional = given.optional;
+  group.packing = String(given.packing);
   group.mscale = given.mscale;
   CAIRN_ASSIGN_OR_RETURN(
       const std::vector<cairn_plane> planes,
@@ -150,6 +151,7 @@ cairn_layer_group ToC(const LayerGroup& group) {
   c.mscale = group.mscale;
   c.inv_freq = group.inv_freq.data();
   c.inv_freq_count = group.inv_freq.size();
+  c.packing = group.packing.c_str();
   return c;
 }
 

@@ -101,7 +101,7 @@ Result<NamespacePolicy> ToPolicy(const cairn_namespace_policy* given) {
 Result<std::string> ToCursor(const cairn_bytes* given) {
   if (given == nullptr) return std::string();
   CAIRN_RETURN_IF_ERROR(CheckCount(given->data, given->size, kMaxCursorBytes, "cursor"));
-  return std::string(Key(*given));
+  return std::string(static_cast<const char*>(given->data), given->size);
 }
 
 Result<Keep> ToKeep(const cairn_keep* given) {

@@ -56,12 +56,13 @@ cairn_code cairn_store_find_prefix(const cairn_store* store, const cairn_prefix_
     CAIRN_C_NEED(store);
     CAIRN_C_NEED(query);
     CAIRN_C_NEED(hit);
-    CAIRN_RETURN_IF_ERROR(CheckSized(hit, sizeof(*hit), "cairn_prefix_hit"));
+    CAIRN_RETURN_IF_ERROR(CheckStructSize(hit, sizeof(*hit), "cairn_prefix_hit"));
     CAIRN_ASSIGN_OR_RETURN(const cairn_prefix_query read, Read(query));
     CAIRN_RETURN_IF_ERROR(
         CheckCount(read.tokens, read.token_count, INT32_MAX, "cairn_prefix_query::tokens"));
     std::vector<cairn::ContentSpan> spans;
-    CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, &spans));
+    // A prompt is many appends, each with spans of its own; none is shorter than a token.
+    CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, read.token_count, &spans));
     CAIRN_RETURN_IF_ERROR(CheckCount(read.also, read.also_count, cairn::kMaxQueryNamespaces,
                                      "cairn_prefix_query::also"));
     std::vector<std::string_view> also;

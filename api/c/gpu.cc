@@ -74,6 +74,7 @@ cairn_code cairn_gpu_steps_make(const cairn_gpu* gpu, const cairn_model_spec* sp
     CAIRN_C_NEED(spec);
     CAIRN_C_NEED(view);
     CAIRN_ASSIGN_OR_RETURN(const cairn::ModelSpec model, ToModel(spec));
+    CAIRN_RETURN_IF_ERROR(model.Validate());
     KvArrays arrays;
     CAIRN_RETURN_IF_ERROR(arrays.Fill(view));
     cairn::GpuStepsOptions options;

@@ -73,3 +73,10 @@ struct cairn_kv_buffer {
   cairn::KvBuffer value;
   cairn::capi::KvAsC view;
 };
+
+namespace cairn::capi {
+
+// kInvalidState in a child of fork(), for calls whose C++ twins have no code to say so.
+Status CheckProcess(const cairn_store& store);
+
+}  // namespace cairn::capi

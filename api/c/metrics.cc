@@ -50,6 +50,7 @@ cairn_code cairn_store_metrics(const cairn_store* store, cairn_metrics** metrics
   return Call(error, [&]() -> Status {
     CAIRN_C_OUT(metrics);
     CAIRN_C_NEED(store);
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*store));
     *metrics = new cairn_metrics{store->value.Metrics()};
     return Status::Ok();
   });
@@ -83,7 +84,7 @@ cairn_code cairn_metrics_histogram(const cairn_metrics* metrics, const char* nam
   return Call(error, [&]() -> Status {
     CAIRN_C_NEED(metrics);
     CAIRN_C_NEED(histogram);
-    CAIRN_RETURN_IF_ERROR(CheckSized(histogram, sizeof(*histogram), "cairn_histogram"));
+    CAIRN_RETURN_IF_ERROR(CheckStructSize(histogram, sizeof(*histogram), "cairn_histogram"));
     const cairn::LatencyHistogram* const found = FindHistogram(metrics, name);
     if (found == nullptr) {
       return Status(StatusCode::kNotFound, "no histogram is called \"" + String(name) + "\"");
@@ -101,7 +102,8 @@ cairn_code cairn_metrics_histogram(const cairn_metrics* metrics, const char* nam
 uint64_t cairn_metrics_quantile_ns(const cairn_metrics* metrics, const char* name,
                                    double quantile) {
   const cairn::LatencyHistogram* const found = FindHistogram(metrics, name);
-  return found == nullptr ? 0 : found->QuantileNs(quantile);
+  const bool exists = quantile >= 0 && quantile <= 1;  // Not of a NaN either.
+  return found == nullptr || !exists ? 0 : found->QuantileNs(quantile);
 }
 uint64_t cairn_histogram_upper_ns(uint32_t bucket) {
   return bucket < cairn::LatencyHistogram::kBuckets ? cairn::LatencyHistogram::UpperNs(bucket) : 0;
@@ -143,6 +145,7 @@ cairn_code cairn_store_prometheus_text(const cairn_store* store, const char* lab
   return Call(error, [&]() -> Status {
     CAIRN_C_OUT(text);
     CAIRN_C_NEED(store);
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*store));
     *text = NewText(store->value.PrometheusText(Text(label)));
     return Status::Ok();
   });
@@ -152,6 +155,7 @@ cairn_code cairn_store_health(const cairn_store* store, cairn_health** health,
   return Call(error, [&]() -> Status {
     CAIRN_C_OUT(health);
     CAIRN_C_NEED(store);
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*store));
     *health = std::make_unique<HealthHolder>(store->value.Health()).release();
     return Status::Ok();
   });

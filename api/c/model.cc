@@ -29,8 +29,8 @@ const char* PresetName(const std::string& name) {
 Status GivePreset(const LayerGroup& preset, cairn_layer_group* group, cairn_plane* planes) {
   CAIRN_C_NEED(group);
   CAIRN_C_NEED(planes);
-  CAIRN_RETURN_IF_ERROR(CheckSized(group, sizeof(*group), "cairn_layer_group"));
-  CAIRN_RETURN_IF_ERROR(CheckSized(planes, sizeof(*planes), "cairn_plane"));
+  CAIRN_RETURN_IF_ERROR(CheckStructSize(group, sizeof(*group), "cairn_layer_group"));
+  CAIRN_RETURN_IF_ERROR(CheckStructSize(planes, sizeof(*planes), "cairn_plane"));
   const size_t plane_bytes = planes->struct_size;
   for (size_t i = 0; i < preset.planes.size(); ++i) {
     cairn_plane plane = ToC(preset.planes[i]);
@@ -42,6 +42,7 @@ Status GivePreset(const LayerGroup& preset, cairn_layer_group* group, cairn_plan
   }
   cairn_layer_group as_c = ToC(preset);
   as_c.name = PresetName(preset.name);
+  as_c.packing = nullptr;
   as_c.planes = planes;
   as_c.plane_count = preset.planes.size();
   Write(as_c, group);
@@ -176,9 +177,9 @@ cairn_code cairn_model_spec_first_difference(const cairn_model_spec* spec,
                                              const cairn_model_spec* other, char** text,
                                              cairn_error** error) {
   return Call(error, [&]() -> Status {
+    CAIRN_C_OUT(text);
     CAIRN_C_NEED(spec);
     CAIRN_C_NEED(other);
-    CAIRN_C_OUT(text);
     CAIRN_ASSIGN_OR_RETURN(const cairn::ModelSpec a, ToModel(spec));
     CAIRN_ASSIGN_OR_RETURN(const cairn::ModelSpec b, ToModel(other));
     const std::string difference = a.FirstDifference(b);

@@ -69,8 +69,12 @@ struct Results : cairn_object_results {
 
 Result<std::vector<std::string_view>> ToKeys(const cairn_bytes* keys, size_t count) {
   CAIRN_RETURN_IF_ERROR(CheckCount(keys, count, kMaxObjects, "keys"));
-  std::vector<std::string_view> converted(count);
-  std::transform(keys, keys + count, converted.begin(), Key);
+  std::vector<std::string_view> converted;
+  converted.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view key, ToKey(keys[i]));
+    converted.push_back(key);
+  }
   return converted;
 }
 
@@ -82,10 +86,9 @@ Result<std::vector<ObjectPut>> ToPuts(const cairn_object_put* puts, size_t count
   for (const cairn_object_put& put : read) {
     CAIRN_RETURN_IF_ERROR(
         CheckCount(put.value.data, put.value.size, SIZE_MAX, "cairn_object_put::value"));
-    converted.push_back({.key = Key(put.key),
-                         .value = Span(put.value),
-                         .depth = put.depth,
-                         .user_data = put.user_data});
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view key, ToKey(put.key));
+    converted.push_back(
+        {.key = key, .value = Span(put.value), .depth = put.depth, .user_data = put.user_data});
   }
   return converted;
 }
@@ -97,7 +100,8 @@ Result<std::vector<ObjectGet>> ToGets(const cairn_object_get* gets, size_t count
   converted.reserve(count);
   for (const cairn_object_get& get : read) {
     CAIRN_RETURN_IF_ERROR(CheckCount(get.into, get.into_size, SIZE_MAX, "cairn_object_get::into"));
-    converted.push_back({.key = Key(get.key),
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view key, ToKey(get.key));
+    converted.push_back({.key = key,
                          .into = {static_cast<std::byte*>(get.into), get.into_size},
                          .user_data = get.user_data});
   }
@@ -128,6 +132,11 @@ Result<GetOptions> ToGetOptions(const cairn_get_options* given) {
   options.timeout_ns = read.timeout_ns;
   if (read.queue != nullptr) options.queue = &read.queue->value;
   return options;
+}
+
+// No array is longer, and one whose length was never set is not written to.
+void SetNull(cairn_ticket** tickets, size_t count) {
+  if (tickets != nullptr && count <= kMaxObjects) std::fill_n(tickets, count, nullptr);
 }
 
 // The tickets of `start`, into `count` handles of the caller's, which are made first.
@@ -224,6 +233,7 @@ cairn_code cairn_objects_put_batch_async(cairn_objects* objects, const cairn_obj
                                          size_t count, const cairn_put_options* options,
                                          cairn_ticket** tickets, cairn_error** error) {
   return Call(error, [&]() -> Status {
+    SetNull(tickets, count);
     CAIRN_C_NEED(objects);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<cairn::ObjectPut> converted, ToPuts(puts, count));
     CAIRN_ASSIGN_OR_RETURN(const cairn::PutOptions with, ToPutOptions(options));
@@ -236,6 +246,7 @@ cairn_code cairn_objects_get_batch_async(const cairn_objects* objects, const cai
                                          size_t count, const cairn_get_options* options,
                                          cairn_ticket** tickets, cairn_error** error) {
   return Call(error, [&]() -> Status {
+    SetNull(tickets, count);
     CAIRN_C_NEED(objects);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<cairn::ObjectGet> converted, ToGets(gets, count));
     CAIRN_ASSIGN_OR_RETURN(const cairn::GetOptions with, ToGetOptions(options));
@@ -245,16 +256,19 @@ cairn_code cairn_objects_get_batch_async(const cairn_objects* objects, const cai
 }
 
 cairn_code cairn_objects_exists(const cairn_objects* objects, const cairn_bytes* keys, size_t count,
-                                const char* ns, uint64_t* bits, uint64_t* found, uint64_t* leading,
-                                cairn_error** error) {
+                                const char* ns, uint64_t lease_ns, uint64_t* bits, uint64_t* found,
+                                uint64_t* leading, uint64_t* lease, cairn_error** error) {
   return Call(error, [&]() -> Status {
+    if (lease != nullptr) *lease = 0;
     CAIRN_C_NEED(objects);
+    if (lease_ns != 0) CAIRN_C_NEED(lease);
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string_view> converted, ToKeys(keys, count));
     CAIRN_ASSIGN_OR_RETURN(const cairn::ObjectsFound there,
-                           objects->value.Exists(converted, Text(ns)));
+                           objects->value.Exists(converted, Text(ns), lease_ns));
     if (bits != nullptr) std::copy(there.bits.begin(), there.bits.end(), bits);
     if (found != nullptr) *found = there.count;
     if (leading != nullptr) *leading = there.leading;
+    if (lease != nullptr) *lease = static_cast<uint64_t>(there.lease);
     return Status::Ok();
   });
 }
@@ -292,7 +306,8 @@ cairn_code cairn_objects_stat(const cairn_objects* objects, const cairn_bytes* k
     CAIRN_C_OUT(info);
     CAIRN_C_NEED(objects);
     CAIRN_C_NEED(key);
-    CAIRN_ASSIGN_OR_RETURN(cairn::ObjectInfo found, objects->value.Stat(Key(*key), Text(ns)));
+    CAIRN_ASSIGN_OR_RETURN(const std::string_view converted, ToKey(*key));
+    CAIRN_ASSIGN_OR_RETURN(cairn::ObjectInfo found, objects->value.Stat(converted, Text(ns)));
     *info = std::make_unique<InfoHolder>(std::move(found)).release();
     return Status::Ok();
   });

@@ -82,12 +82,10 @@ cairn_code cairn_branch_restore_async(const cairn_branch* branch,
     CAIRN_RETURN_IF_ERROR(arrays->Fill(&read));
     cairn::RestoreRequest converted = arrays->request;
     converted.keep = arrays;
-    arrays->context = read.released_context;
-    arrays->released = read.released;
-    const Status given =
-        Give(ticket, [&] { return branch->value.RestoreAsync(converted, Words(progress)); });
-    if (!given.ok()) arrays->released = nullptr;  // Nobody but this call has it then.
-    return given;
+    CAIRN_RETURN_IF_ERROR(
+        Give(ticket, [&] { return branch->value.RestoreAsync(converted, Words(progress)); }));
+    arrays->TellWhenReleased(read.released, read.released_context);
+    return Status::Ok();
   });
 }
 

@@ -12,13 +12,20 @@ constexpr size_t kMinStructBytes = 2 * sizeof(size_t);
 constexpr size_t kMaxStructBytes = 4096;
 }  // namespace
 
-Status CheckSized(const void* given, size_t known, const char* name) {
+Status CheckStructSize(const void* given, size_t known, const char* name) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
   if (size < kMinStructBytes || size > kMaxStructBytes || size % sizeof(size_t) != 0) {
     return Invalid(std::string(name) + "::struct_size is " + std::to_string(size) +
                    "; here it is " + std::to_string(known));
   }
+  return Status::Ok();
+}
+
+Status CheckSized(const void* given, size_t known, const char* name) {
+  CAIRN_RETURN_IF_ERROR(CheckStructSize(given, known, name));
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof(size));
   const auto* const bytes = static_cast<const std::byte*>(given);
   for (size_t at = known; at < size; ++at) {
     if (bytes[at] != std::byte{0}) {

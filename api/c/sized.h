@@ -40,8 +40,10 @@ struct Sized;
 CAIRN_C_SIZED(CAIRN_C_DECLARE_SIZED)
 #undef CAIRN_C_DECLARE_SIZED
 
-// kInvalidArgument naming the struct where no library has, or will have, one of this size, and
-// where there is something other than zeros beyond the `known` bytes.
+// kInvalidArgument naming the struct where no library has, or will have, one of this size. Enough
+// for a struct that is only written to: what a newer program left undefined in it becomes zero.
+Status CheckStructSize(const void* given, size_t known, const char* name);
+// And where there is something other than zeros beyond the `known` bytes.
 Status CheckSized(const void* given, size_t known, const char* name);
 
 // What was given; all defaults where that is null.
@@ -77,7 +79,7 @@ Result<std::vector<T>> ReadAll(const T* first, size_t count, size_t max, const c
   return all;
 }
 
-// Into a struct of the caller's, which CheckSized has looked at.
+// Into a struct of the caller's, which CheckStructSize has looked at.
 template <typename T>
 void Write(T value, T* into) {
   const size_t size = into->struct_size;

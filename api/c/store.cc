@@ -4,6 +4,7 @@
 #include "api/c/convert.h"
 #include "api/c/handles.h"
 #include "api/c/results.h"
+#include "engine/store_core.h"
 
 using cairn::Status;
 using namespace cairn::capi;  // NOLINT: this file is its outside.
@@ -33,6 +34,10 @@ struct BranchPageHolder
 };
 
 }  // namespace
+
+Status cairn::capi::CheckProcess(const cairn_store& store) {
+  return store.value.core()->lifecycle().CheckProcess();
+}
 
 extern "C" {
 
@@ -92,6 +97,7 @@ cairn_code cairn_store_models(const cairn_store* store, cairn_models** models,
   return Call(error, [&]() -> Status {
     CAIRN_C_OUT(models);
     CAIRN_C_NEED(store);
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*store));
     *models = std::make_unique<Models>(store->value.Models()).release();
     return Status::Ok();
   });

@@ -79,6 +79,7 @@ cairn_code cairn_kv_view_validate(const cairn_model_spec* spec, const cairn_kv_v
     CAIRN_C_NEED(spec);
     CAIRN_C_NEED(view);
     CAIRN_ASSIGN_OR_RETURN(const cairn::ModelSpec model, ToModel(spec));
+    CAIRN_RETURN_IF_ERROR(model.Validate());
     KvArrays arrays;
     CAIRN_RETURN_IF_ERROR(arrays.Fill(view));
     cairn::KvUse for_use{};
@@ -95,6 +96,7 @@ cairn_code cairn_owned_kv_view_make(const cairn_model_spec* spec, const cairn_gr
     CAIRN_C_OUT(view);
     CAIRN_C_NEED(spec);
     CAIRN_ASSIGN_OR_RETURN(const cairn::ModelSpec model, ToModel(spec));
+    CAIRN_RETURN_IF_ERROR(model.Validate());
     TensorArrays arrays;
     CAIRN_RETURN_IF_ERROR(arrays.Fill(groups, group_count));
     cairn::KvUse for_use{};

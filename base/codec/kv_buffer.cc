@@ -46,6 +46,7 @@ Status CheckSizes(const GroupTensors& of) {
   if (paged && of.tokens != 0) return Bad(of, "tokens is given, and blocks are");
   if (of.blocks > UINT32_MAX || of.tokens > UINT32_MAX) return Bad(of, "is too large");
   if (of.table.kind != TableKind::kNone) {
+    if (of.table.count > UINT32_MAX) return Bad(of, "table.count is too large");
     return of.first_token == 0 ? Status::Ok() : Bad(of, "first_token is given, and a table is");
   }
   const uint64_t there = paged ? of.blocks * of.tokens_per_block : of.tokens;
@@ -130,6 +131,7 @@ struct OwnedKvView::Arrays {
       return Bad(tensors, "the model has " + std::to_string(model.groups.size()) + " groups");
     }
     const LayerGroup& group = model.groups[tensors.group];
+    if (group.planes.empty()) return Bad(tensors, "the model's group has no planes");
     CAIRN_RETURN_IF_ERROR(CheckSizes(tensors));
     const bool shared = IsShared(tensors.layout);
     if (shared) CAIRN_RETURN_IF_ERROR(CheckShared(tensors, group));

@@ -68,6 +68,7 @@ class Checker {
   }
 
   Status CheckGroup(const GroupView& view, const LayerGroup& group) {
+    if (group.planes.empty()) return Bad(where_ + ": the model's group has no planes");
     if (view.planes.size() != group.planes.size()) {
       return Bad(where_ + " has " + std::to_string(view.planes.size()) + " planes; the model has " +
                  std::to_string(group.planes.size()));

@@ -254,6 +254,10 @@ TEST(OwnedKvViewTest, RefusesWhatDoesNotFitByName) {
     of->count = 2;
     of->table = {.kind = TableKind::kSlots, .entries = slots.data(), .count = 2};
   });
+  refuses("table.count is too large", [&](auto* of) {
+    of->count = 1;
+    of->table = {.kind = TableKind::kSlots, .entries = slots.data(), .count = UINT64_MAX};
+  });
   std::vector<std::byte*> some(tensors.firsts().begin(), tensors.firsts().end());
   some[2] = nullptr;
   refuses("tensor 2 is null", [&](auto* of) { of->tensors = some; });
@@ -267,6 +271,17 @@ TEST(OwnedKvViewTest, RefusesWhatDoesNotFitByName) {
     EXPECT_FAILS(OwnedKvView::Make(latent, {one}, KvUse::kRestore), StatusCode::kInvalidArgument,
                  "other heads or rows");
   }
+}
+
+// Of a model that nobody has validated.
+TEST(OwnedKvViewTest, RefusesAGroupWithoutPlanes) {
+  ModelSpec bare = Model();
+  bare.groups[0].planes.clear();
+  EXPECT_FAILS(OwnedKvView::Make(bare, {{.tokens = 10, .count = 10}}, KvUse::kRestore),
+               StatusCode::kInvalidArgument, "has no planes");
+  const GroupView group;
+  EXPECT_FAILS(ValidateKvView(bare, {.groups = {&group, 1}}, KvUse::kRestore),
+               StatusCode::kInvalidArgument, "has no planes");
 }
 
 TEST(OwnedKvViewTest, NamesOneLayer) {

@@ -2,9 +2,50 @@
 //
 // Property: models, branches, namespaces and batches are what they were made as, and are changed,
 // listed and told as in C++.
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "check.h"
+
+// Opaque blocks of one packing: another one is another order of the same bytes.
+static void CheckPacking(cairn_store* store) {
+  cairn_error* error = NULL;
+  cairn_plane plane;
+  cairn_plane_init(&plane, sizeof plane);
+  plane.name = "kv";
+  plane.row_bytes = 64;
+  cairn_layer_group groups[2];
+  cairn_model_spec specs[2];
+  for (size_t i = 0; i < 2; ++i) {
+    cairn_layer_group_init(&groups[i], sizeof groups[i]);
+    groups[i].name = "attention";
+    groups[i].layers = 2;
+    groups[i].planes = &plane;
+    groups[i].plane_count = 1;
+    groups[i].packing = i == 0 ? "amx bf16 32" : "vec bf16 32";
+    cairn_model_spec_init(&specs[i], sizeof specs[i]);
+    specs[i].name = "packed";
+    specs[i].groups = &groups[i];
+    specs[i].group_count = 1;
+  }
+  char* text = NULL;
+  CHECK_OK(cairn_model_spec_first_difference(&specs[0], &specs[1], &text, &error));
+  CHECK(text != NULL && strstr(text, "packing") != NULL);
+  cairn_text_free(text);
+  uint64_t id = 0, again = 0;
+  CHECK_OK(cairn_store_register_model(store, &specs[0], 2, &id, &error));
+  CHECK_CODE(CAIRN_MODEL_MISMATCH, cairn_store_register_model(store, &specs[1], 2, &again, &error));
+  cairn_model_info* info = NULL;
+  CHECK_OK(cairn_store_get_model(store, id, &info, &error));
+  CHECK(strcmp(info->spec->groups[0].packing, "amx bf16 32") == 0);
+  CHECK_OK(cairn_store_register_model(store, info->spec, 2, &again, &error));
+  CHECK(again == id);
+  cairn_model_info_free(info);
+  // An output is NULL after an error, whatever the error is.
+  text = (char*)&plane;
+  CHECK_REFUSED("spec is NULL", cairn_model_spec_first_difference(NULL, &specs[0], &text, &error));
+  CHECK(text == NULL);
+}
 
 void TestModels(const char* directory) {
   (void)directory;
@@ -53,6 +94,7 @@ void TestModels(const char* directory) {
   CHECK_OK(cairn_store_models(store, &models, &error));
   CHECK(models->count == 2 && models->items[1]->spec->group_count == 1);
   cairn_models_free(models);
+  CheckPacking(store);
   CHECK(cairn_dtype_bytes(CAIRN_DTYPE_BF16) == 2 && cairn_dtype_bytes(8) == 0);
   CHECK(strcmp(cairn_dtype_name(CAIRN_DTYPE_BF16), "bf16") == 0 && cairn_dtype_name(8) == NULL);
   cairn_store_free(store);
@@ -96,6 +138,7 @@ void TestBranches(const char* directory) {
   CHECK_OK(cairn_branch_length(fork, &length, &error));
   CHECK(length == 60);
   CHECK_OK(cairn_branch_rename(fork, "twin", CAIRN_DURABILITY_POWER, &error));
+  CHECK_REFUSED("name is NULL", cairn_branch_rename(fork, NULL, CAIRN_DURABILITY_POWER, &error));
   CHECK_CODE(CAIRN_ALREADY_EXISTS,
              cairn_branch_rename(fork, "chat", CAIRN_DURABILITY_POWER, &error));
   CHECK_OK(cairn_store_find_branch(store, "twin", NULL, &found, &error));
@@ -157,6 +200,36 @@ void TestBranches(const char* directory) {
   cairn_store_free(store);
 }
 
+// What a batch refuses does not stay with it, however often it is tried.
+static void CheckRefusedAppends(cairn_write_batch* batch, const cairn_branch* branch) {
+  cairn_error* error = NULL;
+  enum { kBlob = 1 << 20, kTries = 64 };
+  void* blob = calloc(1, kBlob);
+  cairn_sampler_state sampler;
+  cairn_sampler_state_init(&sampler, sizeof sampler);
+  sampler.generator = CAIRN_GENERATOR_NAMED;
+  sampler.blob_name = "test";
+  sampler.blob = (cairn_bytes){blob, kBlob};
+  cairn_app_metadata metadata;
+  cairn_app_metadata_init(&metadata, sizeof metadata);
+  metadata.bytes = (cairn_bytes){NULL, 5};
+  cairn_delta delta;
+  cairn_delta_init(&delta, sizeof delta);
+  delta.sampler = &sampler;
+  delta.metadata = &metadata;
+  const struct mallinfo2 before = mallinfo2();
+  const size_t size = cairn_write_batch_size(batch);
+  for (int i = 0; i < kTries; ++i) {
+    CHECK_REFUSED("cairn_app_metadata::bytes",
+                  cairn_write_batch_append(batch, branch, -1, &delta, UINT64_MAX, &error));
+  }
+  const struct mallinfo2 after = mallinfo2();
+  CHECK(cairn_write_batch_size(batch) == size);
+  CHECK(after.uordblks + after.hblkhd < before.uordblks + before.hblkhd + kTries / 2 * kBlob);
+  CHECK_REFUSED("name is NULL", cairn_write_batch_rename(batch, branch, -1, NULL, &error));
+  free(blob);
+}
+
 void TestBatches(const char* directory) {
   (void)directory;
   cairn_error* error = NULL;
@@ -183,10 +256,12 @@ void TestBatches(const char* directory) {
   CHECK_OK(cairn_write_batch_rewind(batch, NULL, made, 1, &error));
   CHECK(cairn_write_batch_size(batch) == 6 && cairn_write_batch_created_count(batch) == 2);
   memset(&delta, 0xFF, sizeof delta);  // Only the tokens are still needed.
-  cairn_branch* created[2] = {NULL, NULL};
+  CheckRefusedAppends(batch, branch);
+  cairn_branch* created[2] = {branch, branch};
   cairn_ticket* ticket = NULL;
   CHECK_REFUSED("created_capacity",
                 cairn_store_write(store, batch, NULL, created, 1, &ticket, &error));
+  CHECK(created[0] == NULL && ticket == NULL);
   CHECK_OK(cairn_store_write(store, batch, NULL, created, 2, &ticket, &error));
   CHECK_OK(cairn_ticket_wait(ticket, UINT64_MAX, &error));
   uint64_t length = 0;

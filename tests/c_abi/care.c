@@ -5,20 +5,24 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "check.h"
 
-static atomic_size_t g_allocations = 0;
+static atomic_size_t g_allocations = 0, g_given_back = 0;
 static atomic_int g_lines = 0;
 
 static void* Allocate(void* context, size_t bytes, size_t alignment) {
   CHECK(context == &g_allocations);
-  atomic_fetch_add(&g_allocations, 1);
-  return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  atomic_fetch_add(&g_allocations, memory != NULL);
+  return memory;
 }
 static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
   (void)bytes, (void)alignment;
   CHECK(context == &g_allocations);
+  atomic_fetch_add(&g_given_back, 1);
   free(memory);
 }
 static void OnEvent(void* context, const char* line) {
@@ -91,6 +95,10 @@ static void CheckMetrics(cairn_store* store) {
   CHECK(cairn_metric_name(cairn_metric_count()) == NULL);
   CHECK(cairn_metrics_quantile_ns(metrics, "save", 0.5) > 0);
   CHECK(cairn_metrics_quantile_ns(metrics, "none", 0.5) == 0);
+  const double none[] = {-0.1, 1.1, 1e300, -1e300, strtod("nan", NULL)};
+  for (size_t i = 0; i < sizeof none / sizeof none[0]; ++i) {
+    CHECK(cairn_metrics_quantile_ns(metrics, "save", none[i]) == 0);
+  }
   CHECK(cairn_histogram_upper_ns(0) < cairn_histogram_upper_ns(100));
   CHECK(cairn_metrics_restores_failed(metrics) == 0 && cairn_metrics_stored_ratio(metrics) > 0);
   char* text = NULL;
@@ -107,6 +115,45 @@ static void CheckMetrics(cairn_store* store) {
   CHECK_OK(cairn_store_health(store, &health, &error));
   cairn_health_free(health);
   cairn_metrics_free(metrics);
+}
+
+// What a store tells of itself: as `code` says.
+static void CheckTold(cairn_store* store, cairn_code code) {
+  cairn_error* error = NULL;
+  cairn_metrics* metrics = NULL;
+  cairn_health* health = NULL;
+  cairn_models* models = NULL;
+  char* text = NULL;
+  CHECK_CODE(code, cairn_store_metrics(store, &metrics, &error));
+  CHECK_CODE(code, cairn_store_health(store, &health, &error));
+  CHECK_CODE(code, cairn_store_models(store, &models, &error));
+  CHECK((metrics == NULL) == (code != CAIRN_OK) && (health == NULL) == (code != CAIRN_OK));
+  CHECK(models == NULL ? code != CAIRN_OK : models->count == 2);
+  cairn_metrics_free(metrics);
+  cairn_health_free(health);
+  cairn_models_free(models);
+  cairn_code (*const texts[])(const cairn_store*, char**, cairn_error**) = {
+      cairn_store_io_name, cairn_store_sync_method, cairn_store_recovery_note};
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; ++i) {
+    CHECK_CODE(code, texts[i](store, &text, &error));
+    CHECK((text == NULL) == (code != CAIRN_OK));
+    cairn_text_free(text);
+  }
+  CHECK_CODE(code, cairn_store_prometheus_text(store, NULL, &text, &error));
+  cairn_text_free(text);
+}
+
+// In a child of fork() nothing is told, rather than nothing being there.
+static void CheckChild(cairn_store* store) {
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    g_failures = 0;
+    CheckTold(store, CAIRN_INVALID_STATE);
+    _exit(g_failures == 0 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
 void TestCare(const char* directory) {
@@ -155,6 +202,13 @@ void TestCare(const char* directory) {
   CHECK_OK(cairn_store_recovery_note(store, &text, &error));
   CHECK(strcmp(text, "") == 0);
   cairn_text_free(text);
-  cairn_branch_free(branch);
+  CheckTold(store, CAIRN_OK);
+  CheckChild(store);
+  CHECK_OK(cairn_store_close(store, &error));
+  CheckTold(store, CAIRN_OK);
+  CHECK_CODE(CAIRN_INVALID_STATE, cairn_store_poisoned(store, &error));
+  // The allocator is needed until the last handle is gone, and not after that.
   cairn_store_free(store);
+  cairn_branch_free(branch);
+  CHECK(atomic_load(&g_given_back) == atomic_load(&g_allocations));
 }

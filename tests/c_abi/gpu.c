@@ -83,6 +83,12 @@ static void CheckSteps(cairn_gpu* gpu, const Model* model) {
   CHECK_OK(cairn_gpu_steps_make(gpu, &model->spec, &on.view, 2, &steps, &error));
   CHECK(cairn_gpu_steps_slot_bytes(steps) >= cairn_kv_buffer_size(host));
   cairn_gpu_steps_free(steps);
+  cairn_layer_group group = model->group;
+  cairn_model_spec spec = model->spec;
+  group.plane_count = 0;
+  spec.groups = &group;
+  on.group.plane_count = 0;
+  CHECK_REFUSED("planes", cairn_gpu_steps_make(gpu, &spec, &on.view, 2, &steps, &error));
   cairn_gpu_deallocate(gpu, memory);
   cairn_kv_buffer_free(host);
 }

@@ -143,6 +143,68 @@ static void CheckFill(cairn_store* store, const Model* model) {
   cairn_branch_free(branch);
 }
 
+// What no model and no engine has is refused, before anything is read through it.
+static void CheckNonsense(const Model* model) {
+  cairn_error* error = NULL;
+  static unsigned char memory[16 * kHeads * 2 * kHeadDim];
+  void* tensors[2 * kLayers] = {memory, memory, memory, memory};
+  const int32_t block = 0;
+  cairn_group_tensors tensor;
+  cairn_group_tensors_init(&tensor, sizeof tensor);
+  tensor.tensors = tensors;
+  tensor.tensor_count = 2 * kLayers;
+  tensor.blocks = 1;
+  tensor.tokens_per_block = 16;
+  tensor.count = 16;
+  tensor.table_kind = CAIRN_TABLE_BLOCKS;
+  tensor.table_entries = &block;
+  tensor.table_count = UINT64_MAX;  // As an int of -1 becomes one.
+  cairn_owned_kv_view* view = NULL;
+  CHECK_REFUSED("table.count",
+                cairn_owned_kv_view_make(&model->spec, &tensor, 1, CAIRN_KV_USE_APPEND,
+                                         CAIRN_MEMORY_HOST, 0, &view, &error));
+  CHECK(view == NULL);
+  tensor.table_count = 1;
+
+  cairn_layer_group group = model->group;
+  group.plane_count = 0;
+  cairn_model_spec spec = model->spec;
+  spec.groups = &group;
+  CHECK_REFUSED("planes", cairn_owned_kv_view_make(&spec, &tensor, 1, CAIRN_KV_USE_APPEND,
+                                                   CAIRN_MEMORY_HOST, 0, &view, &error));
+  cairn_group_view none;
+  cairn_group_view_init(&none, sizeof none);
+  cairn_kv_view of_none;
+  cairn_kv_view_init(&of_none, sizeof of_none);
+  of_none.groups = &none;
+  of_none.group_count = 1;
+  CHECK_REFUSED("planes", cairn_kv_view_validate(&spec, &of_none, CAIRN_KV_USE_RESTORE, &error));
+  cairn_plane planes[2] = {model->planes[0], model->planes[1]};
+  planes[0].role = 0;  // Which does not exist.
+  group.planes = planes;
+  group.plane_count = 2;
+  CHECK_REFUSED("role", cairn_owned_kv_view_make(&spec, &tensor, 1, CAIRN_KV_USE_APPEND,
+                                                 CAIRN_MEMORY_HOST, 0, &view, &error));
+}
+
+// Where there is no GPU nothing falls back from it; an event of one is a mistake.
+static void CheckFallback(const cairn_branch* branch, const Model* model) {
+  cairn_error* error = NULL;
+  cairn_kv_buffer* back = NULL;
+  CHECK_OK(cairn_kv_buffer_new(&model->spec, 200, &back, &error));
+  cairn_restore_request request;
+  cairn_restore_request_init(&request, sizeof request);
+  request.into = cairn_kv_buffer_view(back);
+  request.fall_back_to_host = true;
+  CHECK_OK(cairn_branch_restore(branch, &request, NULL, NULL, &error));
+  request.into = NULL;
+  CHECK_OK(cairn_branch_restore(branch, &request, NULL, NULL, &error));
+  request.into = cairn_kv_buffer_view(back);
+  request.gpu_ready = 1;
+  CHECK_REFUSED("gpu", cairn_branch_restore(branch, &request, NULL, NULL, &error));
+  cairn_kv_buffer_free(back);
+}
+
 void TestRestores(const char* directory) {
   cairn_error* error = NULL;
   char path[4096];
@@ -161,6 +223,8 @@ void TestRestores(const char* directory) {
   CheckRange(branch, &model, kv);
   CheckAsync(branch, &model, kv);
   CheckFill(store, &model);
+  CheckNonsense(&model);
+  CheckFallback(branch, &model);
   cairn_kv_buffer_free(kv);
   cairn_branch_free(branch);
   cairn_store_free(store);

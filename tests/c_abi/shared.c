@@ -6,6 +6,33 @@
 
 #include "check.h"
 
+// A prompt may have more spans than one append; and not more than tokens.
+static void CheckManySpans(cairn_store* store, uint64_t model) {
+  cairn_error* error = NULL;
+  enum { kSpans = 70000 };
+  uint32_t* tokens = calloc(kSpans, sizeof *tokens);
+  cairn_content_span* spans = calloc(kSpans + 1, sizeof *spans);
+  for (uint64_t i = 0; i < kSpans; ++i) {
+    spans[i] = (cairn_content_span){i, i + 1, {i + 1, i + 1}, false};
+  }
+  cairn_prefix_query query;
+  cairn_prefix_query_init(&query, sizeof query);
+  query.model = model;
+  query.tokens = tokens;
+  query.token_count = kSpans;
+  query.spans = spans;
+  query.span_count = kSpans;
+  cairn_prefix_hit hit;
+  memset(&hit, 0xAB, sizeof hit);
+  hit.struct_size = sizeof hit;
+  CHECK_OK(cairn_store_find_prefix(store, &query, &hit, &error));
+  CHECK(hit.node == 0);
+  query.span_count = kSpans + 1;
+  CHECK_REFUSED("spans", cairn_store_find_prefix(store, &query, &hit, &error));
+  free(tokens);
+  free(spans);
+}
+
 void TestFind(const char* directory) {
   (void)directory;
   cairn_error* error = NULL;
@@ -51,7 +78,8 @@ void TestFind(const char* directory) {
   CHECK(result->end == 200);
   CHECK(memcmp(cairn_kv_buffer_row(kv, 0, 1, 0, 1, 199), cairn_kv_buffer_row(back, 0, 1, 0, 1, 199),
                2 * kHeadDim) == 0);
-  CHECK_REFUSED("", cairn_store_fork(store, &copy, 201, NULL, &fork, &error));
+  cairn_branch_free(fork);
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT, cairn_store_fork(store, &copy, 201, NULL, &fork, &error));
   CHECK(fork == NULL);
   const char* const also[] = {"a", "b"};
   query.also = also;
@@ -63,6 +91,7 @@ void TestFind(const char* directory) {
   CHECK_CODE(CAIRN_NOT_FOUND, cairn_store_find_prefix(store, &query, &hit, &error));
   query.also_count = 17;
   CHECK_REFUSED("cairn_prefix_query::also", cairn_store_find_prefix(store, &query, &hit, &error));
+  CheckManySpans(store, model.id);
   cairn_restore_result_free(result);
   cairn_owned_kv_view_free(part);
   cairn_kv_buffer_free(kv);
@@ -118,11 +147,62 @@ static void CheckAsyncObjects(cairn_store* store, cairn_objects* objects,
   cairn_completion_queue_free(queue);
 }
 
+// With a lease what was found stays until it is given back.
+static void CheckLease(cairn_store* store, const cairn_objects* objects) {
+  cairn_error* error = NULL;
+  const cairn_bytes keys[] = {Key("a"), Key("b")};
+  const uint64_t second = UINT64_C(1000000000);
+  uint64_t found = 0, lease = 77;
+  CHECK_REFUSED("lease is NULL", cairn_objects_exists(objects, keys, 2, NULL, second, NULL, &found,
+                                                      NULL, NULL, &error));
+  CHECK_OK(cairn_objects_exists(objects, keys, 2, NULL, 0, NULL, &found, NULL, &lease, &error));
+  CHECK(found == 2 && lease == 0);
+  CHECK_OK(
+      cairn_objects_exists(objects, keys, 2, NULL, second, NULL, &found, NULL, &lease, &error));
+  CHECK(found == 2 && lease != 0);
+  CHECK_OK(cairn_store_renew(store, lease, second, &error));
+  CHECK_OK(cairn_store_release(store, lease, &error));
+  CHECK_CODE(CAIRN_NOT_FOUND, cairn_store_renew(store, lease, second, &error));
+}
+
+// A key that has a size and no bytes is refused wherever there are keys, and gives no tickets.
+static void CheckKeysWithoutBytes(cairn_objects* objects, const cairn_put_options* options) {
+  cairn_error* error = NULL;
+  const cairn_bytes key = {NULL, 5};
+  char into[8];
+  cairn_object_put put;
+  cairn_object_put_init(&put, sizeof put);
+  put.key = key;
+  cairn_object_get get;
+  cairn_object_get_init(&get, sizeof get);
+  get.key = key;
+  get.into = into;
+  get.into_size = sizeof into;
+  uint64_t found = 0;
+  cairn_object_info* info = NULL;
+  cairn_ticket* ticket = (cairn_ticket*)into;
+  CHECK_REFUSED("key is NULL",
+                cairn_objects_exists(objects, &key, 1, NULL, 0, NULL, &found, NULL, NULL, &error));
+  CHECK_REFUSED("key is NULL", cairn_objects_touch(objects, &key, 1, NULL, &error));
+  CHECK_REFUSED("key is NULL", cairn_objects_stat(objects, &key, NULL, &info, &error));
+  CHECK_REFUSED("key is NULL", cairn_objects_delete(objects, &key, 1, NULL,
+                                                    CAIRN_DURABILITY_PROCESS, NULL, &error));
+  CHECK_REFUSED("key is NULL", cairn_objects_put_batch(objects, &put, 1, options, NULL, &error));
+  CHECK_REFUSED("key is NULL", cairn_objects_get_batch(objects, &get, 1, NULL, NULL, &error));
+  CHECK_REFUSED("key is NULL",
+                cairn_objects_put_batch_async(objects, &put, 1, options, &ticket, &error));
+  CHECK(ticket == NULL);
+  ticket = (cairn_ticket*)into;
+  CHECK_REFUSED("key is NULL",
+                cairn_objects_get_batch_async(objects, &get, 1, NULL, &ticket, &error));
+  CHECK(ticket == NULL);
+}
+
 static void CheckKeys(cairn_objects* objects) {
   cairn_error* error = NULL;
   const cairn_bytes keys[] = {Key("a"), Key("b"), Key("none")};
   uint64_t bits = 0, found = 0, leading = 0;
-  CHECK_OK(cairn_objects_exists(objects, keys, 3, NULL, &bits, &found, &leading, &error));
+  CHECK_OK(cairn_objects_exists(objects, keys, 3, NULL, 0, &bits, &found, &leading, NULL, &error));
   CHECK(bits == 3 && found == 2 && leading == 2);
   CHECK_OK(cairn_objects_touch(objects, keys, 2, NULL, &error));
   cairn_object_info* info = NULL;
@@ -196,6 +276,8 @@ void TestObjects(const char* directory) {
   CHECK(results->items[1].code == CAIRN_INVALID_ARGUMENT && results->items[1].bytes == 4);
   cairn_object_results_free(results);
   CheckAsyncObjects(store, objects, &options);
+  CheckKeysWithoutBytes(objects, &options);
+  CheckLease(store, objects);
   CheckKeys(objects);
 
   cairn_namespace_policy policy;

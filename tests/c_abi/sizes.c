@@ -101,7 +101,38 @@ static void CheckOutputs(cairn_store* store) {
   CHECK_CODE(CAIRN_NOT_FOUND, cairn_metrics_histogram(metrics, "none", &histogram, &error));
   CHECK_OK(cairn_metrics_histogram(metrics, "save", &histogram, &error));
   CHECK(histogram.bucket_count == 704 && histogram.counts != NULL);
+  // And a newer one's, of which it set the size alone.
+  struct {
+    cairn_histogram known;
+    uint64_t later[2];
+  } longer;
+  memset(&longer, 0xAB, sizeof longer);
+  longer.known.struct_size = sizeof longer;
+  CHECK_OK(cairn_metrics_histogram(metrics, "save", &longer.known, &error));
+  CHECK(longer.known.bucket_count == 704 && longer.known.struct_size == sizeof longer);
+  CHECK(longer.later[0] == 0 && longer.later[1] == 0);
   cairn_metrics_free(metrics);
+}
+
+// Presets fill what nobody has set, the sizes apart.
+static void CheckPresets(void) {
+  cairn_error* error = NULL;
+  struct {
+    cairn_plane known;
+    uint64_t later;
+  } planes[2];
+  struct {
+    cairn_layer_group known;
+    uint64_t later;
+  } group;
+  memset(planes, 0xAB, sizeof planes);
+  memset(&group, 0xAB, sizeof group);
+  planes[0].known.struct_size = planes[1].known.struct_size = sizeof planes[0];
+  group.known.struct_size = sizeof group;
+  CHECK_OK(cairn_layer_group_full_attention(&group.known, &planes[0].known, 1, 2, 8,
+                                            CAIRN_DTYPE_F16, &error));
+  CHECK(group.later == 0 && planes[0].later == 0 && planes[1].later == 0);
+  CHECK(group.known.packing == NULL && planes[1].known.heads == 2);
 }
 
 // The planes of a later version's program, one behind the other.
@@ -143,6 +174,7 @@ void TestSizes(const char* directory) {
   CheckLonger(branch);
   CheckNonsense(branch);
   CheckOutputs(store);
+  CheckPresets();
   CheckArrays(store);
   cairn_branch_free(branch);
   cairn_store_free(store);

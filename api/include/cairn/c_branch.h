@@ -81,11 +81,12 @@ typedef struct cairn_append_options {
   bool approximate;  // cairn_branch_fill
   uint64_t expected_length;
   uint64_t timeout_ns;  // UINT64_MAX: for ever.
-  uintptr_t gpu_ready;  // A cudaEvent_t, or 0.
+  uintptr_t gpu_ready;  // A cudaEvent_t, or 0. Borrowed until the call has returned or ended.
   const cairn_completion_queue* queue;  // Asynchronous calls; may be NULL.
   uint64_t user_data;
   // Asynchronous calls that return CAIRN_OK: called once, when nothing that the call borrowed is
-  // read any more, mostly on a thread of the store. May be NULL. See convention 9 of cairn/c.h.
+  // read any more, mostly on a thread of the store, and then maybe a moment after the ticket is
+  // over; until then the context is needed. May be NULL. See convention 9 of cairn/c.h.
   void (*released)(void* context);
   void* released_context;
 } cairn_append_options;
@@ -167,6 +168,7 @@ CAIRN_API cairn_code cairn_branch_fork_at(const cairn_branch* branch, uint64_t p
                                           cairn_error** error);
 CAIRN_API cairn_code cairn_branch_rewind(cairn_branch* branch, uint64_t length,
                                          cairn_durability durability, cairn_error** error);
+// `name`: "" for none.
 CAIRN_API cairn_code cairn_branch_rename(cairn_branch* branch, const char* name,
                                          cairn_durability durability, cairn_error** error);
 CAIRN_API cairn_code cairn_branch_drop(cairn_branch* branch, cairn_durability durability,
@@ -174,9 +176,9 @@ CAIRN_API cairn_code cairn_branch_drop(cairn_branch* branch, cairn_durability du
 CAIRN_API void cairn_branch_free(cairn_branch* branch);
 
 // --- Appends
-// Asynchronous; never blocks on the disk. Tokens, KV memory and tables are borrowed until the
-// ticket is released; structs and the other arrays are not needed any more when the call returns.
-// `ticket` may be NULL.
+// Asynchronous; never blocks on the disk. Tokens, KV memory, tables and `gpu_ready` are borrowed
+// until the ticket is released; structs and the other arrays are not needed any more when the call
+// returns. `ticket` may be NULL.
 CAIRN_API cairn_code cairn_branch_append(cairn_branch* branch, const cairn_delta* delta,
                                          const cairn_append_options* options, cairn_ticket** ticket,
                                          cairn_error** error);
@@ -196,8 +198,8 @@ CAIRN_API cairn_code cairn_branch_begin_append(cairn_branch* branch, uint64_t po
 // Copies; nothing is kept of the view.
 CAIRN_API cairn_code cairn_draft_put(cairn_draft* draft, uint32_t layer,
                                      const cairn_group_view* view, cairn_error** error);
-// KV memory and tables are borrowed until the ticket of cairn_draft_commit is released, or
-// cairn_draft_abort or _free returns. `ready`: a cudaEvent_t, or 0.
+// `ready`: a cudaEvent_t, or 0. It, KV memory and tables are borrowed until the ticket of
+// cairn_draft_commit is released, or cairn_draft_abort or _free returns.
 CAIRN_API cairn_code cairn_draft_put_from_gpu(cairn_draft* draft, uint32_t layer,
                                               const cairn_kv_view* view, uintptr_t ready,
                                               cairn_error** error);

@@ -33,7 +33,7 @@ CAIRN_API void cairn_histogram_init(cairn_histogram* histogram, size_t struct_si
 // CAIRN_NOT_FOUND: there is none of that name.
 CAIRN_API cairn_code cairn_metrics_histogram(const cairn_metrics* metrics, const char* name,
                                              cairn_histogram* histogram, cairn_error** error);
-// 0 of an empty one, and of a name that there is not.
+// `quantile`: 0 to 1. 0 of an empty one, of a name that there is not, and of other numbers.
 CAIRN_API uint64_t cairn_metrics_quantile_ns(const cairn_metrics* metrics, const char* name,
                                              double quantile);
 CAIRN_API uint64_t cairn_histogram_upper_ns(uint32_t bucket);  // The largest that falls into it.

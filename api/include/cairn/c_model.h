@@ -96,6 +96,7 @@ typedef struct cairn_layer_group {
   size_t plane_count;
   const float* inv_freq;
   size_t inv_freq_count;
+  const char* packing;  // Of the bytes in the blocks; empty: as cairn/model.h describes them.
 } cairn_layer_group;
 CAIRN_API void cairn_layer_group_init(cairn_layer_group* group, size_t struct_size);
 // Bytes of one position, all layers and planes.

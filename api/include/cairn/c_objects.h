@@ -109,11 +109,14 @@ CAIRN_API cairn_code cairn_objects_get_batch_async(const cairn_objects* objects,
                                                    const cairn_get_options* options,
                                                    cairn_ticket** tickets, cairn_error** error);
 
-// Each of the last three may be NULL. `bits`: (count + 63) / 64 words; key i is there: bit i % 64
-// of word i / 64. `found`: how many; `leading`: how many before the first that is not there.
+// `bits`: (count + 63) / 64 words; key i is there: bit i % 64 of word i / 64. `found`: how many;
+// `leading`: how many before the first that is not there. `lease`: what keeps them for `lease_ns`,
+// for cairn_store_renew and _release; 0: nothing does, as where `lease_ns` is 0. Each of these may
+// be NULL, `lease` where `lease_ns` is 0.
 CAIRN_API cairn_code cairn_objects_exists(const cairn_objects* objects, const cairn_bytes* keys,
-                                          size_t count, const char* ns, uint64_t* bits,
-                                          uint64_t* found, uint64_t* leading, cairn_error** error);
+                                          size_t count, const char* ns, uint64_t lease_ns,
+                                          uint64_t* bits, uint64_t* found, uint64_t* leading,
+                                          uint64_t* lease, cairn_error** error);
 CAIRN_API cairn_code cairn_objects_touch(cairn_objects* objects, const cairn_bytes* keys,
                                          size_t count, const char* ns, cairn_error** error);
 // Blocking. `results` may be NULL.

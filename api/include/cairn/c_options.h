@@ -99,7 +99,8 @@ typedef struct cairn_options {
   uint64_t submit_copy_max_bytes;  // 1 MiB
   uint64_t tree_memory_bytes;      // 64 MiB
   uint64_t reuse_memory_bytes;
-  // cairn::Allocator. Both functions or neither: then memory is from operator new.
+  // cairn::Allocator. Both functions or neither: then memory is from operator new. What they need
+  // lives until the last handle of the store is freed, drafts included.
   void* (*allocate)(void* context, size_t bytes, size_t alignment);
   void (*deallocate)(void* context, void* memory, size_t bytes, size_t alignment);
   void* allocator_context;

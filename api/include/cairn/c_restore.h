@@ -9,7 +9,8 @@
 extern "C" {
 #endif
 
-// cairn::RestoreRequest, with the fields of GpuSync, which count for a view of GPU memory.
+// cairn::RestoreRequest, with the fields of GpuSync, which are for a view of GPU memory: elsewhere
+// an event is CAIRN_INVALID_ARGUMENT, and `fall_back_to_host` does not count.
 typedef struct cairn_restore_request {
   size_t struct_size;
   uint64_t begin;
@@ -25,7 +26,8 @@ typedef struct cairn_restore_request {
   uint64_t timeout_ns;                  // UINT64_MAX: for ever.
   const cairn_completion_queue* queue;  // cairn_branch_restore_async; may be NULL.
   uint64_t user_data;
-  // As cairn_append_options::released, of cairn_branch_restore_async.
+  // As cairn_append_options::released, of cairn_branch_restore_async: maybe a moment after the
+  // ticket is over.
   void (*released)(void* context);
   void* released_context;
 } cairn_restore_request;

@@ -61,10 +61,11 @@ CAIRN_API cairn_code cairn_store_set_namespace(cairn_store* store, const char* n
                                                const cairn_namespace_policy* policy,
                                                cairn_durability durability, cairn_error** error);
 
-// --- Several changes in one: cairn::WriteBatch. Not thread-safe. Tokens, KV memory and tables of
-// its deltas are borrowed until cairn_store_write returns, or the batch is freed; it may be written
-// several times. A target is a branch, or, where that is NULL, `created`: the index that create or
-// fork gave.
+// --- Several changes in one: cairn::WriteBatch. Not thread-safe. It may be written several times:
+// tokens, KV memory and tables of its deltas are borrowed until the last cairn_store_write of it
+// returns, or until it is freed unwritten. What a call refuses is not part of it, and borrows
+// nothing. A target is a branch, or, where that is NULL, `created`: the index that create or fork
+// gave.
 typedef struct cairn_write_batch cairn_write_batch;
 CAIRN_API cairn_code cairn_write_batch_new(cairn_write_batch** batch, cairn_error** error);
 CAIRN_API cairn_code cairn_write_batch_create(cairn_write_batch* batch, uint64_t model,

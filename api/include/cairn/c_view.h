@@ -98,7 +98,9 @@ typedef struct cairn_group_tensors {
 } cairn_group_tensors;
 CAIRN_API void cairn_group_tensors_init(cairn_group_tensors* tensors, size_t struct_size);
 
-// A view that owns its arrays: cairn::OwnedKvView. The tensors stay the caller's.
+// A view that owns its arrays: cairn::OwnedKvView. The tensors stay the caller's. A table of the
+// host is one of its arrays, and a call borrows it as it borrows any table: with one, the view must
+// not be freed before an asynchronous call that was given it has released its ticket.
 typedef struct cairn_owned_kv_view cairn_owned_kv_view;
 CAIRN_API cairn_code cairn_owned_kv_view_make(const cairn_model_spec* spec,
                                               const cairn_group_tensors* groups, size_t group_count,
