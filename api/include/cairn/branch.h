@@ -124,8 +124,9 @@ struct AppendOptions {
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
   // Append and Commit: who owns what the call borrows, so that nobody has to wait with it for the
-  // ticket. Let go of once none of it is read any more, mostly on a thread of the store: it must
-  // not call into the store then, nor throw.
+  // ticket. Let go of once none of it is read any more, which may be a moment after the ticket is
+  // over, but before Close returns; of a draft that was copied also not before its other handles
+  // are gone. Mostly on a thread of the store: it must not call into the store then, nor throw.
   std::shared_ptr<const void> keep{};
 };
 

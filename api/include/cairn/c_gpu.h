@@ -52,8 +52,8 @@ CAIRN_API cairn_code cairn_gpu_copy_out(const cairn_gpu* gpu, void* host, const 
 typedef struct cairn_gpu_steps cairn_gpu_steps;
 typedef struct cairn_gpu_step cairn_gpu_step;
 
-// `slots`: 0 for as many as in C++, 64. KV memory and tables are borrowed until the steps are freed,
-// each step of them too, and no launch of their kernels is to come; structs and other arrays are
+// `slots`: 0 for as many as in C++, 64. KV memory and tables are borrowed until the steps and each
+// step of them are freed, and no launch of their kernels is to come; structs and other arrays are
 // not.
 CAIRN_API cairn_code cairn_gpu_steps_make(const cairn_gpu* gpu, const cairn_model_spec* spec,
                                           const cairn_kv_view* view, uint32_t slots,
