@@ -136,7 +136,7 @@ SAME(CAIRN_IF_PRESENT_REPLACE, IfPresent::kReplace);
                 #type " has room at its end");                               \
   static_assert(sizeof(type) >= (first_size) && offsetof(type, struct_size) == 0, #type)
 LAST(cairn_plane, rotary_section_count, 80);
-LAST(cairn_layer_group, inv_freq_count, 80);
+LAST(cairn_layer_group, packing, 88);
 LAST(cairn_logical_group, head_end, 48);
 LAST(cairn_model_spec, logical_count, 144);
 LAST(cairn_plane_view, element_stride, 56);
