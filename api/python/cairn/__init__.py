@@ -41,6 +41,7 @@ from ._core import (
     NamespaceInfo,
     NamespacePolicy,
     ObjectInfo,
+    ObjectQueue,
     Objects,
     ObjectsFound,
     PathStep,

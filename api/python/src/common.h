@@ -86,5 +86,6 @@ void BindBranch(nb::module_& module);
 void BindTicket(nb::module_& module);
 void BindGpu(nb::module_& module);
 void BindObjects(nb::module_& module);
+void BindObjectQueue(nb::module_& module);
 
 }  // namespace cairn::python

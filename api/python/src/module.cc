@@ -16,4 +16,5 @@ NB_MODULE(_core, module) {
   python::BindStore(module);
   python::BindBranch(module);
   python::BindObjects(module);
+  python::BindObjectQueue(module);
 }
