@@ -86,6 +86,11 @@ void Prefixes::CompareHit(const Question& question, const ModelBranch& want, con
   if (paths > kFewPaths || (may_be_gone && !specs_[want.model].groups.empty())) return;
   auto restorable = branch.RestorableLength(length);
   MustBeOk(restorable, "RestorableLength");
+  // A hit is forked where it is restored, which is never inside of an atomic span.
+  const bool inside = std::any_of(want.spans.begin(), want.spans.end(), [&](const auto& span) {
+    return span.atomic && span.begin < *restorable && *restorable < span.end;
+  });
+  if (inside) return;
   Holds(hit.restorable >= *restorable, "less of a prefix is restorable than of its branch");
   Holds(hit.restorable > *restorable || hit.matched == length,
         "a prefix is not found to the token");
