@@ -5,13 +5,20 @@
 include(CMakePackageConfigHelpers)
 set(cairn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 
+# Debug information is for those who build: what is installed has none. (CMake strips no static
+# library by itself; it keeps its symbols, without which nothing could be linked.)
+install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
 install(TARGETS cairn EXPORT cairnTargets)
+if(NOT BUILD_SHARED_LIBS AND CMAKE_STRIP)
+  install(CODE "execute_process(COMMAND ${CMAKE_STRIP} --strip-debug
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:cairn>\")")
+endif()
 install(DIRECTORY api/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT cairnTargets NAMESPACE cairn:: DESTINATION ${cairn_package_dir})
 # What an operator uses; the demo and the example live in the checkout.
 foreach(tool cairn-cli cairn-bench)
   if(TARGET ${tool})
-    install(TARGETS ${tool})
+    install(TARGETS ${tool} OPTIONAL)  # As far as they were built.
   endif()
 endforeach()
 
@@ -19,8 +26,12 @@ install(FILES docs/prometheus/cairn.rules.yml DESTINATION ${CMAKE_INSTALL_DATADI
 
 configure_package_config_file(cmake/cairnConfig.cmake.in ${PROJECT_BINARY_DIR}/cairnConfig.cmake
   INSTALL_DESTINATION ${cairn_package_dir})
+set(cairn_compatibility SameMajorVersion)
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  set(cairn_compatibility SameMinorVersion)
+endif()
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
-  COMPATIBILITY SameMajorVersion)
+  COMPATIBILITY ${cairn_compatibility})
 install(FILES ${PROJECT_BINARY_DIR}/cairnConfig.cmake ${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
   DESTINATION ${cairn_package_dir})
 

@@ -106,7 +106,7 @@ foreach(area IN LISTS test_areas)
     message(STATUS "Tests of ${area}: need CAIRN_BUILD_TOOLS")
     continue()
   endif()
-  file(GLOB_RECURSE helpers CONFIGURE_DEPENDS tests/${area}/*.cc tests/${area}/*.c)
+  file(GLOB_RECURSE helpers CONFIGURE_DEPENDS tests/${area}/*.cc)
   list(REMOVE_ITEM helpers ${sources} ${support_sources})
   set(slow ${sources})
   set(serial ${sources})
@@ -122,6 +122,20 @@ foreach(area IN LISTS test_areas)
   if(slow)
     cairn_add_test_program(${area} slow_test slow 1800 ${slow} ${helpers})
   endif()
+endforeach()
+
+# tests/c_abi/*.c is one program in C11, cairn_c_program, which is told a story and an empty directory;
+# c_abi.program.<story> runs each.
+file(GLOB c_sources CONFIGURE_DEPENDS tests/c_abi/*.c)
+add_executable(cairn_c_program ${c_sources})
+cairn_target_defaults(cairn_c_program)
+target_link_libraries(cairn_c_program PRIVATE cairn::cairn)
+set(stories errors nulls sizes models branches appends states restores batches find objects care gpu)
+foreach(story IN LISTS stories)
+  set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})
+  add_test(NAME c_abi.program.${story} COMMAND sh -c
+    "rm -rf '${folder}' && mkdir -p '${folder}' && '$<TARGET_FILE:cairn_c_program>' ${story} '${folder}'")
+  set_tests_properties(c_abi.program.${story} PROPERTIES LABELS quick TIMEOUT 300 ${sanitizer_environment})
 endforeach()
 
 # For machines that lose their power: tools/powercut.

@@ -74,6 +74,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
       views_.clear();
       puts_->Uncommit();
+      keep_.reset();
       ended_.store(false);
       if (aborted_.load()) Abort();  // Meanwhile, by another handle.
     }
@@ -142,6 +143,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
       return Bad("states are given to Commit in host memory");
     }
     if (!views_.empty()) whole.kv = &kv_;
+    keep_ = options.keep;  // Goes when nothing that was put is read any more.
     engine::Drafted drafted{.keep = shared_from_this(), .version = version_};
     if (has_puts_.load(std::memory_order_acquire)) drafted.arrival = puts_->arrival();
     return core_->appender().Append(id_, whole, options, std::move(drafted));
@@ -156,6 +158,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
     return Status(StatusCode::kInvalidState, "the draft was committed or aborted");
   }
 
+  std::shared_ptr<const void> keep_;  // AppendOptions::keep of the commit.
   const std::shared_ptr<StoreCore> core_;
   const BranchId id_;
   const uint64_t length_, version_;  // Of the branch at BeginAppend.

@@ -27,9 +27,9 @@ Result<std::vector<Ticket>> Objects::GetBatchAsync(std::span<const ObjectGet> ge
                                                    const GetOptions& options) const {
   return OnCore(core_, [&](StoreCore& core) { return core.objects().GetAsync(gets, options); });
 }
-Result<ObjectsFound> Objects::Exists(std::span<const std::string_view> keys,
-                                     std::string_view ns) const {
-  return OnCore(core_, [&](StoreCore& core) { return core.objects().Exists(keys, ns); });
+Result<ObjectsFound> Objects::Exists(std::span<const std::string_view> keys, std::string_view ns,
+                                     uint64_t lease_ns) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.objects().Exists(keys, ns, lease_ns); });
 }
 Status Objects::Touch(std::span<const std::string_view> keys, std::string_view ns) {
   return OnCore(core_, [&](StoreCore& core) { return core.objects().Touch(keys, ns); });

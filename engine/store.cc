@@ -25,7 +25,7 @@ Result<Branch> ToBranch(const std::shared_ptr<StoreCore>& core, const Result<Bra
 
 }  // namespace
 
-const char* Version() { return "0.1.0"; }
+const char* Version() { return CAIRN_VERSION_STRING; }
 
 Result<Store> Store::Open(const std::string& path, const Options& options) {
   const io::NoCancel guard;
@@ -109,10 +109,10 @@ Result<RestoreResult> Store::Restore(const PrefixHit& hit, const RestoreRequest&
                 [&](StoreCore& core) { return core.finder().Restore(hit, request, progress); });
 }
 Status Store::Renew(LeaseId lease, uint64_t lease_ns) {
-  return OnCore(core_, [&](StoreCore& core) { return core.finder().Renew(lease, lease_ns); });
+  return OnCore(core_, [&](StoreCore& core) { return core.leases().Renew(lease, lease_ns); });
 }
 Status Store::Release(LeaseId lease) {
-  return OnCore(core_, [&](StoreCore& core) { return core.finder().Release(lease); });
+  return OnCore(core_, [&](StoreCore& core) { return core.leases().Release(lease); });
 }
 Status Store::Flush() {
   return OnCore(core_, [](StoreCore& core) { return core.Flush(); });

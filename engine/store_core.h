@@ -66,6 +66,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::ObjectSpace& objects() { return objects_; }
   engine::DerivedTables& derived() { return derived_; }
   engine::PrefixFinder& finder() { return finder_; }
+  engine::Leases& leases() { return leases_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
   const engine::WriteMeans& write_means() const { return write_means_; }
@@ -172,13 +173,15 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   engine::DerivedTables derived_{write_means_, &joined_, &changes_, &reader_};
   engine::Lookup lookup_{write_means_, &joined_};
   std::unique_ptr<engine::Indexer> indexer_ = MakeIndexer();  // Null: nothing is indexed.
+  engine::Leases leases_{write_means_};
   engine::PrefixFinder finder_{{.write = &write_means_,
                                 .joined = &joined_,
                                 .changes = &changes_,
                                 .reader = &reader_,
                                 .reads = &reads_,
-                                .indexer = indexer_.get()}};
-  engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &budget_};
+                                .indexer = indexer_.get(),
+                                .leases = &leases_}};
+  engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &leases_, &budget_};
 
   // --- The background, and following
   std::unique_ptr<engine::SpaceHost> space_host_;

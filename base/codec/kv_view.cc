@@ -27,20 +27,17 @@ class Checker {
     if (on_host_ && view.device != 0) {
       return Bad("device is " + std::to_string(view.device) + "; host memory has only 0");
     }
-    uint32_t seen = 0;
-    for (const GroupView& group : view.groups) {
+    for (size_t i = 0; i < view.groups.size(); ++i) {
+      const GroupView& group = view.groups[i];
       if (group.group >= model_.groups.size()) {
         return Bad("group " + std::to_string(group.group) + " does not exist; the model has " +
                    std::to_string(model_.groups.size()));
       }
-      if ((seen >> group.group & 1u) != 0) {
-        return Bad("group " + std::to_string(group.group) + " is given twice");
-      }
-      seen |= 1u << group.group;
       where_ = "group " + std::to_string(group.group);
       if (Status status = CheckGroup(group, model_.groups[group.group]); !status.ok()) {
         return status;
       }
+      if (Status status = CheckOthers(view.groups.first(i), group); !status.ok()) return status;
     }
     return Status::Ok();
   }
@@ -48,6 +45,26 @@ class Checker {
  private:
   static Status Bad(const std::string& what) {
     return Status(StatusCode::kInvalidArgument, "kv view: " + what);
+  }
+
+  // Against the views before it of the same group.
+  Status CheckOthers(std::span<const GroupView> before, const GroupView& view) {
+    size_t same = 0;
+    for (const GroupView& other : before) {
+      if (other.group != view.group) continue;
+      const Retention kind = model_.groups[view.group].retention.kind;
+      if (kind == Retention::kCheckpoint || kind == Retention::kPerRequest) {
+        return Bad(where_ + " keeps states and is given twice");
+      }
+      if (++same == 2) return Bad(where_ + " is given three times");
+      if (view.position < other.position + other.count) {
+        return Bad(where_ + ": its second view begins at position " +
+                   std::to_string(view.position) + ", within or before its first, [" +
+                   std::to_string(other.position) + ", " +
+                   std::to_string(other.position + other.count) + ")");
+      }
+    }
+    return Status::Ok();
   }
 
   Status CheckGroup(const GroupView& view, const LayerGroup& group) {

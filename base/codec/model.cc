@@ -136,6 +136,14 @@ Status ValidateGroup(const LayerGroup& group, const std::string& where) {
                  std::to_string(group.inv_freq.size()) + " numbers");
     }
   }
+  for (size_t i = 0; i < group.planes.size() && !group.packing.empty(); ++i) {
+    const Dtype dtype = group.planes[i].dtype;
+    if (dtype != Dtype::kOpaque) {
+      return Bad(where + ".packing is " + Quoted(group.packing) + "; planes of packed bytes are " +
+                 DtypeName(Dtype::kOpaque) + ", and planes[" + std::to_string(i) + "] is " +
+                 DtypeName(dtype));
+    }
+  }
   const RetentionRule& rule = group.retention;
   if (rule.kind < Retention::kAll || rule.kind > Retention::kPerRequest) {
     return Bad(where + ".retention.kind is unknown");
@@ -213,6 +221,7 @@ Status CheckGroupLimits(const LayerGroup& group, const std::string& where) {
     status = CheckText(group.planes[i].name, kMaxGroupNameBytes,
                        where + ".planes[" + std::to_string(i) + "].name");
   }
+  if (status.ok()) status = CheckText(group.packing, kMaxGroupNameBytes, where + ".packing");
   if (status.ok()) status = CheckGroupSize(group, where);
   if (!status.ok()) return status;
   if (group.inv_freq.size() > kMaxInvFreq) {
@@ -275,6 +284,14 @@ uint64_t LayerGroup::token_bytes() const {
 LayerGroup LayerGroup::FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                      Dtype dtype) {
   return KeyValueGroup("attention", layers, kv_heads, head_dim, dtype);
+}
+
+ModelSpec ModelSpec::FullAttention(std::string name, uint32_t layers, uint32_t kv_heads,
+                                   uint32_t head_dim, Dtype dtype) {
+  ModelSpec spec;
+  spec.identity.name = std::move(name);
+  spec.groups = {LayerGroup::FullAttention(layers, kv_heads, head_dim, dtype)};
+  return spec;
 }
 
 LayerGroup LayerGroup::SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,

@@ -102,6 +102,7 @@ std::string GroupDifference(const LayerGroup& a, const LayerGroup& b, const std:
     if (!difference.empty()) return difference;
   }
   if (a.retention != b.retention) return where + ".retention differs";
+  if (a.packing != b.packing) return Versus(where + ".packing", a.packing, b.packing);
   if (a.optional != b.optional) return Versus(where + ".optional", a.optional, b.optional);
   if (a.inv_freq != b.inv_freq) return where + ".inv_freq differs";
   if (a.mscale != b.mscale) return where + ".mscale differs";

@@ -107,6 +107,7 @@
   X(kObjectSwept, "liveness", "what a crash left of an object stays for good")                   \
   X(kObjectDropped, "liveness", "the directory takes in what was dropped while it was filled")   \
   X(kObjectLeftOut, "liveness", "what the directory has no room for is not there")               \
+  X(kObjectLeased, "liveness", "an object is evicted while Exists has it on lease")              \
   X(kObjectTouched, "liveness", "an object that was touched goes when it is its turn")           \
   X(kLengthOfSegment, "length", "a segment may have another length than its header says")        \
   X(kLengthOfGroup, "length", "a group may be longer than its records")                          \

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cairn/status.h"
 
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -60,7 +64,23 @@ Status Status::WithContext(std::string_view context) const {
 
 namespace internal {
 void DieBadResult(const char* why) {
-  std::fprintf(stderr, "cairn: read the value of a failed Result: %s\n", why);
+  const auto caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  Dl_info object{};
+  if (dladdr(reinterpret_cast<const void*>(caller), &object) == 0) object = {};
+  const auto* const elf = static_cast<const ElfW(Ehdr)*>(object.dli_fbase);
+  const bool moved = elf != nullptr && elf->e_type != ET_EXEC;
+  // One byte before what it returns to is the call.
+  const uintptr_t at = caller - 1 - (moved ? reinterpret_cast<uintptr_t>(elf) : 0);
+  std::fprintf(stderr,
+               "cairn: read the value of a failed Result: %s\n"
+               "cairn: the line is told by: addr2line -Cfie %s 0x%zx\n",
+               why, object.dli_fname == nullptr ? "PROGRAM" : object.dli_fname, at);
+  std::abort();
+}
+
+void DieBadResult(const char* why, const std::source_location& where) {
+  std::fprintf(stderr, "cairn: %s:%u: read the value of a failed Result: %s\n", where.file_name(),
+               static_cast<unsigned>(where.line()), why);
   std::abort();
 }
 }  // namespace internal

@@ -35,9 +35,11 @@ Status TooLarge(const std::string& field, uint64_t has, uint64_t limit) {
 
 // Of a field of an op, with its header; and of all fields of a state but its texts and blobs.
 constexpr uint64_t kSpanFieldBytes = 48, kSealedFieldBytes = 40, kStateFieldsBytes = 512;
-// Of a record: its frame, an op without spans, a lane and a strip for each group, padding.
-constexpr uint64_t kRecordOverheadBytes = 4096;
-static_assert(kMaxLayerGroups * (32 + 16 + 2 * 64) + 512 <= kRecordOverheadBytes);
+// Of a record: its frame, an op without spans, a lane and a strip for each view of each group,
+// padding.
+constexpr uint64_t kRecordOverheadBytes = 8192, kViewsOfGroupMax = 2;
+static_assert(kViewsOfGroupMax * kMaxLayerGroups * (32 + 16 + 2 * 64) + 512 <=
+              kRecordOverheadBytes);
 
 // With so much payload: strips of 4 KiB and more have 16 bytes each in a table.
 uint64_t OverheadBytes(uint64_t payload_bytes) {

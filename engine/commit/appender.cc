@@ -133,8 +133,11 @@ Result<bool> Appender::HasGap(BranchId id, const Delta& delta) {
   Committer::Lock lock(means_.mutex());
   CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
   const std::vector<LayerGroup>& groups = means_.tree().FindModel(head->model)->groups;
+  std::vector<uint64_t> ends = head->lengths;
   for (const GroupView& view : delta.kv->groups) {
-    gap |= view.position > head->lengths[1 + view.group] && !MayHaveGaps(groups[view.group]);
+    uint64_t& end = ends[1 + view.group];
+    gap |= view.position > end && !MayHaveGaps(groups[view.group]);
+    if (view.count != 0) end = view.position + view.count;
   }
   return gap;
 }

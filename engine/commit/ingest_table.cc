@@ -92,8 +92,9 @@ class IngestTable {
     for (const GroupView& view : source.delta->kv->groups) {
       if (view.count != 0) views_.push_back(&view);
     }
-    std::sort(views_.begin(), views_.end(),
-              [](const GroupView* a, const GroupView* b) { return a->group < b->group; });
+    std::sort(views_.begin(), views_.end(), [](const GroupView* a, const GroupView* b) {
+      return std::pair(a->group, a->position) < std::pair(b->group, b->position);
+    });
     for (const GroupView* view : views_) layouts_.emplace_back(*source.model, 1 + view->group);
   }
 

@@ -17,7 +17,8 @@ namespace cairn::engine {
 namespace {
 
 // The next window of at most `max_bytes`, cut from the front of `rest`. The same number of
-// positions is taken of every lane, so that tokens and their KV stay together.
+// positions is taken of every lane, so that tokens and their KV stay together. A group's second
+// view waits for the end of its first.
 DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* rest,
                        uint64_t max_bytes) {
   uint64_t position_bytes = sizeof(TokenId);
@@ -31,7 +32,12 @@ DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* 
   rest->token_first += window.token_count;
   rest->token_count -= window.token_count;
   for (size_t i = 0; i < rest->kv.size(); ++i) {
-    window.kv[i].count = std::min(rest->kv[i].count, positions);
+    bool waits = false;
+    for (size_t other = 0; other < i; ++other) {
+      waits |=
+          delta.kv->groups[other].group == delta.kv->groups[i].group && rest->kv[other].count != 0;
+    }
+    window.kv[i].count = waits ? 0 : std::min(rest->kv[i].count, positions);
     rest->kv[i].position += window.kv[i].count;
     rest->kv[i].count -= window.kv[i].count;
   }

@@ -7,7 +7,9 @@
 
 #include "engine/objects/object_change.h"
 #include "engine/objects/object_fate.h"
+#include "engine/objects/object_lease.h"
 #include "engine/objects/object_names.h"
+#include "engine/reuse/constants.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/reserved_names.h"
 
@@ -39,15 +41,19 @@ Result<ObjectClassId> ObjectSpace::RegisterClass(const ObjectClass& object_class
 // ---------------------------------------------------------------- what is there
 
 Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
-                                         std::string_view ns) {
+                                         std::string_view ns, uint64_t lease_ns) {
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   std::vector<ObjectDirectory::Answer> answers(keys.size());
   directory_.Look(ns, keys, answers);
-  CAIRN_RETURN_IF_ERROR(AskIndex(ns, keys, answers));
   ObjectsFound found;
+  if (lease_ns != 0 && !means_.options->read_only) {
+    CAIRN_ASSIGN_OR_RETURN(found.lease, PutOnLease(ns, keys, lease_ns, answers));
+  } else {
+    CAIRN_RETURN_IF_ERROR(AskIndex(ns, keys, answers));
+  }
   found.bits.resize((keys.size() + 63) / 64);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (answers[i] != ObjectDirectory::Answer::kPresent) continue;
@@ -81,6 +87,30 @@ Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_vi
     places.clear();
   }
   return Status::Ok();
+}
+
+// Of what may be there; what is there is told by the tree then.
+Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std::string_view> keys,
+                                        uint64_t lease_ns,
+                                        std::span<ObjectDirectory::Answer> answers) {
+  const std::string space = SpaceOf(ns);
+  ObjectLease lease(means_, &leases_, lease_ns);
+  std::vector<std::string> names;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (answers[i] != ObjectDirectory::Answer::kAbsent) {
+      names.push_back(NameOfKey(keys[i]));
+      places.push_back(i);
+    }
+    if (names.empty() || (names.size() < kLeasedAtOnce && i + 1 < keys.size())) continue;
+    CAIRN_RETURN_IF_ERROR(lease.Hold(space, names, [&](size_t name, bool there) {
+      answers[places[name]] =
+          there ? ObjectDirectory::Answer::kPresent : ObjectDirectory::Answer::kAbsent;
+    }));
+    names.clear();
+    places.clear();
+  }
+  return lease.Take();
 }
 
 Status ObjectSpace::Touch(std::span<const std::string_view> keys, std::string_view ns) {

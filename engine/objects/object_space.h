@@ -29,6 +29,7 @@
 #include "engine/objects/object_gets.h"
 #include "engine/objects/object_puts.h"
 #include "engine/restore/branch_reads.h"
+#include "engine/reuse/leases.h"
 
 namespace cairn::engine {
 
@@ -36,9 +37,10 @@ class ObjectSpace {
  public:
   // What is named outlives this.
   ObjectSpace(const WriteMeans& means, Appender* appender, Changes* changes, BranchReads* reads,
-              MemoryBudget* budget)
+              Leases* leases, MemoryBudget* budget)
       : means_(means),
         changes_(*changes),
+        leases_(*leases),
         directory_(&means.tree(), budget, DivideMemory(*means.options).objects()),
         puts_(means, appender, &counters_),
         gets_(means, reads, &counters_) {}
@@ -55,7 +57,8 @@ class ObjectSpace {
   Result<std::vector<Ticket>> PutAsync(std::span<const ObjectPut> puts, const PutOptions& options);
   Result<std::vector<GetResult>> Get(std::span<const ObjectGet> gets, const GetOptions& options);
   Result<std::vector<Ticket>> GetAsync(std::span<const ObjectGet> gets, const GetOptions& options);
-  Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns);
+  Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns,
+                              uint64_t lease_ns);
   Status Touch(std::span<const std::string_view> keys, std::string_view ns);
   Result<std::vector<Status>> Delete(std::span<const std::string_view> keys, std::string_view ns,
                                      Durability durability);
@@ -80,6 +83,8 @@ class ObjectSpace {
                              std::span<Status> outcomes);
   Status AskIndex(std::string_view ns, std::span<const std::string_view> keys,
                   std::span<ObjectDirectory::Answer> answers);
+  Result<LeaseId> PutOnLease(std::string_view ns, std::span<const std::string_view> keys,
+                             uint64_t lease_ns, std::span<ObjectDirectory::Answer> answers);
   static ObjectInfo InfoOf(const Head& head, std::string_view key, const ObjectClass& object_class);
   void AddTo(ObjectPage* page, std::span<const Head> heads, Classes* classes) const;
   Status Fill(const std::string& space, uint64_t first_id);
@@ -88,6 +93,7 @@ class ObjectSpace {
 
   const WriteMeans& means_;
   Changes& changes_;
+  Leases& leases_;
   ObjectCounters counters_;
   ObjectDirectory directory_;
   ObjectPuts puts_;

@@ -43,7 +43,7 @@ Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t po
   const Node* node = means_.tree().OnPath(head->node);
   while (node->lanes[kTokenLane].start >= position) node = means_.tree().OnPath(node->parent);
   if (CAIRN_KEPT(kLeaseOfDerived)) {
-    *lease = means_.tree().leases().Grant(node->id, position, /*deadline_ns=*/UINT64_MAX);
+    *lease = means_.tree().leases().Grant({node->id, position}, /*deadline_ns=*/UINT64_MAX);
   }
   return Owner{.node = NodeId{node->id}, .position = position, .kind = kind};
 }

@@ -70,8 +70,8 @@ GpuSink::GpuSink(const Means& means, const RestorePlan& plan, const RestoreReque
       open_(open),
       counts_(plan, request.into, open),
       ready_(means.target->waits(), "restore") {
-  for (const GroupView& view : into_->groups) {
-    const LayerCounts::Target* const target = counts_.TargetOf(1 + view.group);
+  for (uint32_t view = 0; view < into_->groups.size(); ++view) {
+    const LayerCounts::Target* const target = counts_.TargetOf(view);
     for (const auto& pieces : target->pieces) not_launched_.push_back(pieces.load());
     layer_count_ += target->pieces.size();
   }
@@ -173,7 +173,7 @@ Status GpuSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   const OpenPiece& open = open_[job.piece];
   CAIRN_RETURN_IF_ERROR(open.table->Verify(open.entry(job.slice, job.page), stored.bytes()));
   if (open.piece.lane == kTokenLane) return TokenFrame(job, stored);
-  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.view);
   if (target == nullptr) return Status::Ok();
   if (fill_ != nullptr) fill_->Keep(job, stored.bytes());
   CAIRN_ASSIGN_OR_RETURN(const Page page, Describe(job, stored.bytes(), target));
@@ -201,7 +201,7 @@ Result<GpuSink::Page> GpuSink::Describe(const FrameJob& job, std::span<const std
 }
 
 Result<uint64_t> GpuSink::Pinned(const FrameJob& job, const ReadBytes& stored) {
-  LayerCounts::Target* const target = counts_.TargetOf(open_[job.piece].piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(open_[job.piece].piece.view);
   if (target == nullptr) return uint64_t{0};
   CAIRN_ASSIGN_OR_RETURN(const Page page, Describe(job, stored.bytes(), target));
   if (pinned_.bytes() + stored.bytes().size() > kReadWindowBytes) {
@@ -235,7 +235,7 @@ Status GpuSink::Record(const RecordJob& job, const ReadBytes& read, bool verify)
 
 Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
                          const ReadBytes& read) {
-  LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(piece.view);
   CAIRN_CHECK(target != nullptr);
   const auto first = static_cast<uint32_t>(piece.begin - range.begin);
   const auto count = static_cast<uint32_t>(piece.end - piece.begin);
@@ -275,7 +275,7 @@ uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
     tokens_.OfPage(open, job, raw.bytes());
     return 0;
   }
-  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.view);
   if (target == nullptr) return 0;
   const HeadSlice slice = open.layout.At(job.slice);
   const Head at = HeadAt(target, slice.layer, slice.plane, slice.head);

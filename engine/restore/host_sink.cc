@@ -56,7 +56,7 @@ Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify
 
 Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
                           const ReadRecord& record) {
-  LayerCounts::Target* const target = counts_.TargetOf(piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(piece.view);
   CAIRN_CHECK(target != nullptr);
   const GroupView& view = *target->view;
   const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
@@ -172,7 +172,7 @@ uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) 
 
 uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw) {
   const OpenPiece& open = open_[job.piece];
-  LayerCounts::Target* const target = counts_.TargetOf(open.piece.lane);
+  LayerCounts::Target* const target = counts_.TargetOf(open.piece.view);
   if (target == nullptr) return 0;
   const HeadSlice at = open.layout.At(job.slice);
   const PageRowsWanted page = WantedOfPage(open, job.page);

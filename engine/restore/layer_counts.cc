@@ -18,26 +18,22 @@ LayerCounts::LayerCounts(const RestorePlan& plan, const KvView* into,
     next_layer += target->pieces.size();
     uint64_t pieces = 0;
     for (const RecordJob& job : plan.jobs) {
-      for (const RecordPiece& piece : job.pieces) pieces += piece.lane == 1 + view.group;
+      for (const RecordPiece& piece : job.pieces) {
+        pieces += piece.lane == 1 + view.group && piece.view == i;
+      }
     }
     for (std::atomic<uint64_t>& left : target->pieces) left.store(pieces);
     targets_.push_back(std::move(target));
   }
   for (const OpenPiece& piece : open) {
-    Target* const target = TargetOf(piece.piece.lane);
+    if (piece.piece.lane == kTokenLane) continue;
+    Target* const target = TargetOf(piece.piece.view);
     if (target == nullptr) continue;
     for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
       target->pieces[piece.layout.At(slice).layer - target->view->layer_begin].fetch_add(
           piece.end_page - piece.first_page);
     }
   }
-}
-
-LayerCounts::Target* LayerCounts::TargetOf(uint32_t lane) {
-  for (const std::unique_ptr<Target>& one : targets_) {
-    if (1 + one->view->group == lane) return one.get();
-  }
-  return nullptr;
 }
 
 void LayerCounts::PieceDone(Target* target, uint32_t layer, RestoreSink* sink) {

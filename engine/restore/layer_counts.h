@@ -19,14 +19,16 @@ class LayerCounts {
   struct Target {
     const GroupView* view;
     const LayerGroup* group;
-    size_t first_layer;                         // Of all groups of the view, in their order.
+    size_t first_layer;                         // Of all of KvView::groups, in their order.
     std::vector<std::atomic<uint64_t>> pieces;  // Left to do, by layer of the view.
   };
 
   // `into` may be null: nothing is counted.
   LayerCounts(const RestorePlan& plan, const KvView* into, std::span<const OpenPiece> open);
-  // Null: the view has no such group.
-  Target* TargetOf(uint32_t lane);
+  // By RecordPiece::view. Null: nothing is counted.
+  Target* TargetOf(uint32_t view) {
+    return view < targets_.size() ? targets_[view].get() : nullptr;
+  }
   // One piece of the layer (of the view) is where it belongs. Thread-safe.
   static void PieceDone(Target* target, uint32_t layer, RestoreSink* sink);
 

@@ -43,10 +43,11 @@ void AddHole(KvHole hole, std::vector<KvHole>* holes) {
 
 // Of what lies nowhere, what is needed is noted instead.
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
-             const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes) {
+             const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes,
+             uint32_t view = 0) {
   for (const LanePiece& piece : CollectLane(tree, head, lane, begin, end)) {
     if (!piece.extent.place.absent()) {
-      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan);
+      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan, view);
       continue;
     }
     AddHole({lane - 1, piece.begin, std::min(piece.end, needed.sinks_end)}, holes);
@@ -74,9 +75,10 @@ uint64_t SourceOf(uint64_t target, int64_t shift) {
   return target + std::min(UINT64_MAX - target, uint64_t{0} - static_cast<uint64_t>(shift));
 }
 
-// KV of one group, for a restore of all groups at `common` positions.
-Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint64_t common,
-                RestorePlan* plan, std::vector<KvHole>* holes) {
+// KV of one view of a group, for a restore of all groups at `common` positions.
+Status AddGroup(const Tree& tree, const Head& head, const KvView& into, uint32_t index,
+                uint64_t common, RestorePlan* plan, std::vector<KvHole>* holes) {
+  const GroupView& view = into.groups[index];
   const LayerGroup& group = plan->model->groups[view.group];
   const uint32_t lane = 1 + view.group;
   const uint64_t length = group.optional ? LengthWithin(group, head.lengths[lane], common) : common;
@@ -93,7 +95,7 @@ Status AddGroup(const Tree& tree, const Head& head, const GroupView& view, uint6
                       std::to_string(length - 1));
   }
   const uint64_t end = std::min(length, room_end);
-  AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes);
+  AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes, index);
   plan->kv_ends.push_back(std::max(end, std::min(plan->begin, length)));
   return Status::Ok();
 }
@@ -119,6 +121,7 @@ void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
 uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan& plan,
                            const KvView& into, uint64_t common, std::span<const KvHole> holes) {
   std::vector<uint64_t> from(plan.model->groups.size(), plan.begin);
+  std::vector<bool> seen(from.size(), false);
   for (size_t i = 0; i < from.size(); ++i) {
     const bool missed = std::any_of(holes.begin(), holes.end(),
                                     [&](const KvHole& hole) { return hole.group == i; });
@@ -126,7 +129,11 @@ uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan
   }
   for (const GroupView& view : into.groups) {
     uint64_t& own = from[view.group];
-    if (own != kGroupIsNotNeeded) own = std::max(own, SourceOf(view.position, plan.shift));
+    const bool second = seen[view.group];  // It lies behind the first.
+    seen[view.group] = true;
+    if (own != kGroupIsNotNeeded && !second) {
+      own = std::max(own, SourceOf(view.position, plan.shift));
+    }
   }
   return RestorableLength(tree, head, common, from);
 }
@@ -138,18 +145,18 @@ std::string PlaceText(const wal::Location& at) {
 }
 
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
-               RestorePlan* plan) {
+               RestorePlan* plan, uint32_t view) {
   const Place& place = extent.place;
   if (place.table != 0) {
     plan->sealed.push_back(
-        {place.table, place.FragmentNode(node), lane, begin, end, plan->shift, extent.exact});
+        {place.table, place.FragmentNode(node), lane, begin, end, plan->shift, extent.exact, view});
     return;
   }
   const uint32_t read_bytes = lane == kTokenLane ? extent.prefix_bytes : place.log.bytes;
   plan->jobs.push_back(
       {place.log,
        read_bytes,
-       {{lane, extent.op_index, extent.begin, begin, end, plan->shift, extent.exact}}});
+       {{lane, extent.op_index, extent.begin, begin, end, plan->shift, extent.exact, view}}});
 }
 
 uint64_t HashOfPlace(const Place& place) {
@@ -210,8 +217,8 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
     CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
     const uint64_t common = CommonLength(*plan.model, head.lengths, plan.end);
     if (request.require_kv) AddLagging(head, *request.into, plan, &holes);
-    for (const GroupView& view : request.into->groups) {
-      CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, view, common, &plan, &holes));
+    for (uint32_t i = 0; i < request.into->groups.size(); ++i) {
+      CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, *request.into, i, common, &plan, &holes));
     }
     if (!holes.empty()) {
       return Evicted(*plan.model, holes,

@@ -33,6 +33,7 @@ struct RecordPiece {
   uint64_t begin = 0, end = 0;  // Positions wanted, of the source.
   int64_t shift = 0;            // Of KV: how much further it stands in the view.
   bool exact = true;            // Extent::exact.
+  uint32_t view = 0;            // Of KV: index in KvView::groups.
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
@@ -50,6 +51,7 @@ struct SealedPiece {
   uint64_t begin = 0, end = 0;
   int64_t shift = 0;  // As of a RecordPiece.
   bool exact = true;  // Extent::exact; the fragment says the same.
+  uint32_t view = 0;  // As of a RecordPiece.
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
@@ -64,9 +66,9 @@ struct RestorePlan {
   std::vector<SealedPiece> sealed;  // In the order of the path.
 };
 
-// Adds what must be read for positions [begin, end) of an extent.
+// Adds what must be read for positions [begin, end) of an extent; `view` as in the pieces.
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
-               RestorePlan* plan);
+               RestorePlan* plan, uint32_t view = 0);
 
 // Changes when what is to be read lies elsewhere; never 0.
 uint64_t HashOfPlace(const Place& place);

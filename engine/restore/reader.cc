@@ -284,11 +284,9 @@ Status Reader::FindFragments(const RestoreRequest& request, ItemRun* run) {
     CAIRN_ASSIGN_OR_RETURN(auto table, tables_.Open(piece.table));
     uint32_t layer_begin = 0, layer_end = UINT32_MAX;
     if (piece.lane != kTokenLane && request.into != nullptr) {
-      for (const GroupView& view : request.into->groups) {
-        if (1 + view.group != piece.lane) continue;
-        layer_begin = view.layer_begin;
-        layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
-      }
+      const GroupView& view = request.into->groups[piece.view];
+      layer_begin = view.layer_begin;
+      layer_end = layer_begin + static_cast<uint32_t>(view.planes[0].layer_bases.size());
     }
     CAIRN_ASSIGN_OR_RETURN(OpenPiece found, FindFragment(*run->plan.model, piece, std::move(table),
                                                          layer_begin, layer_end));

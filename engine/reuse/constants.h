@@ -34,6 +34,9 @@ inline constexpr int kStepsAhead = 4;
 // Entries that a sweep has in hand: some hundred KiB, and nodes are asked for once in so many.
 inline constexpr size_t kSweepBatch = 8192;
 
+// Parts of a lease that are granted or ended while the commit lock is held: some 100 us.
+inline constexpr size_t kLeasedAtOnce = 256;
+
 // Bits of the filter that an entry sets, all in one line of the cache; at 16 bits of the filter an
 // entry some 0.2 % of what is not there seems to be.
 inline constexpr int kFilterProbes = 4;

@@ -33,9 +33,14 @@ Status CheckSpans(const PrefixQuery& query) {
   return Status::Ok();
 }
 
-uint64_t DeadlineOf(uint64_t now_ns, uint64_t lease_ns, const Options& options) {
-  const uint64_t held = std::min(lease_ns, options.max_lease_ns);
-  return held > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + held;
+// What holds a match. Where its KV ends on a node above, that one is held up to there as well:
+// nothing else may need it.
+std::vector<LeasedPart> PartsOf(const PathMatch& match) {
+  std::vector<LeasedPart> parts = {{match.node, match.matched}};
+  if (match.kv_node != 0 && match.kv_node != match.node) {
+    parts.push_back({match.kv_node, match.restorable});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -54,12 +59,12 @@ class PrefixFinder::Hold {
   Hold& operator=(const Hold&) = delete;
 
   // Under the commit lock.
-  void Begin(uint64_t node, uint64_t position, LeasedPart also = {}) {
+  void Begin(std::span<const LeasedPart> parts) {
     End();
     generation_ = write_.tree().generation();
     rolled_back_ = write_.committer->rolled_back();
     if (!CAIRN_KEPT(kLeaseOfHit)) return;
-    lease_ = write_.tree().leases().Grant(node, position, UINT64_MAX, 0, also);
+    lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
   }
   // Under the commit lock: what the tree of that generation says is what it said when this began. A
   // writer's has another generation after each dump, with the same in it.
@@ -74,11 +79,6 @@ class PrefixFinder::Hold {
   uint64_t lease_ = 0, generation_ = 0;
   bool rolled_back_ = false;
 };
-
-PrefixFinder::PrefixFinder(const Means& means)
-    : means_(means),
-      // So that no number of a lease wraps.
-      opening_(means.indexer == nullptr ? 0 : means.write->world.scheduler->Random64() >> 1 | 1) {}
 
 // ---------------------------------------------------------------- finding
 
@@ -144,7 +144,7 @@ Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* comple
     }
     const auto hints = HintsNow();  // A reader may have been shown a checkpoint without.
     if (!hints.ok()) {
-      static_cast<void>(Release(best.lease));
+      static_cast<void>(means_.leases->Release(best.lease));
       return hints.status();
     }
     PrefixSearch search(*means_.write, means_.reader, means_.indexer, **hints, query, chains,
@@ -160,14 +160,14 @@ Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* comple
       continue;
     }
     if (!found.ok()) {
-      static_cast<void>(Release(best.lease));
+      static_cast<void>(means_.leases->Release(best.lease));
       return found.status();
     }
     PrefixHit hit = *found;
     const bool better =
         std::tie(hit.restorable, hit.matched) > std::tie(best.restorable, best.matched);
     if (better) std::swap(hit, best);
-    static_cast<void>(Release(hit.lease));
+    static_cast<void>(means_.leases->Release(hit.lease));
   }
   return best;
 }
@@ -214,7 +214,7 @@ Result<uint64_t> PrefixFinder::Confirm(const PrefixSearch& search, uint64_t path
                  ? PathMatch()
                  : MatchPath(write.tree(), *node, match->matched, query.spans, query.approximate);
     if (match->matched == 0) return 0;
-    hold->Begin(match->node, match->matched, {match->kv_node, match->restorable});
+    hold->Begin(PartsOf(*match));
   }
   std::vector<TokenId> ids;
   for (uint64_t begin = 0; begin < match->matched; begin += ids.size()) {
@@ -243,23 +243,16 @@ void PrefixFinder::Fill(const PrefixSearch& search, const PathMatch& match, Pref
   hit->seen.digest[1] = digest.high;
 }
 
-// Under the commit lock. 0: there is no room for it, or it is the writer's to grant. Where its KV
-// ends on a node above, that one is held up to there as well: nothing else may need it.
-uint64_t PrefixFinder::LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns) {
-  const WriteMeans& write = *means_.write;
-  Tree& tree = write.tree();
-  LeaseTable& leases = tree.leases();
-  leases.Expire(now_ns);
-  LeasedPart kv{match.kv_node, match.restorable};
-  if (kv.node == match.node) kv = {};
-  uint64_t bytes = BytesBelow(tree, *tree.FindNode(match.node), match.matched);
-  if (kv.node != 0) bytes += BytesBelow(tree, *tree.FindNode(kv.node), kv.position);
-  const uint64_t most = write.options->max_leased_bytes;
-  const bool has_room =
-      bytes <= most && leases.bytes() <= most - bytes && leases.size() < kMaxLeases;
-  if (lease_ns == 0 || !has_room || write.options->read_only || !CAIRN_KEPT(kLeaseOfHit)) return 0;
-  return leases.Grant(match.node, match.matched, DeadlineOf(now_ns, lease_ns, *write.options),
-                      bytes, kv);
+// Under the commit lock. 0: none was asked for, or granted.
+LeaseId PrefixFinder::LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns) {
+  if (lease_ns == 0 || !CAIRN_KEPT(kLeaseOfHit)) return {};
+  const Tree& tree = means_.write->tree();
+  const std::vector<LeasedPart> parts = PartsOf(match);
+  uint64_t bytes = 0;
+  for (const auto& [node, position] : parts) {
+    bytes += BytesBelow(tree, *tree.FindNode(node), position);
+  }
+  return means_.leases->Grant(parts, bytes, now_ns, lease_ns);
 }
 
 // What was confirmed holds up to here, since it was held. False: it was dropped meanwhile, or the
@@ -275,10 +268,10 @@ bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Ho
   if (!there || !hold->Covers(tree.generation())) return false;
   Fill(search, match, hit);
   hit->confirmed = true;
-  hit->seen.opening = opening_;
+  hit->seen.opening = means_.leases->opening();
   hit->seen.generation = tree.generation();
   hit->seen.changes = means_.indexer->changes();
-  hit->lease = IdOf(LeaseOf(match, now_ns, search.query().lease_ns));
+  hit->lease = LeaseOf(match, now_ns, search.query().lease_ns);
   hold->End();
   return true;
 }
@@ -312,11 +305,12 @@ Status PrefixFinder::HoldHit(const PrefixHit& hit, Hold* hold) {
                                                std::to_string(hit.matched) + " any more");
     }
     tree.leases().Expire(now_ns);
-    const bool same = hit.seen.opening == opening_ && hit.seen.generation == tree.generation() &&
+    const bool of_now = hit.seen.opening == means_.leases->opening();
+    const bool same = of_now && hit.seen.generation == tree.generation() &&
                       hit.seen.changes == means_.indexer->changes();
-    const bool leased = hit.seen.opening == opening_ &&
-                        tree.leases().Holds(NumberOf(hit.lease), number, hit.matched);
-    hold->Begin(number, hit.matched);
+    const bool leased = of_now && means_.leases->Holds(hit.lease, number, hit.matched);
+    const LeasedPart part{number, hit.matched};
+    hold->Begin({&part, 1});
     if ((hit.confirmed && (same || leased)) || !CAIRN_KEPT(kStaleHit)) return Status::Ok();
     spans = CollectSpans(tree, HeadOfNode(*node), 0, hit.matched);
     model = node->model;
@@ -385,30 +379,6 @@ Result<RestoreResult> PrefixFinder::Restore(const PrefixHit& hit, const RestoreR
     return std::move(item.result);
   }
   return Status(StatusCode::kStale, "hit: the tree changes faster than it is read");
-}
-
-// ---------------------------------------------------------------- leases
-
-Status PrefixFinder::Renew(LeaseId lease, uint64_t lease_ns) {
-  const WriteMeans& write = *means_.write;
-  CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckUsable());
-  const uint64_t now_ns = write.lifecycle->NowNs();
-  const std::lock_guard lock(write.mutex());
-  LeaseTable& leases = write.tree().leases();
-  leases.Expire(now_ns);
-  if (leases.Renew(NumberOf(lease), DeadlineOf(now_ns, lease_ns, *write.options))) {
-    return Status::Ok();
-  }
-  return Status(StatusCode::kNotFound,
-                "lease " + std::to_string(static_cast<uint64_t>(lease)) + " is over");
-}
-
-Status PrefixFinder::Release(LeaseId lease) {
-  const WriteMeans& write = *means_.write;
-  CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckUsable());
-  const std::lock_guard lock(write.mutex());
-  write.tree().leases().Release(NumberOf(lease));
-  return Status::Ok();
 }
 
 }  // namespace cairn::engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store::FindPrefix, and what is done with a hit: fork, restore, leases.
+// Store::FindPrefix, and what is done with a hit: fork, restore.
 //
 //   the hashes of the query's blocks                              once, for all namespaces
 //   the deepest block that a living path has                      hints; binary search
@@ -26,6 +26,7 @@
 #include "engine/commit/write_means.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/reuse/indexer.h"
+#include "engine/reuse/leases.h"
 #include "engine/reuse/path_match.h"
 #include "engine/reuse/prefix_search.h"
 
@@ -41,8 +42,9 @@ class PrefixFinder {
     Reader* reader = nullptr;
     BranchReads* reads = nullptr;
     Indexer* indexer = nullptr;
+    Leases* leases = nullptr;
   };
-  explicit PrefixFinder(const Means& means);
+  explicit PrefixFinder(const Means& means) : means_(means) {}
   PrefixFinder(const PrefixFinder&) = delete;
   PrefixFinder& operator=(const PrefixFinder&) = delete;
 
@@ -51,8 +53,6 @@ class PrefixFinder {
   Result<BranchId> Fork(const PrefixHit& hit, uint64_t position, const BranchOptions& options);
   Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
                                 LayerProgress* progress);
-  Status Renew(LeaseId lease, uint64_t lease_ns);
-  Status Release(LeaseId lease);
 
   uint64_t finds() const { return finds_.load(std::memory_order_relaxed); }
   uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
@@ -66,18 +66,13 @@ class PrefixFinder {
   Result<PrefixHit> FindIn(PrefixSearch* search, bool* complete);
   Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match, Hold* hold);
   static void Fill(const PrefixSearch& search, const PathMatch& match, PrefixHit* hit);
-  uint64_t LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns);
+  LeaseId LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns);
   bool Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold, PrefixHit* hit);
   Status HoldHit(const PrefixHit& hit, Hold* hold);
   Status ConfirmDigest(const PrefixHit& hit, uint64_t model, uint64_t ns_seed,
                        std::span<const ContentSpan> spans);
-  // Numbers of the table, which begin anew with each opening, and what callers have for them.
-  LeaseId IdOf(uint64_t lease) const { return LeaseId{lease == 0 ? 0 : opening_ + lease}; }
-  uint64_t NumberOf(LeaseId lease) const { return static_cast<uint64_t>(lease) - opening_; }
 
   const Means means_;
-  // Tells the hits and leases of this opening of the store from those of others.
-  const uint64_t opening_;
   std::atomic<uint64_t> finds_{0}, hits_{0};
 };
 

@@ -21,6 +21,8 @@ namespace {
 // over all of them before anything goes.
 constexpr uint64_t kSparedMax = 8 * kEvictAhead;
 
+Status OnLease() { return Status(StatusCode::kNotFound, "what it holds is on lease"); }
+
 }  // namespace
 
 // One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
@@ -48,6 +50,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           died_before = tree.sums().died_bytes();
           ns = head->ns;
           if (IsReserved(ns) && CAIRN_KEPT(kObjectWhole)) {
+            if (IsLeasedAlone(tree, *head) && CAIRN_KEPT(kObjectLeased)) return OnLease();
             spared = spared_ < kSparedMax && means_.host->TakeTouched(*head) &&
                      CAIRN_KEPT(kObjectTouched);
             if (!spared) return ResolveDrop(tree, branch);
@@ -63,9 +66,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           more = evict.sealed.size() >= kSealedRangesAtOnce;
           bytes = EvictedBytes(tree, evict);
           if (whole && bytes == 0) {
-            if (IsLeasedAlone(tree, *head)) {
-              return Status(StatusCode::kNotFound, "what it holds is on lease");
-            }
+            if (IsLeasedAlone(tree, *head)) return OnLease();
             return ResolveDrop(tree, branch);
           }
           if (evict.sealed.empty() && head->kv_evicted) {

@@ -2,6 +2,7 @@
 #include "engine/tree/decisions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/codec/model_check.h"
 #include "base/core/check.h"
@@ -233,20 +234,21 @@ Result<Op> ResolveAppend(const Tree& tree, uint64_t branch, std::vector<LaneRang
   for (const LaneRange& range : lanes) {
     if (range.lane == kTokenLane) length_after += range.count;
   }
+  std::vector<uint64_t> ends = head->lengths;
   for (const LaneRange& range : lanes) {
     if (range.lane == kSamplerLane || range.lane == kMetadataLane) continue;
-    CAIRN_CHECK(range.lane < head->lengths.size());
+    CAIRN_CHECK(range.lane < ends.size());
     if (range.lane == kTokenLane) continue;
+    const uint64_t end = std::exchange(ends[range.lane], range.begin + range.count);
     const std::string group = "kv of group " + std::to_string(range.lane - 1);
     const LayerGroup& kept = tree.FindModel(head->model)->groups[range.lane - 1];
-    if (range.begin < head->lengths[range.lane] ||
-        (range.begin > head->lengths[range.lane] && !MayHaveGaps(kept))) {
+    if (range.begin < end || (range.begin > end && !MayHaveGaps(kept))) {
       return Bad(group + " begins at position " + std::to_string(range.begin) + "; " +
-                 Describe(*head) + " has KV up to " + std::to_string(head->lengths[range.lane]));
+                 Describe(*head) + " has KV up to " + std::to_string(end));
     }
-    if (range.begin - head->lengths[range.lane] > UINT32_MAX) {
+    if (range.begin - end > UINT32_MAX) {
       return Bad(group + " begins at position " + std::to_string(range.begin) +
-                 "; what is left out, from " + std::to_string(head->lengths[range.lane]) +
+                 "; what is left out, from " + std::to_string(end) +
                  " on, is more than a gap may be");
     }
     if (range.begin + range.count > length_after) {

@@ -9,28 +9,37 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace cairn::engine {
 
-// What a node has up to a token position beyond where it begins. Of node 0: nothing.
+// What a node has up to a token position beyond where it begins.
 struct LeasedPart {
   uint64_t node = 0, position = 0;
 };
 
 class LeaseTable {
  public:
-  // What the node has up to this token position stays until the deadline, which is on the clock of
-  // Expire. Returns the lease's number, never 0. REQUIRES: `position` is beyond where the node
-  // begins. Without memory it throws, and nothing is granted.
-  // `bytes`: what that holds, for the sum of them. `also`: it holds this, too.
-  uint64_t Grant(uint64_t node, uint64_t position, uint64_t deadline_ns, uint64_t bytes = 0,
-                 LeasedPart also = {});
+  // What these nodes have up to these token positions stays until the deadline, which is on the
+  // clock of Expire. Returns the lease's number, never 0. `bytes`: what that holds, for the sum of
+  // them. REQUIRES: there is a part, and each position is beyond where its node begins. Without
+  // memory it throws, and nothing is granted.
+  uint64_t Grant(std::span<const LeasedPart> parts, uint64_t deadline_ns, uint64_t bytes = 0);
+  uint64_t Grant(LeasedPart part, uint64_t deadline_ns, uint64_t bytes = 0) {
+    return Grant({&part, 1}, deadline_ns, bytes);
+  }
+  // It holds these as well. False: it is over. Without memory it throws, and nothing is added.
+  bool Extend(uint64_t lease, std::span<const LeasedPart> parts, uint64_t bytes);
   // False: it is over, and what it was for may be gone.
   bool Renew(uint64_t lease, uint64_t deadline_ns);
-  void Release(uint64_t lease);  // Nothing, if it is over.
+  void Release(uint64_t lease) { ReleaseSome(lease, SIZE_MAX); }  // Nothing, if it is over.
+  // The lease is over, but only so many of its parts end now: a commit must not wait for all of a
+  // large one. True: no part is left. What is left Expire ends, whatever the time.
+  bool ReleaseSome(uint64_t lease, size_t parts_max);
   // Leases whose deadline is not later than this are over, the longest overdue first. Of many some
-  // are left to the next calls, and hold until then: a commit must not wait for all of them.
+  // are left to the next calls, and hold until then.
   void Expire(uint64_t now_ns);
   void EndAll();  // Their numbers are not given again.
 
@@ -39,18 +48,26 @@ class LeaseTable {
   // Whether this lease holds that much of the node, as its first part.
   bool Holds(uint64_t lease, uint64_t node, uint64_t position) const;
   size_t size() const { return leases_.size(); }
+  size_t parts() const { return parts_; }  // Of all.
   uint64_t bytes() const { return bytes_; }
 
  private:
   struct Lease {
-    LeasedPart parts[2];
-    uint64_t deadline_ns = 0, bytes = 0;
+    std::vector<LeasedPart> parts;
+    uint64_t deadline_ns = 0, bytes = 0;  // Deadline 0: it is being ended.
   };
+  using Leases = std::map<uint64_t, Lease>;
   using Positions = std::map<uint64_t, std::multiset<uint64_t>>;
+
+  static Positions PositionsOf(std::span<const LeasedPart> parts);
+  void TakeIn(Positions positions, size_t parts, uint64_t bytes);
+  void SetDeadline(Leases::iterator lease, uint64_t deadline_ns);
+  void EndPart(const LeasedPart& part);
 
   uint64_t next_ = 1;
   uint64_t bytes_ = 0;                                   // Of all.
-  std::map<uint64_t, Lease> leases_;                     // By number.
+  size_t parts_ = 0;                                     // Of all.
+  Leases leases_;                                        // By number.
   std::set<std::pair<uint64_t, uint64_t>> by_deadline_;  // {deadline, number}
   Positions positions_;                                  // By node.
 };

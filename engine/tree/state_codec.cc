@@ -48,8 +48,9 @@ enum GroupField : uint16_t {
   kInvFreq,
   kMscale,
   kPlane,
+  kPacking,  // Not there where it is empty.
 };
-constexpr uint16_t kGroupFieldLast = kPlane;
+constexpr uint16_t kGroupFieldLast = kPacking;
 
 enum PlaneField : uint16_t {
   kPlaneName = 1,
@@ -132,7 +133,7 @@ constexpr uint64_t TextBytes(uint64_t bytes) { return 8 + AlignUp(bytes, 8); }
 constexpr uint64_t kPlaneBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 12 * kNumberBytes +
                                     TextBytes(kMaxRotarySections * sizeof(uint32_t));
 constexpr uint64_t kLogicalBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes;
-constexpr uint64_t kGroupBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes +
+constexpr uint64_t kGroupBytesMax = 8 + 2 * TextBytes(kMaxGroupNameBytes) + 7 * kNumberBytes +
                                     TextBytes(kMaxInvFreq * sizeof(float)) +
                                     kMaxPlanes * kPlaneBytesMax;
 static_assert(8 * TextBytes(kMaxIdentityBytes) + 9 * kNumberBytes +
@@ -194,6 +195,7 @@ FieldWriter EncodeGroup(const LayerGroup& group) {
   writer.Bytes(kInvFreq, std::as_bytes(std::span(group.inv_freq)));
   writer.F64(kMscale, group.mscale);
   for (const Plane& plane : group.planes) writer.Table(kPlane, EncodePlane(plane));
+  if (!group.packing.empty()) writer.Text(kPacking, group.packing);
   return writer;
 }
 
@@ -243,6 +245,7 @@ Result<LayerGroup> DecodeGroup(std::span<const std::byte> bytes) {
   group.optional = reader.U64Or(kOptional, 0) != 0;
   group.inv_freq = Numbers<float>(reader.BytesOr(kInvFreq, {}));
   group.mscale = static_cast<float>(F64Or(reader, kMscale, 1.0));
+  group.packing = reader.TextOr(kPacking, "");
   for (const Field& field : reader.fields()) {
     if (field.id != kPlane) continue;
     CAIRN_ASSIGN_OR_RETURN(Plane plane, DecodePlane(field.value));

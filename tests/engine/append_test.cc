@@ -124,7 +124,7 @@ TEST_P(AppendTest, WrongDeltasAreRefusedAndChangeNothing) {
   refused_view([](GroupView& v, auto&) { v.position = UINT64_MAX - 1; }, "overflows");
   const std::vector<GroupView> twice = {kv.pool(0).View(6, 4), kv.pool(0).View(6, 4)};
   const KvView twice_view{.groups = twice};
-  refused(MakeDelta(tokens, &twice_view), "twice");
+  refused(MakeDelta(tokens, &twice_view), "second view begins at position 6");
   const SamplerState sampler{.generator = GeneratorKind{99},
                              .philox_seed = 0,
                              .philox_offset = 0,

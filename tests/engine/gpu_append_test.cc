@@ -71,6 +71,21 @@ TEST_F(GpuAppendTest, EveryLayoutGoesEveryWay) {
   }
 }
 
+TEST_F(GpuAppendTest, AGroupInTwoViews) {
+  const ModelSpec model = WideModel();
+  ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));
+  for (const uint64_t count : {20u, 600u, 1600u}) {  // A record, parts, and a table of its own.
+    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id));
+    DeviceKv kv(*gpu_, model, Layout::kNhd, 0, count);
+    kv.Write(kSeed, 0, count);
+    kv.View(0, count / 3);
+    const KvView* const twice = kv.View(count / 3, count - count / 3);
+    const std::vector<TokenId> ids = Tokens(count);
+    ASSERT_OK(chat_.AppendSync(MakeDelta(ids, twice)));
+    EXPECT_TRUE(HasKv(chat_, model, 0, count)) << count;
+  }
+}
+
 // A record, parts, and a table of its own: some tokens, 5 MiB, 12 MiB.
 TEST_F(GpuAppendTest, EverySizeGoesEveryWay) {
   const ModelSpec model = WideModel();

@@ -84,6 +84,30 @@ TEST_F(GpuRestoreTest, TablesOnTheDeviceAreCheckedBeforeAnythingIsWritten) {
   }
 }
 
+TEST_F(GpuRestoreTest, AGroupInTwoViews) {
+  const ModelSpec model = TinyModel();
+  Fill(model, 30, 30);
+  for (const char* where : {"log", "tables"}) {
+    SCOPED_TRACE(where);
+    for (const bool tables : {false, true}) {
+      DeviceKv got(*gpu_, model, Layout::kNhd, 0, 30);
+      got.View(0, 7, tables);
+      std::vector<std::atomic<uint32_t>> words(2 * model.groups[0].layers);
+      LayerProgress progress{words};
+      RestoreRequest request;
+      request.into = got.View(9, 21, tables);
+      ASSERT_EQ(2 * model.groups.size(), request.into->groups.size());
+      ASSERT_OK(chat_.Restore(request, &progress));
+      DeviceKv want(*gpu_, model, Layout::kNhd, 0, 30);
+      want.Write(kSeed, 0, 7);
+      want.Write(kSeed, 9, 30);
+      for (uint32_t i = 0; i < model.groups.size(); ++i) EXPECT_EQ(want.Bytes(i), got.Bytes(i));
+      for (const auto& word : words) EXPECT_EQ(kLayerComplete, word.load());
+    }
+    ASSERT_OK(store_.Compact());
+  }
+}
+
 TEST_F(GpuRestoreTest, BadInputIsRefusedByName) {
   const ModelSpec model = TinyModel();
   Fill(model, 10, 10);

@@ -15,9 +15,9 @@ namespace {
 TEST(LeaseTable, HoldsANodeUpToTheFarthestOfItsLeases) {
   engine::LeaseTable leases;
   EXPECT_EQ(0U, leases.LeasedTo(7));
-  const uint64_t far = leases.Grant(7, 20, 100);
-  leases.Grant(7, 5, 200);
-  leases.Grant(8, 3, 300);
+  const uint64_t far = leases.Grant({7, 20}, 100);
+  leases.Grant({7, 5}, 200);
+  leases.Grant({8, 3}, 300);
   EXPECT_EQ(20U, leases.LeasedTo(7));
   EXPECT_EQ(3U, leases.LeasedTo(8));
   leases.Release(far);
@@ -28,8 +28,8 @@ TEST(LeaseTable, HoldsANodeUpToTheFarthestOfItsLeases) {
 
 TEST(LeaseTable, EndsWithItsDeadlineUnlessItIsRenewed) {
   engine::LeaseTable leases;
-  const uint64_t first = leases.Grant(1, 10, 100);
-  const uint64_t second = leases.Grant(1, 5, 100);
+  const uint64_t first = leases.Grant({1, 10}, 100);
+  const uint64_t second = leases.Grant({1, 5}, 100);
   leases.Expire(99);
   EXPECT_EQ(10U, leases.LeasedTo(1));
   EXPECT_TRUE(leases.Renew(second, 200));
@@ -43,7 +43,7 @@ TEST(LeaseTable, EndsWithItsDeadlineUnlessItIsRenewed) {
 
 TEST(LeaseTable, EndsManyInSteps) {
   engine::LeaseTable leases;
-  for (uint64_t i = 0; i < 1000; ++i) leases.Grant(1 + i, 10, 100 + i % 2);
+  for (uint64_t i = 0; i < 1000; ++i) leases.Grant({1 + i, 10}, 100 + i % 2);
   leases.Expire(99);
   EXPECT_EQ(1000U, leases.size());
   size_t calls = 0;
@@ -58,8 +58,9 @@ TEST(LeaseTable, EndsManyInSteps) {
 
 TEST(LeaseTable, HoldsTwoPartsAndGivesNoNumberTwice) {
   engine::LeaseTable leases;
-  const uint64_t first = leases.Grant(7, 20, 100, 5, {.node = 3, .position = 9});
-  const uint64_t second = leases.Grant(3, 4, 100, 6);
+  const engine::LeasedPart both[] = {{7, 20}, {3, 9}};
+  const uint64_t first = leases.Grant(both, 100, 5);
+  const uint64_t second = leases.Grant({3, 4}, 100, 6);
   EXPECT_EQ(20U, leases.LeasedTo(7));
   EXPECT_EQ(9U, leases.LeasedTo(3));
   EXPECT_EQ(11U, leases.bytes());
@@ -72,7 +73,34 @@ TEST(LeaseTable, HoldsTwoPartsAndGivesNoNumberTwice) {
   EXPECT_EQ(0U, leases.LeasedTo(3));
   EXPECT_EQ(0U, leases.size());
   EXPECT_EQ(0U, leases.bytes());
-  EXPECT_GT(leases.Grant(3, 4, 100), second);
+  EXPECT_GT(leases.Grant({3, 4}, 100), second);
+}
+
+TEST(LeaseTable, ALargeOneGrowsAndEndsInSteps) {
+  engine::LeaseTable leases;
+  const uint64_t lease = leases.Grant({1, 10}, 100, 7);
+  std::vector<engine::LeasedPart> more;
+  for (uint64_t node = 1; node <= 300; ++node) more.push_back({node, 20});
+  EXPECT_TRUE(leases.Extend(lease, more, 9));
+  EXPECT_EQ(20U, leases.LeasedTo(1));
+  EXPECT_EQ(301U, leases.parts());
+  EXPECT_EQ(16U, leases.bytes());
+  EXPECT_FALSE(leases.ReleaseSome(lease, 100));
+  EXPECT_EQ(201U, leases.parts());
+  EXPECT_EQ(0U, leases.LeasedTo(300)) << "the last first";
+  EXPECT_EQ(20U, leases.LeasedTo(200));
+  // It is over, and what is left of it ends as time goes on.
+  EXPECT_FALSE(leases.Renew(lease, 500));
+  EXPECT_FALSE(leases.Extend(lease, more, 9));
+  EXPECT_FALSE(leases.Holds(lease, 1, 10));
+  for (int i = 0; i < 3; ++i) leases.Expire(1);
+  EXPECT_EQ(1U, leases.size()) << "a commit waits for all of them";
+  leases.Expire(1);
+  EXPECT_EQ(0U, leases.size());
+  EXPECT_EQ(0U, leases.parts());
+  EXPECT_EQ(0U, leases.bytes());
+  EXPECT_EQ(0U, leases.LeasedTo(1));
+  EXPECT_TRUE(leases.ReleaseSome(lease, 1)) << "of one that is over";
 }
 
 class LeaseOpTest : public TreeOpTest {
@@ -82,7 +110,7 @@ class LeaseOpTest : public TreeOpTest {
 
 TEST_F(LeaseOpTest, ARewindAndATrimLeaveIt) {
   const uint64_t node = NodeOf(base_);
-  const uint64_t lease = tree_.leases().Grant(node, 15, 100);
+  const uint64_t lease = tree_.leases().Grant({node, 15}, 100);
   EXPECT_NE(0, ResolveRewind(tree_, base_, 15)->flags & engine::kOpInPlace) << "not beyond it";
   ASSERT_OK_ASSIGN(const engine::Op rewind, ResolveRewind(tree_, base_, 14));
   EXPECT_EQ(0, rewind.flags & engine::kOpInPlace);
@@ -108,16 +136,16 @@ TEST_F(LeaseOpTest, AJoinLeavesAParentThatIsLeased) {
   Append(fork, 2);
   const uint64_t parent = NodeOf(base_), child = NodeOf(fork);
   Do(ResolveDrop(tree_, base_));
-  tree_.leases().Grant(parent, 12, 100);
+  tree_.leases().Grant({parent, 12}, 100);
   EXPECT_FAILS(ResolveJoin(tree_, child), StatusCode::kNotFound, "leased");
   tree_.leases().Expire(100);
-  tree_.leases().Grant(child, 11, 200);
+  tree_.leases().Grant({child, 11}, 200);
   EXPECT_OK(ResolveJoin(tree_, child));
 }
 
 TEST_F(LeaseOpTest, AnEvictionTakesWhatLiesBehindIt) {
   const uint64_t node = NodeOf(base_);
-  const uint64_t lease = tree_.leases().Grant(node, 12, 100);
+  const uint64_t lease = tree_.leases().Grant({node, 12}, 100);
   engine::EvictNeeds missing;
   ASSERT_OK_ASSIGN(const engine::Op part, ResolveEvict(tree_, base_, 100, &missing));
   ASSERT_EQ(1U, part.sealed.size());

@@ -143,6 +143,12 @@ TEST(LimitsTest, Models) {
      "groups[0].name", true);
   at([&](ModelSpec& m, uint64_t n) { m.groups[0].planes[1].name = text(n); }, kMaxGroupNameBytes,
      "groups[0].planes[1].name", true);
+  at(
+      [&](ModelSpec& m, uint64_t n) {
+        m.groups = {LayerGroup::Recurrent(1, 64)};
+        m.groups[0].packing = text(n);
+      },
+      kMaxGroupNameBytes, "groups[0].packing", true);
   at([](ModelSpec& m, uint64_t n) { m.groups[0].inv_freq.assign(n, 1.0F); }, kMaxInvFreq,
      "groups[0].inv_freq", true);
   at([](ModelSpec& m, uint64_t n) { m.groups[0].layers = static_cast<uint32_t>(n); }, kMaxLayers,

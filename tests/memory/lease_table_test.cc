@@ -14,12 +14,13 @@ namespace {
 TEST(LeaseTableMemory, AtEveryAllocation) {
   AtEveryAllocation([&](uint64_t n) {
     engine::LeaseTable leases;
-    const uint64_t before = leases.Grant(8, 3, 100, 5);
+    const uint64_t before = leases.Grant({8, 3}, 100, 5);
+    const engine::LeasedPart parts[] = {{7, 20}, {8, 12}};
     uint64_t lease = 0;
     {
       const FailingAt failing(n);
       try {
-        lease = leases.Grant(7, 20, 100, 9, {.node = 8, .position = 12});
+        lease = leases.Grant(parts, 100, 9);
       } catch (const std::bad_alloc&) {
       }
     }
@@ -32,6 +33,29 @@ TEST(LeaseTableMemory, AtEveryAllocation) {
     leases.Release(before);
     EXPECT_EQ(0u, leases.LeasedTo(8));
     EXPECT_EQ(0u, leases.bytes());
+  });
+}
+
+TEST(LeaseTableMemory, AtEveryAllocationOfOneThatGrows) {
+  AtEveryAllocation([&](uint64_t n) {
+    engine::LeaseTable leases;
+    const uint64_t lease = leases.Grant({8, 3}, 100, 5);
+    const engine::LeasedPart more[] = {{7, 20}, {8, 12}, {9, 1}};
+    bool grown = false;
+    {
+      const FailingAt failing(n);
+      try {
+        grown = leases.Extend(lease, more, 9);
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    EXPECT_EQ(grown ? 12u : 3u, leases.LeasedTo(8));
+    EXPECT_EQ(grown ? 20u : 0u, leases.LeasedTo(7));
+    EXPECT_EQ(grown ? 14u : 5u, leases.bytes());
+    EXPECT_EQ(grown ? 4u : 1u, leases.parts());
+    leases.Release(lease);
+    EXPECT_EQ(0u, leases.parts());
+    EXPECT_EQ(0u, leases.LeasedTo(8));
   });
 }
 

@@ -53,6 +53,20 @@ KvRows::KvRows(const ModelSpec& spec, const std::vector<RowRange>& ranges) {
     view.count = group.range.count;
     view.planes = group.planes;
     views_.push_back(view);
+    if (const Retention kind = spec.groups[g].retention.kind;
+        view.count % 3 == 2 && kind != Retention::kCheckpoint && kind != Retention::kPerRequest) {
+      const uint64_t first = views_.back().count = 1 + view.count / 3;
+      group.second_bases = group.bases;
+      group.second_planes = group.planes;
+      for (size_t p = 0; p < planes.size(); ++p) {
+        for (std::byte*& base : group.second_bases[p]) base += first * group.position_bytes;
+        group.second_planes[p].layer_bases = group.second_bases[p];
+      }
+      view.position += first;
+      view.count -= first;
+      view.planes = group.second_planes;
+      views_.push_back(view);
+    }
   }
   view_.groups = views_;
 }

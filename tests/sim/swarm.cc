@@ -30,6 +30,7 @@ struct Struck {
   std::unique_ptr<io::SimDisk> disk;
   bool killed = false;
   KnownBranches known;
+  KnownObjects objects;
   Durability survived = Durability::kPower;
 };
 
@@ -120,6 +121,7 @@ class Swarm {
     const io::SimDisk& disk = *machine_.disk;
     struck_.emplace();
     struck_->known = clients_.known();
+    struck_->objects = clients_.objects();
     // What a sync lost can be read as long as nothing takes its pages; here they are gone at once.
     struck_->killed = kill && !faults_.lost_sync();
     struck_->survived = Survives(struck_->killed);
@@ -166,7 +168,10 @@ class Swarm {
         if (!status.has_value()) status = store->Close();
         closed = clients_.Tell(*status, "close") && status->ok();
         // Everything that was done is safe.
-        if (closed) clients_.known().Acknowledge(Version::kNever - 1, Durability::kPower);
+        if (closed) {
+          clients_.known().Acknowledge(Version::kNever - 1, Durability::kPower);
+          clients_.objects().Acknowledge(Version::kNever - 1, Durability::kPower);
+        }
       }
       over.store(1);
       machine_.scheduler->WakeAll(over);
@@ -177,6 +182,7 @@ class Swarm {
       struck_.reset();
       over_ = false;
       clients_.known() = std::move(struck.known);
+      clients_.objects() = std::move(struck.objects);
       survived_ = struck.survived;
       MoveTo(std::move(struck.disk), struck.killed);
     } else if (closed) {
@@ -262,13 +268,14 @@ class Swarm {
     for (int again = 0; again < 20 && found.status().code() == StatusCode::kEvicted; ++again) {
       found = ReadAll(store, IsLied(), &result_);
     }
+    std::string wrong = found.ok() ? clients_.AdoptObjects(store, survived_) : "";
     faults_.set_on(true);
     if (!found.ok()) {
       over_ = IsLied() && IsCorruption(found.status());
       if (!over_) Violation("opened, it cannot be read: " + found.status().ToString());
       return false;
     }
-    const std::string wrong = clients_.known().Adopt(*found, survived_, IsLied());
+    if (wrong.empty()) wrong = clients_.known().Adopt(*found, survived_, IsLied());
     if (!wrong.empty()) Violation("opened, " + wrong);
     judged_ = true;
     return wrong.empty();
@@ -376,6 +383,9 @@ void SwarmResult::Add(const SwarmResult& other) {
   reads += other.reads;
   copies += other.copies;
   follows += other.follows;
+  finds += other.finds;
+  found += other.found;
+  objects_read += other.objects_read;
   leak_checks += other.leak_checks;
   damaged_reads += other.damaged_reads;
   for (size_t i = 0; i < kFeatures; ++i) strikes[i] += other.strikes[i];
@@ -391,7 +401,8 @@ std::string SwarmResult::Counts() const {
           count("poisoned", poisoned) + count("refused openings", refused_openings) +
           count("salvages", salvages) + count("refused calls", refused) +
           count("cancelled", cancelled) + count("reads", reads) + count("copies", copies) +
-          count("follows", follows) + count("leak checks", leak_checks) +
+          count("follows", follows) + count("finds", finds) + count("hits", found) +
+          count("objects read", objects_read) + count("leak checks", leak_checks) +
           count("damaged reads", damaged_reads) + "; strikes";
   for (size_t i = 0; i < kFeatures; ++i) {
     if (strikes[i] == 0) continue;

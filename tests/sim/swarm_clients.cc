@@ -139,6 +139,8 @@ void SwarmClients::DoOne(Client& client) {
   while (op < kOps && dice >= weights_[op]) dice -= weights_[op++];
   if (config_.has(Feature::kSealing) && client.random.Below(12) == 0) op = kTidy;
   if (config_.has(Feature::kCopies) && client.random.Below(40) == 0) op = kCopy;
+  if (config_.has(Feature::kFinds) && client.random.Below(5) == 0) op = kFind;
+  if (config_.has(Feature::kObjects) && client.random.Below(4) == 0) op = kObjects;
   switch (op) {
     case kAppendMany: return AppendMany(client, *index);
     case kDraft: return CommitDraft(client, *index);
@@ -153,6 +155,8 @@ void SwarmClients::DoOne(Client& client) {
     case kReadAsync: return ReadAsync(client);
     case kTidy: return config_.has(Feature::kSealing) ? Tidy(client) : Read(client);
     case kCopy: return config_.has(Feature::kCopies) ? Copy() : Read(client);
+    case kFind: return Find(client);
+    case kObjects: return DoObjects(client);
     default: break;
   }
   if (known_[*index].last().state->tokens.size() > kLengthMax) return Rewind(client, *index);
@@ -216,8 +220,7 @@ void SwarmClients::Make(const Change& change, bool acknowledged) {
     version.open = false;
     version.applied = version.end = end;
     if (!acknowledged) continue;
-    const Durability level = change.level >= options_.claimed ? Durability::kPower : change.level;
-    version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
+    version.acknowledged = std::max(version.acknowledged, Acknowledged(change.level));
   }
 }
 
@@ -281,9 +284,7 @@ void SwarmClients::Settle(Client& client) {
     if (status.ok()) {
       if (version.end == Version::kNever) version.end = known_.Tick();
       version.open = false;
-      const Durability level =
-          pending.level >= options_.claimed ? Durability::kPower : pending.level;
-      version.acknowledged = std::max(version.acknowledged, static_cast<int>(level));
+      version.acknowledged = std::max(version.acknowledged, Acknowledged(pending.level));
       continue;
     }
     if (status.code() == StatusCode::kUnknownOutcome || status.code() == StatusCode::kPoisoned) {
@@ -332,9 +333,11 @@ void SwarmClients::Append(Client& client, size_t index) {
   BranchState next = *branch.last().state;
   const uint64_t length = next.tokens.size();
   const uint64_t size = random.Below(10);
-  const uint64_t count = size < 5                                    ? 1
-                         : size < 9 || !config_.has(Feature::kLarge) ? 1 + random.Below(8)
-                                                                     : 40 + random.Below(250);
+  uint64_t count = size < 5                                    ? 1
+                   : size < 9 || !config_.has(Feature::kLarge) ? 1 + random.Below(8)
+                                                               : 40 + random.Below(250);
+  // What is shorter than a block is not found.
+  if (config_.has(Feature::kFinds) && random.Below(2) == 0) count = 60 + random.Below(100);
   const bool samples = random.Below(4) == 0;
   KvMemory kv = Grow(client, &next, count, samples);
   const std::vector<TokenId> tokens(next.tokens.end() - static_cast<ptrdiff_t>(count),
@@ -720,8 +723,9 @@ void SwarmClients::Tidy(Client& client) {
     case 0: {
       const uint64_t begin = known_.Tick();
       const Status flushed = store_->Flush();
-      if (Tell(flushed, "flush") && flushed.ok()) known_.Acknowledge(begin, Durability::kPower);
-      return;
+      if (!Tell(flushed, "flush") || !flushed.ok()) return;
+      known_.Acknowledge(begin, Durability::kPower);
+      return objects_.Acknowledge(begin, Durability::kPower);
     }
     case 1: {
       const auto report = store_->Verify(VerifyLevel::kAll);

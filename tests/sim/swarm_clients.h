@@ -16,6 +16,7 @@
 #include "base/io/world.h"
 #include "cairn/store.h"
 #include "tests/sim/known_branches.h"
+#include "tests/sim/known_objects.h"
 #include "tests/sim/swarm.h"
 #include "tests/sim/swarm_config.h"
 #include "tests/sim/swarm_faults.h"
@@ -59,6 +60,10 @@ class SwarmClients {
   bool stopped() const { return stop_; }
 
   KnownBranches& known() { return known_; }
+  KnownObjects& objects() { return objects_; }
+  // Compares the objects of an opened store with what may be there; from now on that is it. What is
+  // wrong, or nothing.
+  std::string AdoptObjects(const Store& store, Durability survived);
   void Violation(const std::string& what) {
     if (result_->violation.empty()) result_->violation = what;
   }
@@ -100,6 +105,9 @@ class SwarmClients {
     kTidy,
     kCopy,
     kOps,
+    // Drawn beside these, so that runs without them are as they were.
+    kFind,
+    kObjects,
   };
 
   void Body(Client& client);
@@ -120,6 +128,27 @@ class SwarmClients {
   void ReadAsync(Client& client);
   void Tidy(Client& client);
   void Copy();
+
+  void Find(Client& client);
+  uint64_t LongestCommon(std::span<const TokenId> ids, bool mixed,
+                         std::span<const std::string_view> namespaces) const;
+  void ReadHit(const PrefixHit& hit, std::span<const TokenId> ids, bool mixed);
+
+  using ReadObject = std::optional<ObjectBytes>;  // Nothing: there is none.
+  void DoObjects(Client& client);
+  void PutObjects(Client& client, const std::vector<std::string>& keys);
+  void DeleteObjects(Client& client, const std::vector<std::string>& keys);
+  void GetObjects(Client& client, const std::vector<std::string>& keys);
+  void GetOnLease(Client& client, const std::vector<std::string>& keys);
+  std::vector<std::optional<ReadObject>> ReadObjects(const Store& store,
+                                                     const std::vector<std::string>& keys,
+                                                     const char* who);
+  std::vector<std::string> PickKeys(Client& client);
+  KnownObjects::Doubts Doubts() const;
+  // What a call that asked for that level has promised.
+  int Acknowledged(Durability level) const {
+    return static_cast<int>(level >= options_.claimed ? Durability::kPower : level);
+  }
 
   std::optional<size_t> Pick(Client& client);     // One that the client may change.
   std::optional<size_t> PickAny(Client& client);  // Anybody's that is not being changed.
@@ -154,7 +183,8 @@ class SwarmClients {
   std::array<uint32_t, kOps> weights_{};
   std::vector<Client> clients_;
   KnownBranches known_;
-  uint64_t next_name_ = 0, next_copy_ = 0;
+  KnownObjects objects_;
+  uint64_t next_name_ = 0, next_copy_ = 0, next_generation_ = 0;
 
   Store* store_ = nullptr;
   io::World world_;

@@ -5,10 +5,10 @@ namespace cairn::sim {
 namespace {
 
 constexpr const char* kNames[kFeatures] = {
-    "errors",     "full-errors", "interrupts", "short",   "cancelled",   "losing-syncs",
-    "slow",       "stuck",       "broken",     "lost",    "misdirected", "rot",
-    "small-disk", "cap",         "power-loss", "kill",    "impatience",  "large",
-    "mixed",      "sealing",     "copies",     "follower"};
+    "errors",     "full-errors", "interrupts", "short",    "cancelled",   "losing-syncs",
+    "slow",       "stuck",       "broken",     "lost",     "misdirected", "rot",
+    "small-disk", "cap",         "power-loss", "kill",     "impatience",  "large",
+    "mixed",      "sealing",     "copies",     "follower", "finds",       "objects"};
 
 template <typename T, size_t kChoices>
 T OneOf(io::SimRandom& random, const T (&choices)[kChoices]) {
@@ -63,7 +63,7 @@ const char* FeatureName(Feature feature) { return kNames[static_cast<size_t>(fea
 
 SwarmConfig::SwarmConfig(uint64_t seed) {
   io::SimRandom random(seed ^ 0x73776172'6d000000);
-  for (size_t i = 0; i < kFeatures; ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(Feature::kFinds); ++i) {
     const auto feature = static_cast<Feature>(i);
     const bool lie =
         feature == Feature::kLost || feature == Feature::kMisdirected || feature == Feature::kRot;
@@ -71,6 +71,11 @@ SwarmConfig::SwarmConfig(uint64_t seed) {
     const bool rare = lie || feature == Feature::kBroken || feature == Feature::kFullErrors;
     features[i] = random.Below(rare ? 6 : 2) == 0;
     one_in[i] = OneIn(feature, random);
+  }
+  // These came later, and draw by themselves: a run without them is what it was before.
+  io::SimRandom later(seed ^ 0x66696e64);
+  for (const Feature feature : {Feature::kFinds, Feature::kObjects}) {
+    features[static_cast<size_t>(feature)] = later.Below(2) == 0;
   }
   // KV that is evicted comes back by a fill; nobody gives states again.
   if (has(Feature::kCap)) features[static_cast<size_t>(Feature::kMixed)] = false;

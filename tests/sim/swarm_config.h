@@ -43,6 +43,8 @@ enum class Feature : uint8_t {
   kSealing,     // Compact, Flush, Verify, pauses.
   kCopies,
   kFollower,
+  kFinds,    // FindPrefix.
+  kObjects,  // Bytes under keys.
   kCount,
 };
 inline constexpr size_t kFeatures = static_cast<size_t>(Feature::kCount);

@@ -21,6 +21,8 @@ namespace {
 TEST(Swarm, EverySeedKeepsItsPromisesAndRepeatsItself) {
   const SwarmResult all = RunSeedsTwice(testing::QuickTestSeed(), 20);
   EXPECT_GT(all.reads, 0U);
+  EXPECT_GT(all.found, 0U);
+  EXPECT_GT(all.objects_read, 0U);
 }
 
 // A Fill that was not waited for; checkpoints that named tables of an index ahead of what they said

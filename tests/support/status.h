@@ -45,7 +45,7 @@ inline ::testing::AssertionResult Fails(const Status& status, StatusCode code,
   ASSERT_TRUE(::cairn::testing::Fails(::cairn::testing::StatusOf(expression), __VA_ARGS__))
 // ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(model));
 #define ASSERT_OK_ASSIGN(declaration, expression) \
-  ASSERT_OK_ASSIGN_IMPL(CAIRN_CONCAT(cairn_assigned_, __LINE__), declaration, expression)
+  ASSERT_OK_ASSIGN_IMPL(CAIRN_STATUS_CONCAT(cairn_assigned_, __LINE__), declaration, expression)
 #define ASSERT_OK_ASSIGN_IMPL(result, declaration, expression)             \
   auto result = (expression);                                              \
   ASSERT_TRUE(::cairn::testing::IsOk(::cairn::testing::StatusOf(result))); \

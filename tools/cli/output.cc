@@ -56,9 +56,11 @@ Json GroupToJson(const LayerGroup& group) {
   if (group.retention.window != 0) retention["window"] = group.retention.window;
   if (group.retention.sinks != 0) retention["sinks"] = group.retention.sinks;
   if (group.retention.chunk != 0) retention["chunk"] = group.retention.chunk;
-  return {
+  Json json = {
       {"name", group.name},     {"layers", group.layers},     {"token_bytes", group.token_bytes()},
       {"retention", retention}, {"optional", group.optional}, {"planes", planes}};
+  if (!group.packing.empty()) json["packing"] = group.packing;
+  return json;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cairn-llama: runs the small model by hand.
+// cairn-llama: runs the small model by hand, and tells other engines' tests what it computes.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -26,7 +26,8 @@ struct Arguments {
   SamplerOptions sampler{.temperature = 0.8f, .top_p = 0.95f};
   uint64_t seed = 1;
   std::string file = HeldOutTextPath();
-  int context = 0;  // 0: the model's
+  int context = 0;           // 0: the model's
+  std::vector<int32_t> ids;  // Of `logits`.
 };
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {
@@ -126,6 +127,42 @@ int Perplexity(const Arguments& arguments, const Model& model) {
   return 0;
 }
 
+// A JSON array of ids.
+int Encode(const Arguments& arguments, const Model& model) {
+  std::string error;
+  const std::optional<std::string> text = ReadFile(arguments.file, &error);
+  if (!text) {
+    return Fail(error);
+  }
+  const char* before = "[";
+  for (const int32_t token : model.tokenizer.Encode(*text)) {
+    std::printf("%s%d", before, token);
+    before = ", ";
+  }
+  std::printf("]\n");
+  return 0;
+}
+
+// A JSON array for each id, one a line in an array of them. Nine digits name every float exactly.
+int Logits(const Arguments& arguments, const Model& model) {
+  const Config& config = model.checkpoint.config();
+  if (arguments.ids.size() > static_cast<size_t>(config.max_positions)) {
+    return Fail("--ids has " + std::to_string(arguments.ids.size()) + " of the model's " +
+                std::to_string(config.max_positions) + " positions");
+  }
+  Transformer<float> transformer(model.checkpoint);
+  KvCache cache(config, static_cast<int>(arguments.ids.size()));
+  const std::span<const float> logits =
+      transformer.Forward(arguments.ids, 0, LogitsOf::kAllRows, &cache);
+  const auto columns = static_cast<size_t>(config.vocab_size);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const char* before = i == 0 ? "[[" : i % columns == 0 ? "],\n[" : ", ";
+    std::printf("%s%.9g", before, static_cast<double>(logits[i]));
+  }
+  std::printf("]]\n");
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Runs a llama2.c checkpoint on the CPU.", "cairn-llama");
@@ -160,6 +197,12 @@ int Main(int argc, char** argv) {
   perplexity->add_option("--file", arguments.file, "The text")->capture_default_str();
   perplexity->add_option("--context", arguments.context, "Positions in a window, else the model's")
       ->check(CLI::Range(2, 1 << 20));
+  CLI::App* encode = app.add_subcommand("encode", "Print the token ids of a text as JSON");
+  add_model(encode);
+  encode->add_option("--file", arguments.file, "The text")->capture_default_str();
+  CLI::App* logits = app.add_subcommand("logits", "Print the logits behind each token as JSON");
+  add_model(logits);
+  logits->add_option("--ids", arguments.ids, "Token ids, 1,2,3")->delimiter(',')->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -171,7 +214,10 @@ int Main(int argc, char** argv) {
   if (!model) {
     return Fail(error);
   }
-  return generate->parsed() ? Generate(arguments, *model) : Perplexity(arguments, *model);
+  return generate->parsed()     ? Generate(arguments, *model)
+         : perplexity->parsed() ? Perplexity(arguments, *model)
+         : encode->parsed()     ? Encode(arguments, *model)
+                                : Logits(arguments, *model);
 }
 
 }  // namespace

@@ -123,6 +123,10 @@ struct AppendOptions {
   uintptr_t gpu_ready = 0;
   const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
   uint64_t user_data = 0;
+  // Append and Commit: who owns what the call borrows, so that nobody has to wait with it for the
+  // ticket. Let go of once none of it is read any more, mostly on a thread of the store: it must
+  // not call into the store then, nor throw.
+  std::shared_ptr<const void> keep{};
 };
 
 struct BranchOptions {
@@ -206,6 +210,8 @@ struct RestoreRequest {
   uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
+  // RestoreAsync: who owns what the call borrows, as AppendOptions::keep.
+  std::shared_ptr<const void> keep{};
 };
 
 // What Branch::Prefetch is to bring in, and where.
@@ -229,8 +235,9 @@ struct LayerProgress {
 
 struct RestoreResult {
   uint64_t begin = 0, end = 0;  // Tokens.
-  // Per group of the view: KV is in place up to here. Where there is room enough this is one
-  // position for all groups that are not optional: the L of RestoreRequest::into.
+  // Per GroupView of the view: KV is in place up to here. Where there is room enough this is one
+  // position for all groups that are not optional: the L of RestoreRequest::into. Of a group that
+  // has two views, the first one's ends within it.
   std::vector<uint64_t> kv_ends{};
   uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
   // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
@@ -322,7 +329,7 @@ class Branch {
   // shares the KV that lies on the same nodes as those tokens: KV that lags behind `position`, or
   // that this branch filled in for tokens it shares with an older one, is not passed on, and the
   // new branch is filled by itself. Info() tells its kv_lengths.
-  Result<Branch> ForkAt(uint64_t position, const BranchOptions& options) const;
+  Result<Branch> ForkAt(uint64_t position, const BranchOptions& options = {}) const;
   // Forgets everything from `length` on. In place when nobody else reaches beyond. Below the first
   // token of its own a branch loses KV that it filled in by itself, as in ForkAt.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);

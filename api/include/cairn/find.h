@@ -24,7 +24,8 @@ inline constexpr uint64_t kPrefixBlock = 64;
 inline constexpr size_t kPrefixCandidates = 8;
 inline constexpr size_t kMaxQueryNamespaces = 16;
 // Leases that may be held at once; beyond that a hit comes without one. Each is some 200 bytes of
-// memory, and whatever changes a node looks for its leases.
+// memory, and whatever changes a node looks for its leases. Of objects (Objects::Exists) each
+// counts as one.
 inline constexpr size_t kMaxLeases = 65'536;
 
 enum class LeaseId : uint64_t {};

@@ -74,7 +74,9 @@ struct GroupView {
 };
 
 struct KvView {
-  std::span<const GroupView> groups{};    // Those present; a group at most once.
+  // Those present. A group at most twice, the lower positions first, with none in both: sinks and
+  // the window behind them. A group of states (Retention::kCheckpoint, kPerRequest) once.
+  std::span<const GroupView> groups{};
   MemoryKind memory = MemoryKind::kHost;  // Of all layer bases.
   uint32_t device = 0;                    // Its ordinal; of host memory 0.
 };

@@ -71,7 +71,7 @@ inline constexpr Limit kLimits[] = {
     {"ModelSpec::logical", kMaxLayerGroups},
     {"ModelSpec::extent_tokens from", kMinExtentTokens},
     {"ModelSpec::extent_tokens", kMaxExtentTokens},
-    {"LayerGroup::name", kMaxGroupNameBytes},
+    {"LayerGroup::name, packing", kMaxGroupNameBytes},
     {"LayerGroup::layers", kMaxLayers},
     {"LayerGroup::planes", kMaxPlanes},
     {"LayerGroup::inv_freq", kMaxInvFreq},

@@ -90,8 +90,8 @@ struct Plane {
 // simply give it.
 enum class Retention : uint8_t {
   kAll = 1,  // Rows [0, L).
-  // The newest `window` rows, [L - window, L), and the first `sinks`. A view is one stretch of
-  // rows: sinks that do not touch the window come in an append, or a Fill, of their own.
+  // The newest `window` rows, [L - window, L), and the first `sinks`. Where they do not touch, a
+  // KvView has two views of the group, one for each.
   kWindow = 2,
   kChunkLocal = 3,  // Rows since the last multiple of `chunk`, [L - L % chunk, L).
   // A recurrent state. The state after L tokens is row L - 1; other rows are states after fewer
@@ -113,6 +113,12 @@ struct LayerGroup {
   std::vector<Plane> planes{};
   RetentionRule retention{};
   bool optional = false;  // Draft heads: a restore may do without.
+  // Empty: rows lie as this file describes them. Else the engine has rearranged the bytes inside its
+  // blocks, for the instructions of a processor say, and this is the caller's word for how, with all
+  // that it depends on: "vllm-cpu amx bf16 32". State of one packing is refused by another one and
+  // by none. All planes of such a group are of Dtype::kOpaque; to restore whole blocks only is up to
+  // the caller. Not longer than a name.
+  std::string packing{};
   // Rotary angles as the engine uses them (cairn/rotary.h): fp32 inverse frequencies, one a pair of
   // elements, and its scale on the result. One set for all planes of the group that are rotated.
   std::vector<float> inv_freq{};
@@ -193,6 +199,11 @@ struct ModelSpec {
   // Power of two in [64, 4096]; 0: chosen so that a page reaches 512 KiB where possible.
   uint32_t extent_tokens = 0;
   bool operator==(const ModelSpec&) const = default;
+
+  // One group of full attention: what most models are. FullAttention("llama-3.1-8b", 32, 8, 128,
+  // Dtype::kBf16). As LayerGroup::FullAttention, which tells what is left for the caller.
+  static ModelSpec FullAttention(std::string name, uint32_t layers, uint32_t kv_heads,
+                                 uint32_t head_dim, Dtype dtype);
 
   uint64_t token_bytes() const;  // KV of one position, all groups.
   // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or

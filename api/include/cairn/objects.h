@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "cairn/completion.h"
+#include "cairn/find.h"
 #include "cairn/keep.h"
 #include "cairn/limits.h"
 #include "cairn/model.h"
@@ -105,6 +106,7 @@ struct ObjectsFound {
   std::vector<uint64_t> bits{};  // Key i is there: bit i % 64 of bits[i / 64].
   uint64_t count = 0;            // How many are there...
   uint64_t leading = 0;          // ...and how many before the first that is not.
+  LeaseId lease{};               // Keeps all that are there; 0: nothing does.
   bool operator[](size_t i) const { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 };
 
@@ -166,10 +168,20 @@ class Objects {
   // is filled in the background, and it has half of Options::reuse_memory_bytes, some 25 bytes an
   // object (StoreMetrics::object_directory_whole). For what it does not know the index is asked, in
   // two rounds of reads for all keys together. A follower has no directory. A key that is there by
-  // 64 bits of a hash alone is told as there: Get compares it. Keeps nothing from being evicted.
-  // kInvalidArgument naming a key that cannot be.
-  Result<ObjectsFound> Exists(std::span<const std::string_view> keys,
-                              std::string_view ns = {}) const;
+  // 64 bits of a hash alone is told as there: Get compares it.
+  // Without `lease_ns` nothing is kept: what is there may be evicted before it is asked for. With
+  // it, all that are told as there stay for so long (Options::max_lease_ns at most): nothing evicts
+  // or expires them. A Delete wins, and so does a put with kReplace. Then names are compared, what
+  // is damaged is told as not there, and objects that are not in memory are looked up in the index.
+  // Store::Renew and Store::Release take the lease. It is for all or for none: ObjectsFound::lease
+  // is 0 if nothing is there, if the bytes of all are more than Options::max_leased_bytes leaves,
+  // each counted in whole pages, if more than kMaxLeases would be held, of which each object counts
+  // as one, or if the store is read only. While all of a full namespace is on lease, a put into it
+  // is kNoSpace.
+  // kInvalidArgument naming a key that cannot be. With a lease also kIoError, kPoisoned and
+  // kOutOfMemory, and then nothing is held. A crash or a restart ends leases.
+  Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns = {},
+                              uint64_t lease_ns = 0) const;
   // They are of use: when it is their turn to be evicted each is passed over once, up to some
   // thousand that come one after the other. Writes nothing,
   // so a crash forgets it; what the directory does not know is not touched. A ttl goes on.

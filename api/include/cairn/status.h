@@ -5,10 +5,19 @@
 // A Status is one shared pointer; success allocates nothing. The code is API and is what a program
 // should branch on; the message is for people and names the file, offset, field or argument, with
 // what was expected and what was found. Its wording may change.
+//
+// Two macros hand a failure on from a function that returns a Status or a Result itself:
+//
+//   cairn::Status Save(cairn::Store& store, cairn::ModelId model, const cairn::Delta& delta) {
+//     CAIRN_ASSIGN_OR_RETURN(cairn::Branch chat, store.CreateBranch(model));
+//     CAIRN_RETURN_IF_ERROR(chat.AppendSync(delta).status());
+//     return cairn::Status::Ok();
+//   }
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -83,53 +92,85 @@ class [[nodiscard]] Status {
   std::shared_ptr<const State> state_;
 };
 
-// A value or the reason there is none. Reading the value of a failure ends the process.
+namespace internal {
+// Ends the process; tells `where`, or the place that this was called from.
+[[noreturn, gnu::cold, gnu::noinline]] void DieBadResult(const char* why);
+[[noreturn, gnu::cold, gnu::noinline]] void DieBadResult(const char* why,
+                                                         const std::source_location& where);
+}  // namespace internal
+
+// A value or the reason there is none. Reading the value of a failure ends the process, with the
+// failure and the place that read it: file and line by value(), the address for addr2line by * and
+// ->, which take no arguments.
 template <typename T>
 class [[nodiscard]] Result {
  public:
   Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}        // NOLINT: by design
   Result(Status status) : state_(std::in_place_index<0>, std::move(status)) {  // NOLINT: by design
-    if (std::get<0>(state_).ok()) BadAccess("a Result was made of a Status that is Ok");
+    if (std::get<0>(state_).ok()) {
+      internal::DieBadResult("a Result was made of a Status that is Ok");
+    }
   }
 
   bool ok() const { return state_.index() == 1; }
   explicit operator bool() const { return ok(); }
   Status status() const { return ok() ? Status() : std::get<0>(state_); }
 
-  T& value() & {
-    Require();
+  using Where = std::source_location;
+  T& value(const Where& where = Where::current()) & {
+    Require(where);
     return std::get<1>(state_);
   }
-  const T& value() const& {
-    Require();
+  const T& value(const Where& where = Where::current()) const& {
+    Require(where);
     return std::get<1>(state_);
   }
   // Not a reference: `for (auto& one : *store.Namespaces())` must not outlive what it walks.
-  T value() && {
+  T value(const Where& where = Where::current()) && {
+    Require(where);
+    return std::get<1>(std::move(state_));
+  }
+  [[gnu::always_inline]] T& operator*() & {
+    Require();
+    return std::get<1>(state_);
+  }
+  [[gnu::always_inline]] const T& operator*() const& {
+    Require();
+    return std::get<1>(state_);
+  }
+  [[gnu::always_inline]] T operator*() && {
     Require();
     return std::get<1>(std::move(state_));
   }
-  T& operator*() & { return value(); }
-  const T& operator*() const& { return value(); }
-  T operator*() && { return std::move(*this).value(); }
-  T* operator->() { return &value(); }
-  const T* operator->() const { return &value(); }
+  [[gnu::always_inline]] T* operator->() { return &**this; }
+  [[gnu::always_inline]] const T* operator->() const { return &**this; }
 
  private:
-  [[noreturn]] static void BadAccess(const char* why);
-  void Require() const {
-    if (!ok()) BadAccess(std::get<0>(state_).ToString().c_str());
+  // Inlined always, so that the one who reads is the one who calls DieBadResult.
+  [[gnu::always_inline]] void Require() const {
+    if (!ok()) internal::DieBadResult(std::get<0>(state_).ToString().c_str());
+  }
+  void Require(const Where& where) const {
+    if (!ok()) internal::DieBadResult(std::get<0>(state_).ToString().c_str(), where);
   }
   std::variant<Status, T> state_;
 };
 
-namespace internal {
-[[noreturn]] void DieBadResult(const char* why);
-}  // namespace internal
-
-template <typename T>
-void Result<T>::BadAccess(const char* why) {
-  internal::DieBadResult(why);
-}
-
 }  // namespace cairn
+
+// Returns the Status of a failed step to the caller. `expression` is a Status.
+#define CAIRN_RETURN_IF_ERROR(expression)                                                        \
+  do {                                                                                           \
+    if (::cairn::Status cairn_status_ = (expression); !cairn_status_.ok()) return cairn_status_; \
+  } while (false)
+
+// CAIRN_ASSIGN_OR_RETURN(auto store, Store::Open(...)): the value of a Result, or the caller
+// returns its Status. A declaration or an assignment; not the body of an `if` without braces.
+#define CAIRN_ASSIGN_OR_RETURN(declaration, expression) \
+  CAIRN_ASSIGN_OR_RETURN_IMPL(CAIRN_STATUS_CONCAT(cairn_result_, __LINE__), declaration, expression)
+#define CAIRN_ASSIGN_OR_RETURN_IMPL(result, declaration, expression) \
+  auto result = (expression);                                        \
+  if (!result.ok()) return result.status();                          \
+  declaration = std::move(*result)
+#define CAIRN_STATUS_CONCAT(a, b) CAIRN_STATUS_CONCAT_INNER(a, b)
+#define CAIRN_STATUS_CONCAT_INNER(a, b) a##b

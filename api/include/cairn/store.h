@@ -24,6 +24,7 @@
 #include "cairn/model.h"
 #include "cairn/options.h"
 #include "cairn/status.h"
+#include "cairn/version.h"
 
 namespace [[gnu::visibility("default")]] cairn {
 
@@ -261,8 +262,7 @@ class Store {
   std::shared_ptr<StoreCore> core_;
 };
 
-// "0.1.0"
-const char* Version();
+// Of what is on disk, as a whole; files have versions of their own besides.
 inline constexpr uint32_t kFormatVersion = 1;
 
 }  // namespace cairn

@@ -107,15 +107,12 @@ int main() {
     return OrExit(cairn::OwnedKvView::Make(spec, groups, cairn::KvUse::kRestore));
   };
 
-  // A view is one stretch of rows, so sinks that do not touch the window come first, alone.
-  const auto first = from({made.full.At(0, kSinks, 0), made.window.At(0, kSinks, 0)});
-  Check(chat->AppendSync({.tokens = std::span(prompt).first(kSinks), .kv = first}).status());
-  // Then the rest: all rows of full attention, the window's last 64, and the state after all L
+  // All rows of full attention; of the window its sinks and its last 64; and the state after all L
   // tokens, which is row L - 1.
-  const auto rest =
-      from({made.full.At(kSinks, kPrompt - kSinks, kSinks),
+  const auto kv =
+      from({made.full.At(0, kPrompt, 0), made.window.At(0, kSinks, 0),
             made.window.At(kPrompt - kWindow, kWindow, kSinks), made.state.At(kPrompt - 1, 1, 0)});
-  Check(chat->AppendSync({.tokens = std::span(prompt).subspan(kSinks), .kv = rest}).status());
+  Check(chat->AppendSync({.tokens = prompt, .kv = kv}).status());
 
   // The next token: Put takes a layer of a group when it is there, Commit the token and the state.
   // The engine's window is a ring: the new row takes the place of the oldest.
@@ -133,15 +130,13 @@ int main() {
   Check(ticket.status());
   Check(ticket->Wait());
 
-  // Back again, at L = 201 for all groups. The sinks are a restore of their own, with the same end.
+  // Back again, at L = 201 for all groups.
   constexpr uint64_t kLength = kPrompt + 1;
   Caches back(spec, kLength);
-  const auto most =
-      into({back.full.At(0, kLength, 0), back.window.At(kLength - kWindow, kWindow, kSinks),
-            back.state.At(kLength - 1, 1, 0)});
-  Check(chat->Restore({.end = kLength, .into = most}).status());
-  const auto sinks = into({back.window.At(0, kSinks, 0)});
-  Check(chat->Restore({.end = kLength, .into = sinks}).status());
+  const auto all =
+      into({back.full.At(0, kLength, 0), back.window.At(0, kSinks, 0),
+            back.window.At(kLength - kWindow, kWindow, kSinks), back.state.At(kLength - 1, 1, 0)});
+  Check(chat->Restore({.end = kLength, .into = all}).status());
   const bool equal = back.full.bytes() == made.full.bytes() &&
                      back.window.bytes() == made.window.bytes() &&
                      back.state.bytes() == made.state.bytes();

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cairn in C: C11, and C++ as well. Each call is its C++ namesake, Branch::AppendSync being
+// cairn_branch_append_sync; the C++ headers tell what it does, costs and returns, and docs/c.md has
+// a table of both. These are the conventions that hold everywhere:
+//
+//  1. Errors. A call that can fail returns a cairn_code: CAIRN_OK, or what a program branches on.
+//     `error`, the last argument, may be NULL; else *error becomes NULL, or an error to be freed
+//     with cairn_error_free, whatever it was before. Where there is no memory for it *error is a
+//     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then.
+//  2. Ownership. What a call gives through a pointer to a pointer is the caller's, and goes with
+//     the `free` of its type; it is NULL after an error. What a struct points to belongs to the
+//     struct: never free a part. `free` takes NULL.
+//  3. Lifetime. What is given to a call is borrowed until it returns, and copied if the library
+//     needs it longer; only where a comment says "borrowed until" is the memory needed longer, and
+//     that of tokens, KV, tables, keys and values alone, never a struct or an array of pointers.
+//     Handles may be freed in any order. They do not keep a store open: after cairn_store_close, or
+//     _free, each call is CAIRN_INVALID_STATE.
+//  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
+//     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
+//     before a store is opened.
+//  5. NULL. A handle or an output that is NULL is CAIRN_INVALID_ARGUMENT naming it, unless its
+//     comment allows it. Options that are NULL are all defaults. What has no cairn_code returns 0,
+//     false or NULL for a NULL handle.
+//  6. Texts end with NUL; NULL is the empty text. Names are bytes that the library does not
+//     interpret. What may hold a NUL is a cairn_bytes.
+//  7. Blocking. A call blocks only where its comment, or that of its namesake, says so, and until
+//     `timeout_ns` at most where it has one: UINT64_MAX is for ever, 0 waits for nothing.
+//  8. Sizes of structs. struct_size is the first field of each struct that may grow. Set it by
+//     cairn_X_init(&x, sizeof x), which sets all defaults, or by hand; zeros elsewhere are what the
+//     fields say. What a program was built without keeps its default; what it was built with and
+//     the library does not know is CAIRN_INVALID_ARGUMENT, unless it is zero. So a program and a
+//     library of one major version fit each other. In an array all elements have the same
+//     struct_size. In structs that the library makes it tells how far they reach. Comments behind
+//     fields tell defaults that are not 0.
+//  9. Callbacks may come from threads of the store. They must not block, call into the store that
+//     they come from, throw or jump. Their context lives until the store is closed; of a call,
+//     until that is over.
+// 10. Enumerations are 32-bit integers. A value that does not exist is CAIRN_INVALID_ARGUMENT
+//     naming the field. Numbers never change their meaning.
+// 11. fork(). A store does not survive it: in the child every call is CAIRN_INVALID_STATE. Handles
+//     may be freed there.
+// 12. No exception leaves the library, and no symbol that does not begin with cairn_ is C's.
+#pragma once
+
+#include "cairn/c_base.h"
+#include "cairn/c_branch.h"
+#include "cairn/c_completion.h"
+#include "cairn/c_find.h"
+#include "cairn/c_gpu.h"
+#include "cairn/c_metrics.h"
+#include "cairn/c_model.h"
+#include "cairn/c_objects.h"
+#include "cairn/c_options.h"
+#include "cairn/c_restore.h"
+#include "cairn/c_store.h"
+#include "cairn/c_view.h"

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which Cairn this is. Versions are semantic (semver.org) and are about the API; while the major
+// number is 0 a new minor number may change it, a new patch number may not. What is on disk has
+// versions of its own, in each file (FORMAT.md of each layer): a newer library reads what an older
+// one wrote, and refuses what a newer one wrote (kUnsupportedFormat).
+//
+// C as well as C++.
+#pragma once
+
+// The build takes its version from these three lines.
+#define CAIRN_VERSION_MAJOR 0
+#define CAIRN_VERSION_MINOR 1
+#define CAIRN_VERSION_PATCH 0
+
+#define CAIRN_VERSION_STRINGIZE_(x) #x
+#define CAIRN_VERSION_JOIN_(major, minor, patch) \
+  CAIRN_VERSION_STRINGIZE_(major)                \
+  "." CAIRN_VERSION_STRINGIZE_(minor) "." CAIRN_VERSION_STRINGIZE_(patch)
+// "0.1.0"
+#define CAIRN_VERSION_STRING \
+  CAIRN_VERSION_JOIN_(CAIRN_VERSION_MAJOR, CAIRN_VERSION_MINOR, CAIRN_VERSION_PATCH)
+// To compare with: #if CAIRN_VERSION >= CAIRN_MAKE_VERSION(0, 2, 0)
+#define CAIRN_MAKE_VERSION(major, minor, patch) ((major) * 1000000 + (minor) * 1000 + (patch))
+#define CAIRN_VERSION \
+  CAIRN_MAKE_VERSION(CAIRN_VERSION_MAJOR, CAIRN_VERSION_MINOR, CAIRN_VERSION_PATCH)
+
+#ifdef __cplusplus
+namespace [[gnu::visibility("default")]] cairn {
+// Of the library that runs, which may be newer than the headers: "0.1.0". Never blocks, any thread.
+const char* Version();
+}  // namespace cairn
+#endif

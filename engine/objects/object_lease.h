@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one call of Exists puts on lease: all that it tells as there, or nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "engine/commit/write_means.h"
+#include "engine/reuse/leases.h"
+
+namespace cairn::engine {
+
+class ObjectLease {
+ public:
+  // By index; in any order.
+  using Told = std::function<void(size_t name, bool there)>;
+
+  // What is named outlives this.
+  ObjectLease(const WriteMeans& means, Leases* leases, uint64_t lease_ns)
+      : means_(means), leases_(*leases), lease_ns_(lease_ns) {}
+  ~ObjectLease() { End(); }  // Unless it was taken.
+  ObjectLease(const ObjectLease&) = delete;
+  ObjectLease& operator=(const ObjectLease&) = delete;
+
+  // Which of these are there; those are held. What is damaged is not there. REQUIRES: kLeasedAtOnce
+  // at most, as all of them are held together. No lock may be held.
+  Status Hold(const std::string& space, std::span<const std::string> names, const Told& told);
+  // Of all that was told as there. 0: there is none, or there was no room for it.
+  LeaseId Take() { return std::exchange(lease_, {}); }
+
+ private:
+  bool Add(std::span<const LeasedPart> parts, uint64_t bytes, uint64_t now_ns);
+  void End();
+
+  const WriteMeans& means_;
+  Leases& leases_;
+  const uint64_t lease_ns_;
+  LeaseId lease_{};
+  bool refused_ = false;  // There was no room for one, so none is held.
+};
+
+}  // namespace cairn::engine
