@@ -125,11 +125,20 @@ foreach(area IN LISTS test_areas)
 endforeach()
 
 # tests/c_abi/*.c is one program in C11, cairn_c_program, which is told a story and an empty directory;
-# c_abi.program.<story> runs each.
+# c_abi.program.<story> runs each. It links a shared library, so that it finds only what that shows.
+if(BUILD_SHARED_LIBS)
+  set(shared cairn)
+else()
+  set(shared cairn_as_shared)
+  add_library(${shared} SHARED $<TARGET_OBJECTS:cairn>)
+  cairn_library_settings(${shared})
+  set_target_properties(${shared} PROPERTIES LINKER_LANGUAGE CXX LINK_DEPENDS ${CAIRN_EXPORTS})
+  target_link_options(${shared} PRIVATE -Wl,--version-script=${CAIRN_EXPORTS})
+endif()
 file(GLOB c_sources CONFIGURE_DEPENDS tests/c_abi/*.c)
 add_executable(cairn_c_program ${c_sources})
 cairn_target_defaults(cairn_c_program)
-target_link_libraries(cairn_c_program PRIVATE cairn::cairn)
+target_link_libraries(cairn_c_program PRIVATE ${shared})
 set(stories errors nulls sizes models branches appends states restores batches find objects care gpu)
 foreach(story IN LISTS stories)
   set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})
@@ -137,6 +146,15 @@ foreach(story IN LISTS stories)
     "rm -rf '${folder}' && mkdir -p '${folder}' && '$<TARGET_FILE:cairn_c_program>' ${story} '${folder}'")
   set_tests_properties(c_abi.program.${story} PROPERTIES LABELS quick TIMEOUT 300 ${sanitizer_environment})
 endforeach()
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+add_test(NAME c_abi.symbols COMMAND ${Python3_EXECUTABLE} tests/c_abi/check_symbols.py
+  $<TARGET_FILE:${shared}> WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+add_test(NAME c_abi.complete COMMAND ${Python3_EXECUTABLE} tests/c_abi/check_complete.py
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+add_test(NAME c_abi.complete_self_test COMMAND ${Python3_EXECUTABLE} tests/c_abi/check_complete.py --self-test
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(c_abi.symbols c_abi.complete c_abi.complete_self_test PROPERTIES
+  LABELS quick TIMEOUT 60 ENVIRONMENT PYTHONDONTWRITEBYTECODE=1)
 
 # For machines that lose their power: tools/powercut.
 add_executable(cairn_crash_agent tests/agent/agent.cc)

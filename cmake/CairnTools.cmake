@@ -3,8 +3,8 @@
 # tools/cli -> bin/cairn (target cairn-cli: the library holds the name), tools/bench -> bin/cairn-bench,
 # tools/bench/micro -> bin/cairn-micro (where Google Benchmark is installed),
 # tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's),
-# tools/example/hybrid -> bin/cairn-example-hybrid, tools/llama -> the library cairn_llama by its own
-# CMakeLists.txt.
+# tools/example/c -> bin/cairn-example-c (in C11), tools/example/hybrid -> bin/cairn-example-hybrid,
+# tools/llama -> the library cairn_llama by its own CMakeLists.txt.
 # Sets CAIRN_TOOL_TARGETS.
 
 set(CAIRN_TOOL_TARGETS)
@@ -12,7 +12,7 @@ set(CAIRN_TOOL_TARGETS)
 # cairn_add_tool(<target> <folder> [SYSTEM_MALLOC] [OUTPUT_NAME <name>] [LIBRARIES <target>...])
 function(cairn_add_tool target folder)
   cmake_parse_arguments(PARSE_ARGV 2 arg "SYSTEM_MALLOC" "OUTPUT_NAME" "LIBRARIES")
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.c)
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   if(NOT sources)
     return()
@@ -42,6 +42,7 @@ if(CAIRN_BUILD_TOOLS)
   cairn_add_tool(cairn-cli tools/cli OUTPUT_NAME cairn)
   cairn_precompile(cairn-cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
   cairn_add_tool(cairn-example tools/example)
+  cairn_add_tool(cairn-example-c tools/example/c)
   cairn_add_tool(cairn-example-hybrid tools/example/hybrid)
   if(TARGET cairn_llama)
     cairn_add_tool(cairn-demo tools/demo LIBRARIES cairn_llama)

@@ -15,7 +15,7 @@
 
 namespace cairn {
 
-class DraftState : public std::enable_shared_from_this<DraftState> {
+class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_this<DraftState> {
  public:
   DraftState(std::shared_ptr<StoreCore> core, BranchId id, uint64_t length, uint64_t version,
              uint64_t positions, std::unique_ptr<engine::KvStaging> staging)
@@ -34,7 +34,7 @@ class DraftState : public std::enable_shared_from_this<DraftState> {
   DraftState& operator=(const DraftState&) = delete;
 
   // The room of a draft that goes in a child of fork() is the parent's.
-  static void Destroy(DraftState* draft) {
+  static void Destroy(DraftState * draft) {
     const io::NoCancel guard;
     if (!draft->core_->lifecycle().IsInChild()) delete draft;
   }

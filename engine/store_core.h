@@ -50,7 +50,9 @@
 
 namespace cairn {
 
-class StoreCore final : public wal::LogObserver, public std::enable_shared_from_this<StoreCore> {
+class [[gnu::visibility("hidden")]] StoreCore final
+    : public wal::LogObserver,
+      public std::enable_shared_from_this<StoreCore> {
  public:
   static Result<std::shared_ptr<StoreCore>> Open(const std::string& path, const Options& options);
   StoreCore(io::World world, std::string path, Options options);
@@ -118,7 +120,7 @@ class StoreCore final : public wal::LogObserver, public std::enable_shared_from_
   void MakeThreads();
 
   // --- close.cc
-  static void Destroy(StoreCore* core);
+  static void Destroy(StoreCore * core);
   void DumpAtClose();
   Status CloseLog();
 

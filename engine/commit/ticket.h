@@ -27,7 +27,7 @@ struct TicketLink {
 
 // A ticket's life: pending -> over, once. Work that touches the caller's memory runs between Begin
 // and the end; Cancel waits for it to notice.
-class TicketState : public std::enable_shared_from_this<TicketState> {
+class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from_this<TicketState> {
  public:
   TicketState(io::World world, std::shared_ptr<CompletionQueueState> queue, uint64_t user_data);
 
@@ -122,7 +122,7 @@ class TicketRow {
   size_t size_ = 0;
 };
 
-class CompletionQueueState {
+class [[gnu::visibility("hidden")]] CompletionQueueState {
  public:
   explicit CompletionQueueState(io::World world);
   // Of a ticket that is over. Allocates nothing.

@@ -24,12 +24,12 @@
 
 namespace cairn {
 
-class GpuStepsState {
+class [[gnu::visibility("hidden")]] GpuStepsState {
  public:
   static Result<std::shared_ptr<GpuStepsState>> Make(const Gpu& gpu, const ModelSpec& model,
                                                      const KvView& view, uint32_t slots);
   ~GpuStepsState();
-  static void Destroy(GpuStepsState* state);
+  static void Destroy(GpuStepsState * state);
   GpuStepsState(const GpuStepsState&) = delete;
   GpuStepsState& operator=(const GpuStepsState&) = delete;
 
@@ -41,7 +41,7 @@ class GpuStepsState {
   void Leave(uint32_t slot) noexcept;
   bool IsInChild() const { return waits_.scheduler().ProcessId() != process_id_; }
   // Of one that has arrived.
-  Status FillRow(uint32_t slot, uint32_t row, uint64_t position, std::vector<GroupView>* groups);
+  Status FillRow(uint32_t slot, uint32_t row, uint64_t position, std::vector<GroupView> * groups);
   uint64_t slot_bytes() const { return slot_bytes_; }
 
  private:

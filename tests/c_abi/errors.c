@@ -2,6 +2,9 @@
 //
 // Property: what cannot be done is refused with a code and a message that names why, wherever it
 // comes from: a path, a NULL, a closed store, a value that does not exist.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "check.h"
 
 static void CheckVersions(void) {
@@ -26,6 +29,23 @@ static void CheckLimits(void) {
   CHECK(!cairn_limit_at(cairn_limit_count(), NULL, NULL));
 }
 
+// In a child nothing works, and everything can be freed; the parent goes on.
+static void CheckChild(cairn_store* store, cairn_branch* branch) {
+  cairn_error* error = NULL;
+  uint64_t length = 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    g_failures = 0;
+    CHECK_CODE(CAIRN_INVALID_STATE, cairn_branch_length(branch, &length, &error));
+    cairn_branch_free(branch);
+    cairn_store_free(store);
+    _exit(g_failures == 0 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  CHECK_OK(cairn_branch_length(branch, &length, &error));
+}
+
 static void CheckClosed(const char* directory) {
   cairn_error* error = NULL;
   char path[4096];
@@ -36,6 +56,7 @@ static void CheckClosed(const char* directory) {
   cairn_branch* branch = CreateBranch(store, model.id, "b");
   cairn_objects* objects = NULL;
   CHECK_OK(cairn_objects_new(store, &objects, &error));
+  CheckChild(store, branch);
   // The second opening for writing is refused, and gives nothing.
   cairn_store* second = store;
   CHECK_CODE(CAIRN_LOCKED, cairn_store_open(path, NULL, &second, &error));

@@ -14,7 +14,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr AppendOptions kInMemory{.durability = Durability::kMemory};
+const AppendOptions kInMemory{.durability = Durability::kMemory};
 
 class AnAppendToBeJoinedWasOvertaken : public ::testing::Test {
  protected:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: the README's examples are real, and the build has the options that it names. Method:
-// the C++ block is compared with the file that is built as cairn-example, and that program and the
-// one that it links to are run twice in an empty directory; the block of commands is run line by
+// the C++ block is compared with the file that is built as cairn-example, and that program and those
+// that it links to are run twice in an empty directory; the block of commands is run line by
 // line by a shell in an empty directory.
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ TEST(Readme, NamesOptionsOfTheBuildThatExist) {
 TEST(Readme, TheExamplesRun) {
   char pattern[] = "/tmp/cairn-example-XXXXXX";
   ASSERT_NE(mkdtemp(pattern), nullptr);
-  for (const std::string program : {"cairn-example", "cairn-example-hybrid"}) {
+  for (const std::string program : {"cairn-example", "cairn-example-c", "cairn-example-hybrid"}) {
     const std::string command = "cd " + std::string(pattern) + " && " CAIRN_BIN_DIR "/" + program;
     EXPECT_EQ(std::system(command.c_str()), 0) << program;
     EXPECT_EQ(std::system(command.c_str()), 0) << program;  // The store is there already.

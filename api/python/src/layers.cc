@@ -200,23 +200,26 @@ void BindGroup(nb::module_& module) {
   nb::class_<LayerGroup> group(module, "LayerGroup", R"(Layers that share a cache shape.
 
 inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-cosine and sine. optional: a restore may do without (draft heads).)");
+cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the engine has
+rearranged the bytes in its blocks, whose planes are "opaque": no other packing is given this one's state.)");
   group
       .def(
           "__init__",
           [](LayerGroup* self, std::string name, uint32_t layers, std::vector<Plane> planes,
              const RetentionRule& retention, bool optional, std::vector<float> inv_freq,
-             float mscale) {
+             float mscale, std::string packing) {
             new (self) LayerGroup{.name = std::move(name),
                                   .layers = layers,
                                   .planes = std::move(planes),
                                   .retention = retention,
                                   .optional = optional,
+                                  .packing = std::move(packing),
                                   .inv_freq = std::move(inv_freq),
                                   .mscale = mscale};
           },
           "name"_a, nb::kw_only(), "layers"_a, "planes"_a, "retention"_a = RetentionRule(),
-          "optional"_a = false, "inv_freq"_a = std::vector<float>(), "mscale"_a = 1.0F)
+          "optional"_a = false, "inv_freq"_a = std::vector<float>(), "mscale"_a = 1.0F,
+          "packing"_a = "")
       .def_ro("name", &LayerGroup::name)
       .def_ro("layers", &LayerGroup::layers)
       .def_ro("planes", &LayerGroup::planes)
@@ -224,6 +227,7 @@ cosine and sine. optional: a restore may do without (draft heads).)");
       .def_ro("optional", &LayerGroup::optional)
       .def_ro("inv_freq", &LayerGroup::inv_freq)
       .def_ro("mscale", &LayerGroup::mscale)
+      .def_ro("packing", &LayerGroup::packing)
       .def_prop_ro("token_bytes", &LayerGroup::token_bytes,
                    "Bytes of one position: all layers and planes.")
       .def("__eq__", [](const LayerGroup& a, const LayerGroup& b) { return a == b; })
