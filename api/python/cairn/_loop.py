@@ -5,6 +5,8 @@ The queue's file descriptor is watched by the loop (add_reader), so no thread wa
 """
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import weakref
 
@@ -21,8 +23,9 @@ class _Queue:
         self.queue = _core.CompletionQueue(store)
         self.next_number = itertools.count(1).__next__  # Of the next call.
         self.waiting = {}  # Number -> future, of calls that are awaited.
+        # Dies with this object: nothing of the store's outlives the loop.
+        self.store = weakref.ref(store, functools.partial(_forget, weakref.ref(self)))
         loop.add_reader(self.queue.fileno(), self.drain)
-        weakref.finalize(store, _forget, self.loop, self.queue)
 
     def future_of(self, number):
         """What an `await` of a call that is not over waits for.
@@ -38,13 +41,19 @@ class _Queue:
             waiter = self.waiting.pop(number, None)
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
+        store = self.store()
+        if store is not None:
+            store._sweep()  # Nobody may hold the tickets of these calls.
 
 
-def _forget(loop, queue):
+def _forget(of_store, _):
     """The store is gone: its queue is not watched any more."""
-    loop = loop()
-    if loop is not None and not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: loop.remove_reader(queue.fileno()))
+    of_store = of_store()
+    loop = of_store and of_store.loop()
+    if loop is None:
+        return
+    with contextlib.suppress(RuntimeError):  # The loop is closed, and watches nothing.
+        loop.call_soon_threadsafe(lambda: loop.remove_reader(of_store.queue.fileno()))
 
 
 def queue_of(store):
@@ -57,6 +66,9 @@ def queue_of(store):
         stores = _loops[loop] = weakref.WeakKeyDictionary()
     queue = stores.get(store)
     if queue is None:
+        # Futures that nobody waits for any more would keep their loop.
+        for closed in [other for other in _loops if other.is_closed()]:
+            del _loops[closed]
         queue = stores[store] = _Queue(loop, store)
     return queue
 

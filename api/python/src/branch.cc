@@ -14,6 +14,11 @@ nb::object StateTuple(const Branch::StateAt& state) {
   return nb::make_tuple(state.position, *state.metadata);
 }
 
+// May wait for room for what was appended, or read the disk.
+uint64_t Length(const PyBranch& self) {
+  return Take(Unlocked([&] { return self.branch.length(); }));
+}
+
 void BindLooks(nb::class_<PyBranch>& branch) {
   branch.def_prop_ro("id",
                      [](const PyBranch& self) { return static_cast<uint64_t>(self.branch.id()); });
@@ -24,12 +29,13 @@ void BindLooks(nb::class_<PyBranch>& branch) {
       "info",
       [](const PyBranch& self) { return Take(Unlocked([&] { return self.branch.Info(); })); },
       "Name, lengths, times. NotFound: it was dropped.");
+  branch.def_prop_ro("length", &Length, "Tokens, of what was applied: you read your writes.");
+  branch.def("__len__", &Length);
   branch.def_prop_ro(
-      "length", [](const PyBranch& self) { return Take(self.branch.length()); },
-      "Tokens, of what was applied: you read your writes.");
-  branch.def("__len__", [](const PyBranch& self) { return Take(self.branch.length()); });
-  branch.def_prop_ro(
-      "durable_length", [](const PyBranch& self) { return Take(self.branch.durable_length()); },
+      "durable_length",
+      [](const PyBranch& self) {
+        return Take(Unlocked([&] { return self.branch.durable_length(); }));
+      },
       "Tokens that survive power loss.");
   branch.def_prop_ro(
       "kv_lengths",
@@ -112,7 +118,8 @@ void BindChanges(nb::class_<PyBranch>& branch) {
                           }
                           return self.branch.ForkAt(at, options);
                         })),
-                        .store = self.store};
+                        .store = self.store,
+                        .spec = self.spec};
       },
       "position"_a = nb::none(), "name"_a = "", nb::kw_only(), "namespace"_a = "",
       "keep"_a = Keep(), "durability"_a = "process",
@@ -178,7 +185,7 @@ branch was dropped.)");
   BindTransfer(branch, module);
   BindDraft(branch, module);
   branch.def("__repr__", [](const PyBranch& self) {
-    const Result<BranchInfo> info = self.branch.Info();
+    const Result<BranchInfo> info = Unlocked([&] { return self.branch.Info(); });
     if (!info.ok()) return "Branch(" + std::string(StatusCodeName(info.status().code())) + ")";
     return "Branch('" + info->name + "', length=" + std::to_string(info->length) + ")";
   });

@@ -11,11 +11,12 @@ void BindTransfer(nb::class_<PyBranch>& branch, nb::module_& module);
 void BindDraft(nb::class_<PyBranch>& branch, nb::module_& module);
 
 // What a restore is told, as C++ takes it. Owns what the request points at, or keeps who does.
+// `model`: of the branch; null will do without `into`.
 class RestoreArguments {
  public:
-  RestoreArguments(nb::handle into, nb::handle tokens, uint64_t begin, std::optional<uint64_t> end,
-                   bool require_kv, std::optional<double> timeout, nb::handle progress,
-                   uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
+  RestoreArguments(const ModelSpec* model, nb::handle into, nb::handle tokens, uint64_t begin,
+                   std::optional<uint64_t> end, bool require_kv, std::optional<double> timeout,
+                   nb::handle progress, uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
                    bool fall_back_to_host);
   RestoreArguments(const RestoreArguments&) = delete;
   RestoreArguments& operator=(const RestoreArguments&) = delete;

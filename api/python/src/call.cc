@@ -17,14 +17,17 @@ const T* Optional(nb::handle object, const char* name, std::optional<T>* kept) {
 
 }  // namespace
 
-DeltaArguments::DeltaArguments(nb::handle tokens, nb::handle kv, nb::handle sampler,
-                               nb::handle metadata, nb::handle spans, bool exact)
+DeltaArguments::DeltaArguments(const ModelSpec* model, nb::handle tokens, nb::handle kv,
+                               nb::handle sampler, nb::handle metadata, nb::handle spans,
+                               bool exact)
     : ids_(tokens, "tokens"), kv_(nb::borrow(kv)) {
   delta_.tokens = ids_.span();
-  delta_.kv = ViewOf(kv, "kv", false);
+  delta_.kv = ViewOf(kv, model, "kv", false);
   delta_.sampler = Optional(sampler, "sampler", &sampler_);
   delta_.metadata = Optional(metadata, "metadata", &metadata_);
-  if (!spans.is_none()) spans_ = nb::cast<std::vector<ContentSpan>>(spans);
+  if (!spans.is_none() && !nb::try_cast(spans, spans_)) {
+    BadArgument("spans: must be a sequence of ContentSpans");
+  }
   delta_.spans = spans_;
   delta_.exact = exact;
 }
@@ -36,7 +39,10 @@ Call::~Call() {
 }
 
 void Call::LetGo() {
-  if (kind_ == Kind::kRestore ? ticket_.done() : ticket_.released()) keep_.clear();
+  if (!(kind_ == Kind::kRestore ? ticket_.done() : ticket_.released())) return;
+  // What goes runs destructors, which may come back here.
+  std::vector<nb::object> gone;
+  gone.swap(keep_);
 }
 
 }  // namespace cairn::python

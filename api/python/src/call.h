@@ -17,11 +17,12 @@
 
 namespace cairn::python {
 
-// What an append adds. Owns what `delta` points at, or keeps who does.
+// What an append adds. Owns what `delta` points at, or keeps who does. `model`: of the branch; null
+// will do without KV.
 class DeltaArguments {
  public:
-  DeltaArguments(nb::handle tokens, nb::handle kv, nb::handle sampler, nb::handle metadata,
-                 nb::handle spans, bool exact);
+  DeltaArguments(const ModelSpec* model, nb::handle tokens, nb::handle kv, nb::handle sampler,
+                 nb::handle metadata, nb::handle spans, bool exact);
   DeltaArguments(const DeltaArguments&) = delete;
   DeltaArguments& operator=(const DeltaArguments&) = delete;
   const Delta& delta() const { return delta_; }
@@ -49,6 +50,8 @@ class Call {
 
   Ticket& ticket() { return ticket_; }
   Kind kind() const { return kind_; }
+  // For a wait that reads what the call was given: another thread may see its end, and let go.
+  std::vector<nb::object> Kept() const { return keep_; }
   // Lets go of what the call does not touch any more.
   void LetGo();
 

@@ -7,7 +7,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -23,6 +22,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/python/src/text.h"
 #include "cairn/status.h"
 
 namespace cairn::python {
@@ -60,6 +60,18 @@ auto Unlocked(const Call& call) {
   return call();
 }
 
+// Equality of values, for class_::def: what is of another type is not equal, and says so to Python.
+// Equal values must have equal hashes, and none of these has one.
+struct ByValue : nb::def_visitor<ByValue> {
+  template <typename Class, typename... Extra>
+  void execute(Class& bound, const Extra&... /*extra*/) {
+    using T = typename Class::Type;
+    bound.def(
+        "__eq__", [](const T& a, const T& b) { return a == b; }, nb::is_operator());
+    bound.attr("__hash__") = nb::none();
+  }
+};
+
 // Seconds as Python has them; None is for ever.
 inline uint64_t TimeoutNs(const std::optional<double>& seconds) {
   if (!seconds.has_value()) return UINT64_MAX;
@@ -77,6 +89,7 @@ inline uint64_t DurationNs(double seconds, const char* name) {
 nb::object MakeError(const Status& status);
 
 void BindErrors(nb::module_& module);
+void BindEvents(nb::module_& module);
 void BindModel(nb::module_& module);
 void BindLayers(nb::module_& module);
 void BindState(nb::module_& module);

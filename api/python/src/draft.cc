@@ -11,11 +11,12 @@ namespace {
 struct PyDraft {
   Draft draft;
   nb::object store;
+  std::shared_ptr<const ModelSpec> spec;
   std::vector<nb::object> borrowed;  // Views of CUDA memory that may still be read.
 };
 
 void Put(PyDraft& self, uint32_t layer, nb::handle kv, uintptr_t gpu_ready) {
-  const KvView* const view = ViewOf(kv, "kv", false);
+  const KvView* const view = ViewOf(kv, self.spec.get(), "kv", false);
   if (view == nullptr) BadArgument("kv: is None");
   if (view->memory == MemoryKind::kCuda) {
     self.borrowed.push_back(nb::borrow(kv));
@@ -35,7 +36,8 @@ nb::object Commit(PyDraft& self, nb::handle tokens, nb::handle kv, nb::handle sa
                   nb::handle metadata, nb::handle spans, bool exact, std::string_view durability,
                   std::optional<uint64_t> expected_length, bool ends_turn,
                   std::optional<double> timeout) {
-  auto arguments = std::make_unique<DeltaArguments>(tokens, kv, sampler, metadata, spans, exact);
+  auto arguments = std::make_unique<DeltaArguments>(self.spec.get(), tokens, kv, sampler, metadata,
+                                                    spans, exact);
   AppendOptions options;
   options.durability = Parse<Durability>(durability, "durability");
   options.expected_length = expected_length;
@@ -54,7 +56,9 @@ nb::object Commit(PyDraft& self, nb::handle tokens, nb::handle kv, nb::handle sa
 
 void Abort(PyDraft& self) {
   Unlocked([&] { self.draft.Abort(); });
-  self.borrowed.clear();
+  // What goes runs destructors, which may come back here.
+  std::vector<nb::object> gone;
+  gone.swap(self.borrowed);
 }
 
 }  // namespace
@@ -99,6 +103,7 @@ called from several threads, for different layers.)")
         return PyDraft{
             .draft = Take(Unlocked([&] { return Branch(self.branch).BeginAppend(positions); })),
             .store = self.store,
+            .spec = self.Spec(),
             .borrowed = {}};
       },
       "positions"_a, nb::sig("def begin_append(self, positions: int) -> Draft"),

@@ -31,8 +31,8 @@ void Translate(const std::exception_ptr& pointer, void* /*payload*/) {
 nb::object MakeError(const Status& status) {
   const nb::module_ errors = nb::module_::import_("cairn._errors");
   const std::string_view code = StatusCodeName(status.code());
-  nb::object made = errors.attr("BY_CODE")[nb::str(code.data(), code.size())](
-      nb::str(status.message().data(), status.message().size()));
+  nb::object made =
+      errors.attr("BY_CODE")[nb::str(code.data(), code.size())](std::string(status.message()));
   const char* const reason = ReasonName(status.reason());
   if (reason != nullptr) made.attr("reason") = reason;
   return made;

@@ -13,12 +13,14 @@ namespace {
 struct PyHit {
   PrefixHit hit;
   nb::object store;
+  std::shared_ptr<const ModelSpec> spec;
   Store& open() const { return nb::cast<OpenStore&>(store).store(); }
 };
 
 PyHit Find(nb::handle self, const Model& model, nb::handle tokens, const std::string& ns,
            const std::vector<std::string>& also, std::vector<ContentSpan> spans, double lease,
            bool memory_only, bool confirm, bool approximate) {
+  nb::cast<OpenStore&>(self).CheckModel(model);
   const Ids ids(tokens, "tokens");
   const std::vector<std::string_view> others(also.begin(), also.end());
   const PrefixQuery query{.model = model.id,
@@ -32,7 +34,8 @@ PyHit Find(nb::handle self, const Model& model, nb::handle tokens, const std::st
                           .approximate = approximate};
   Store& store = nb::cast<OpenStore&>(self).store();
   return {.hit = Take(Unlocked([&] { return store.FindPrefix(query); })),
-          .store = nb::borrow(self)};
+          .store = nb::borrow(self),
+          .spec = model.spec};
 }
 
 PyBranch Fork(const PyHit& self, std::optional<uint64_t> position, std::string name, std::string ns,
@@ -43,15 +46,17 @@ PyBranch Fork(const PyHit& self, std::optional<uint64_t> position, std::string n
                               .durability = Parse<Durability>(durability, "durability")};
   const uint64_t at = position.value_or(self.hit.restorable);
   return {.branch = Take(Unlocked([&] { return self.open().Fork(self.hit, at, options); })),
-          .store = self.store};
+          .store = self.store,
+          .spec = self.spec};
 }
 
 RestoreResult Restore(const PyHit& self, nb::handle into, nb::handle tokens, uint64_t begin,
                       std::optional<uint64_t> end, bool require_kv, std::optional<double> timeout,
                       nb::handle progress, uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
                       bool fall_back_to_host) {
-  RestoreArguments arguments(into, tokens, begin, end, require_kv, timeout, progress, gpu_ready,
-                             std::move(layer_events), fall_back_to_host);
+  nb::cast<OpenStore&>(self.store).Sweep();
+  RestoreArguments arguments(self.spec.get(), into, tokens, begin, end, require_kv, timeout,
+                             progress, gpu_ready, std::move(layer_events), fall_back_to_host);
   return Take(Unlocked(
       [&] { return self.open().Restore(self.hit, arguments.request(), arguments.progress()); }));
 }

@@ -29,16 +29,11 @@ void CopyList(nb::handle object, const char* name, std::vector<TokenId>* out) {
   out->reserve(count);
   size_t i = 0;
   for (const nb::handle item : object) {
-    TokenId id = 0;
-    if (!nb::try_cast(item, id, false)) {
-      // Numbers of numpy are no int, but know how to become one.
-      const nb::object whole = nb::steal(PyNumber_Index(item.ptr()));
-      if (!whole.is_valid()) PyErr_Clear();
-      if (!whole.is_valid() || !nb::try_cast(whole, id, false)) {
-        NoId(name, i, nb::repr(item).c_str());
-      }
+    int64_t id = 0;
+    if (!WholeNumber(item, &id) || !std::in_range<TokenId>(id)) {
+      NoId(name, i, nb::repr(item).c_str());
     }
-    out->push_back(id);
+    out->push_back(static_cast<TokenId>(id));
     ++i;
   }
 }
@@ -56,6 +51,14 @@ Tensor ImportRow(nb::handle object, const char* name) {
 }
 
 }  // namespace
+
+bool WholeNumber(nb::handle object, int64_t* number) {
+  if (PyBool_Check(object.ptr())) return false;
+  if (nb::try_cast(object, *number, false)) return true;
+  const nb::object whole = nb::steal(PyNumber_Index(object.ptr()));
+  if (!whole.is_valid()) PyErr_Clear();
+  return whole.is_valid() && nb::try_cast(whole, *number, false);
+}
 
 Ids::Ids(nb::handle object, const char* name) {
   if (object.is_none()) return;

@@ -36,6 +36,9 @@ class IdRoom {
   std::span<TokenId> span_;
 };
 
+// An int, or a number of numpy, which knows how to become one. No bool, which is a wrong argument.
+bool WholeNumber(nb::handle object, int64_t* number);
+
 // As an array of numpy, which owns them.
 nb::object NumpyIds(std::vector<TokenId>&& ids);
 

@@ -3,51 +3,10 @@
 
 #include <algorithm>
 
+#include "api/python/src/ids.h"
 #include "api/python/src/model.h"
 
 namespace cairn::python {
-
-// ---------------------------------------------------------------- views
-
-Kv::Kv(const KvView& view, std::shared_ptr<const void> keep, bool writable)
-    : groups_(view.groups.begin(), view.groups.end()), view_(view), writable_(writable) {
-  keep_.push_back(std::move(keep));
-  view_.groups = groups_;
-}
-
-Kv& Kv::operator=(const Kv& other) {
-  if (this == &other) return *this;
-  keep_ = other.keep_;
-  groups_ = other.groups_;
-  view_ = other.view_;
-  view_.groups = groups_;
-  writable_ = other.writable_;
-  return *this;
-}
-
-Kv Kv::Join(const Kv& a, const Kv& b) {
-  if (!a.groups_.empty() && !b.groups_.empty() &&
-      (a.view_.memory != b.view_.memory || a.view_.device != b.view_.device)) {
-    BadArgument("views of memory of different devices cannot be one view");
-  }
-  Kv both = a.groups_.empty() ? b : a;
-  if (!a.groups_.empty()) {
-    both.groups_.insert(both.groups_.end(), b.groups_.begin(), b.groups_.end());
-    both.keep_.insert(both.keep_.end(), b.keep_.begin(), b.keep_.end());
-    both.view_.groups = both.groups_;
-    both.writable_ = a.writable_ && b.writable_;
-  }
-  return both;
-}
-
-uint32_t GroupIndex(const ModelSpec& spec, const std::variant<uint32_t, std::string>& group) {
-  if (const auto* const index = std::get_if<uint32_t>(&group)) return *index;
-  const auto& name = std::get<std::string>(group);
-  for (uint32_t i = 0; i < spec.groups.size(); ++i) {
-    if (spec.groups[i].name == name) return i;
-  }
-  BadArgument("group: the model has none called '" + name + "'");
-}
 
 namespace {
 
@@ -56,12 +15,14 @@ struct KvTensors {
 };
 
 // One tensor, a list of them, or a list of lists such as one (K, V) a layer.
-void ImportAll(nb::handle object, std::vector<Tensor>* tensors) {
+void ImportAll(nb::handle object, int depth, std::vector<Tensor>* tensors) {
   if (!nb::isinstance<nb::list>(object) && !nb::isinstance<nb::tuple>(object)) {
     tensors->push_back(ImportTensor(object, "tensors[" + std::to_string(tensors->size()) + "]"));
     return;
   }
-  for (const nb::handle item : object) ImportAll(item, tensors);
+  // Not for ever, of a list that is in itself.
+  if (depth == 2) BadArgument("tensors: lists may be in a list, but no lists in those");
+  for (const nb::handle item : object) ImportAll(item, depth + 1, tensors);
 }
 
 KvTensors MakeTensors(nb::handle model, nb::handle tensors, const std::string& layout,
@@ -69,7 +30,7 @@ KvTensors MakeTensors(nb::handle model, nb::handle tensors, const std::string& l
   std::shared_ptr<const ModelSpec> spec = SpecOf(model);
   const uint32_t index = GroupIndex(*spec, group);
   std::vector<Tensor> imported;
-  ImportAll(tensors, &imported);
+  ImportAll(tensors, 0, &imported);
   return {MakeGroupMemory(std::move(spec), index, layer_begin, layout, std::move(imported))};
 }
 
@@ -81,11 +42,25 @@ int64_t EntryAt(const Tensor& tensor, uint64_t i) {
   return static_cast<int64_t>(*reinterpret_cast<const uint64_t*>(at));
 }
 
+std::vector<int64_t> EntriesOf(nb::handle list, const char* name) {
+  std::vector<int64_t> entries;
+  for (const nb::handle item : list) {
+    int64_t entry = 0;
+    if (!WholeNumber(item, &entry)) {
+      BadArgument(std::string(name) + "[" + std::to_string(entries.size()) +
+                  "]: " + nb::repr(item).c_str() + " is no whole number");
+    }
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
 // A table of blocks or of slots: a list of numbers, or an array of them.
-BlockTable MakeTable(nb::handle object, TableKind kind, const char* name, ViewPart* part) {
+BlockTable MakeTable(nb::handle object, TableKind kind, const char* name, const GroupMemory& memory,
+                     ViewPart* part) {
   BlockTable table{.kind = kind};
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
-    part->table = nb::cast<std::vector<int64_t>>(object);
+    part->table = EntriesOf(object, name);
   } else {
     Tensor tensor = ImportTensor(object, name);
     const bool known = tensor.dtype == "i32" || tensor.dtype == "i64" || tensor.dtype == "u32" ||
@@ -97,6 +72,10 @@ BlockTable MakeTable(nb::handle object, TableKind kind, const char* name, ViewPa
     table.count = static_cast<uint64_t>(tensor.shape[0]);
     if (tensor.memory == MemoryKind::kCuda) {
       if (!tensor.DenseFrom(0)) BadArgument(std::string(name) + ": is not contiguous");
+      if (memory.memory != MemoryKind::kCuda || memory.device != tensor.device) {
+        BadArgument(std::string(name) + ": is in the memory of device " +
+                    std::to_string(tensor.device) + ", and the tensors are not");
+      }
       table.entries = tensor.data;
       table.on_device = true;
       table.is_64_bit = tensor.item_bytes() == 8;
@@ -159,8 +138,9 @@ Kv MakeView(const KvTensors& tensors, const ViewArguments& arguments) {
   if (blocks || !arguments.slots.is_none()) {
     if (arguments.first_token != 0) BadArgument("first_token: is given, and a table is");
     if (blocks && memory.blocks == 0) BadArgument("table: the tensors have no blocks");
-    group.table = blocks ? MakeTable(arguments.table, TableKind::kBlocks, "table", part.get())
-                         : MakeTable(arguments.slots, TableKind::kSlots, "slots", part.get());
+    group.table = blocks
+                      ? MakeTable(arguments.table, TableKind::kBlocks, "table", memory, part.get())
+                      : MakeTable(arguments.slots, TableKind::kSlots, "slots", memory, part.get());
     group.table.table_position = arguments.table_position.value_or(arguments.position);
     // Without blocks slots are places in a single one, which bounds them.
     group.tokens_per_block = static_cast<uint32_t>(memory.tokens_per_block);
@@ -177,8 +157,8 @@ Kv MakeView(const KvTensors& tensors, const ViewArguments& arguments) {
   for (size_t i = 0; i < part->planes.size(); ++i) part->planes[i].layer_bases = part->bases[i];
   group.planes = part->planes;
   const std::vector<GroupView> groups = {group};
-  return {KvView{.groups = groups, .memory = memory.memory, .device = memory.device}, part,
-          memory.writable};
+  return {KvView{.groups = groups, .memory = memory.memory, .device = memory.device}, memory.spec,
+          part, memory.writable};
 }
 
 void BindTensors(nb::module_& module) {

@@ -45,9 +45,9 @@ struct ViewPart {
 
 class Kv {
  public:
-  Kv() = default;
-  // Of groups that point into what `keep` holds.
-  Kv(const KvView& view, std::shared_ptr<const void> keep, bool writable);
+  // Of groups of a model, that point into what `keep` holds.
+  Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> keep,
+     bool writable);
   Kv(const Kv& other) { *this = other; }
   Kv& operator=(const Kv& other);
 
@@ -56,17 +56,22 @@ class Kv {
 
   const KvView& view() const { return view_; }
   bool writable() const { return writable_; }
+  // ModelMismatch unless `model` has layer groups of the same shapes: strides and bases say nothing
+  // of heads, rows and dtypes.
+  void CheckModel(const ModelSpec& model, const char* name) const;
 
  private:
+  std::shared_ptr<const ModelSpec> spec_;
   std::vector<std::shared_ptr<const void>> keep_;
   std::vector<GroupView> groups_;
   KvView view_;
   bool writable_ = true;
 };
 
-// kv= and into= of calls: null for None. Throws StatusError for what is no KvView or KvBuffer.
-// `to_write`: refuses read-only memory.
-const KvView* ViewOf(nb::handle kv, const char* name, bool to_write);
+// kv= and into= of calls on state of `model`: null for None, and then there need be no model.
+// Throws StatusError for what is no KvView or KvBuffer, or of a model of other shapes. `to_write`:
+// refuses read-only memory.
+const KvView* ViewOf(nb::handle kv, const ModelSpec* model, const char* name, bool to_write);
 
 // Of a number or a name.
 uint32_t GroupIndex(const ModelSpec& spec, const std::variant<uint32_t, std::string>& group);

@@ -13,6 +13,9 @@ struct Buffer {
   std::shared_ptr<KvBuffer> buffer;
   std::shared_ptr<const ModelSpec> spec;
   Kv all;
+  bool operator==(const Buffer& other) const {
+    return Unlocked([&] { return *buffer == *other.buffer; });
+  }
 };
 
 // What numpy has for a dtype; bits where it has none.
@@ -33,6 +36,17 @@ nb::dlpack::dtype DlpackDtype(Dtype dtype) {
     case Dtype::kF8E5M2: return {static_cast<uint8_t>(Code::Float8_E5M2), 8, 1};
     default: return NumpyDtype(dtype);
   }
+}
+
+std::shared_ptr<KvBuffer> NewBuffer(const ModelSpec& spec, uint64_t tokens) {
+  // Before anything multiplies them: so many bytes no memory has.
+  const uint64_t token_bytes = spec.token_bytes();
+  if (token_bytes != 0 && tokens > static_cast<uint64_t>(INT64_MAX) / token_bytes) {
+    BadArgument("tokens: " + std::to_string(tokens) + " of " + std::to_string(token_bytes) +
+                " bytes are more than can be addressed");
+  }
+  // GiBs of zeros take a while.
+  return Unlocked([&] { return std::make_shared<KvBuffer>(spec, tokens); });
 }
 
 // The rows of a buffer: [heads][positions][elements].
@@ -68,7 +82,7 @@ Rows RowsOf(Buffer& self, uint32_t layer, const std::variant<uint32_t, std::stri
 
 }  // namespace
 
-const KvView* ViewOf(nb::handle kv, const char* name, bool to_write) {
+const KvView* ViewOf(nb::handle kv, const ModelSpec* model, const char* name, bool to_write) {
   if (kv.is_none()) return nullptr;
   const Kv* view = nullptr;
   if (nb::isinstance<Kv>(kv)) {
@@ -78,6 +92,7 @@ const KvView* ViewOf(nb::handle kv, const char* name, bool to_write) {
   } else {
     BadArgument(std::string(name) + ": neither a KvView nor a KvBuffer");
   }
+  view->CheckModel(*model, name);
   if (to_write && !view->writable()) {
     BadArgument(std::string(name) + ": a tensor of it is read only");
   }
@@ -95,8 +110,8 @@ Goes wherever a KvView does, and is then all of it.)")
           [](Buffer* self, nb::handle model, uint64_t tokens) {
             std::shared_ptr<const ModelSpec> spec = SpecOf(model);
             Check(spec->Validate());
-            auto buffer = std::make_shared<KvBuffer>(*spec, tokens);
-            Kv all(*buffer->view(), buffer, true);
+            auto buffer = NewBuffer(*spec, tokens);
+            Kv all(*buffer->view(), spec, buffer, true);
             new (self)
                 Buffer{.buffer = std::move(buffer), .spec = std::move(spec), .all = std::move(all)};
           },
@@ -129,7 +144,7 @@ Goes wherever a KvView does, and is then all of it.)")
             auto both = std::make_shared<Both>(
                 Both{.buffer = self.buffer, .view = self.buffer->View(begin, last)});
             const KvView& view = *both->view.view();
-            return Kv(view, std::move(both), true);
+            return Kv(view, self.spec, std::move(both), true);
           },
           "begin"_a = 0, "end"_a = nb::none(), "The rows of positions [begin, end).")
       .def(
@@ -157,7 +172,7 @@ Goes wherever a KvView does, and is then all of it.)")
           nb::sig(
               "def tensor(self, layer: int, plane: int | str, group: int | str = 0) -> typing.Any"),
           "The same for torch.from_dlpack, with its real dtype.")
-      .def("__eq__", [](const Buffer& a, const Buffer& b) { return *a.buffer == *b.buffer; });
+      .def(ByValue());
 }
 
 }  // namespace cairn::python

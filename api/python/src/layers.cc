@@ -36,7 +36,7 @@ sections: pairs that turn by each position of a token (M-RoPE).)")
       .def_ro("width", &RotarySpec::width)
       .def_ro("sections", &RotarySpec::sections)
       .def_ro("interleaved", &RotarySpec::interleaved)
-      .def("__eq__", [](const RotarySpec& a, const RotarySpec& b) { return a == b; });
+      .def(ByValue());
 
   module.def("rotary_frequencies", &RotaryFrequencies, "width"_a, "theta"_a,
              "theta^(-2i / width) for i in [0, width / 2): rotary frequencies without scaling.");
@@ -99,7 +99,7 @@ equal parts, one a head, a row of a state divides; 0: not said.)")
       .def_ro("rotary", &Plane::rotary)
       .def_prop_ro("sealed_as", [](const Plane& self) { return Word(self.sealed_as); })
       .def_ro("state_parts", &Plane::state_parts)
-      .def("__eq__", [](const Plane& a, const Plane& b) { return a == b; })
+      .def(ByValue())
       .def("__repr__", [](const Plane& self) {
         return "Plane('" + self.name + "', role='" + Word(self.role) +
                "', heads=" + std::to_string(self.heads) +
@@ -127,7 +127,7 @@ tokens); "per_request" (one state for the whole request: row 0). All numbers are
       .def_ro("window", &RetentionRule::window)
       .def_ro("sinks", &RetentionRule::sinks)
       .def_ro("chunk", &RetentionRule::chunk)
-      .def("__eq__", [](const RetentionRule& a, const RetentionRule& b) { return a == b; });
+      .def(ByValue());
 }
 
 // What the presets have in common beyond their shapes.
@@ -230,7 +230,7 @@ rearranged the bytes in its blocks, whose planes are "opaque": no other packing 
       .def_ro("packing", &LayerGroup::packing)
       .def_prop_ro("token_bytes", &LayerGroup::token_bytes,
                    "Bytes of one position: all layers and planes.")
-      .def("__eq__", [](const LayerGroup& a, const LayerGroup& b) { return a == b; })
+      .def(ByValue())
       .def("__repr__", [](const LayerGroup& self) {
         return "LayerGroup('" + self.name + "', layers=" + std::to_string(self.layers) +
                ", retention='" + Word(self.retention.kind) +

@@ -72,10 +72,13 @@ class Reader {
     if (axis != 'R' || at + 1 != axes_.size()) return {tensor_.shape[at], tensor_.strides[at]};
     Dimension row{.size = 1, .stride = tensor_.strides.back()};
     for (size_t i = at; i < tensor_.shape.size(); ++i) row.size *= tensor_.shape[i];
-    if (at + 1 != tensor_.shape.size() && !tensor_.DenseFrom(at)) {
+    if (at + 1 == tensor_.shape.size()) return row;
+    if (!tensor_.DenseFrom(at)) {
       Refuse("dimensions of a row must be contiguous; the strides are " +
              ShapeText(tensor_.strides) + " bytes");
     }
+    // Not the last dimension's own: where that has one element, its stride means nothing.
+    row.stride = tensor_.item_bytes();
     return row;
   }
   bool Has(char axis) const { return axes_.find(axis) != std::string::npos; }
@@ -102,6 +105,12 @@ class Reader {
              std::to_string(row.size * tensor_.item_bytes()) + " bytes (dimension R of [" + axes_ +
              "], " + ShapeText(tensor_.shape) + "), and those of plane " + Quoted(plane.name) +
              " have " + std::to_string(plane.row_bytes) + " bytes");
+    }
+    // A stride steps over elements of the plane: of opaque ones, single bytes.
+    if (row.stride != tensor_.item_bytes() && tensor_.item_bytes() != DtypeBytes(plane.dtype)) {
+      Refuse("has elements of " + std::to_string(tensor_.item_bytes()) + " bytes, " +
+             std::to_string(row.stride) + " bytes apart; those of plane " + Quoted(plane.name) +
+             ", which is " + wanted + ", must be contiguous");
     }
   }
 

@@ -31,7 +31,7 @@ Two models are the same only when all of them are equal. Only `name` is required
       .def_ro("tokenizer_digest", &ModelIdentity::tokenizer_digest)
       .def_ro("quantization", &ModelIdentity::quantization)
       .def_ro("cache_dtype", &ModelIdentity::cache_dtype)
-      .def("__eq__", [](const ModelIdentity& a, const ModelIdentity& b) { return a == b; });
+      .def(ByValue());
 
   nb::class_<ModelVariant>(module, "ModelVariant", "An adapter (LoRA) on a base model.")
       .def(
@@ -44,7 +44,7 @@ Two models are the same only when all of them are equal. Only `name` is required
       .def_ro("name", &ModelVariant::name)
       .def_ro("digest", &ModelVariant::digest)
       .def_ro("scale", &ModelVariant::scale)
-      .def("__eq__", [](const ModelVariant& a, const ModelVariant& b) { return a == b; });
+      .def(ByValue());
 }
 
 void BindShard(nb::module_& module) {
@@ -72,7 +72,7 @@ Layers [layer_begin, layer_end) and KV heads [kv_head_begin, kv_head_end) of it;
       .def_ro("context_rank", &ShardSpec::context_rank)
       .def_ro("context_size", &ShardSpec::context_size)
       .def_ro("replicated", &ShardSpec::replicated)
-      .def("__eq__", [](const ShardSpec& a, const ShardSpec& b) { return a == b; });
+      .def(ByValue());
 
   nb::class_<LogicalGroup>(module, "LogicalGroup", R"(A layer group of the logical model, as if one
 process had all of it, and which of its layers and heads this process holds.)")
@@ -100,7 +100,7 @@ process had all of it, and which of its layers and heads this process holds.)")
       .def_ro("head_begin", &LogicalGroup::head_begin)
       .def_ro("head_end", &LogicalGroup::head_end)
       .def_ro("replicated", &LogicalGroup::replicated)
-      .def("__eq__", [](const LogicalGroup& a, const LogicalGroup& b) { return a == b; });
+      .def(ByValue());
 }
 
 ModelSpec SpecOfOneGroup(const std::string& name, uint32_t layers, uint32_t kv_heads,
@@ -161,7 +161,7 @@ Raises InvalidArgument naming the field.)")
       .def_prop_ro("token_bytes", &ModelSpec::token_bytes, "KV bytes of one position, all groups.")
       .def("first_difference", &ModelSpec::FirstDifference, "other"_a,
            "The first field in which two specs differ, or an empty text.")
-      .def("__eq__", [](const ModelSpec& a, const ModelSpec& b) { return a == b; })
+      .def(ByValue())
       .def("__repr__", [](const ModelSpec& self) {
         return "ModelSpec('" + self.identity.name + "', " + std::to_string(self.groups.size()) +
                " groups, token_bytes=" + std::to_string(self.token_bytes()) + ")";
@@ -170,7 +170,7 @@ Raises InvalidArgument naming the field.)")
   nb::class_<Model>(module, "Model", "A model that a store knows: Store.register_model makes one.")
       .def_prop_ro("id", [](const Model& self) { return static_cast<uint64_t>(self.id); })
       .def_prop_ro("spec", [](const Model& self) { return *self.spec; })
-      .def("__eq__", [](const Model& a, const Model& b) { return a.id == b.id; })
+      .def(ByValue())
       .def("__hash__", [](const Model& self) { return static_cast<uint64_t>(self.id); })
       .def("__repr__", [](const Model& self) {
         return "Model(" + std::to_string(static_cast<uint64_t>(self.id)) + ", '" +

@@ -12,6 +12,8 @@ namespace cairn::python {
 struct Model {
   ModelId id{};
   std::shared_ptr<const ModelSpec> spec;
+  // Numbers are a store's own.
+  bool operator==(const Model& other) const { return id == other.id && *spec == *other.spec; }
 };
 
 // Of what a program has at hand: a ModelSpec or a Model.

@@ -13,6 +13,7 @@ NB_MODULE(_core, module) {
   python::BindKv(module);
   python::BindGpu(module);
   python::BindTicket(module);
+  python::BindEvents(module);
   python::BindStore(module);
   python::BindBranch(module);
   python::BindObjects(module);

@@ -215,6 +215,7 @@ objects are not those of branches. Thread-safe, and without the interpreter's lo
   objects.def(
       "__init__",
       [](PyObjects* self, nb::handle store) {
+        if (!nb::isinstance<OpenStore>(store)) BadArgument("store: is no Store");
         new (self) PyObjects{.objects = Objects(nb::cast<OpenStore&>(store).store()),
                              .store = nb::borrow(store)};
       },

@@ -32,26 +32,6 @@ Set OfNames(const char* name, E Options::*field) {
     options->*field = Parse<E>(Value<std::string>(value, name), name);
   };
 }
-// Called by threads of the store, and gone with the last of them.
-Set Listener() {
-  return [](nb::handle value, Options* options) {
-    if (value.is_none()) return;
-    const std::shared_ptr<nb::object> call(new nb::object(nb::borrow(value)),
-                                           [](nb::object* object) {
-                                             const nb::gil_scoped_acquire lock;
-                                             delete object;
-                                           });
-    options->listener = std::make_shared<EventListener>();
-    options->listener->on_event = [call](const std::string& line) {
-      const nb::gil_scoped_acquire lock;
-      try {
-        (*call)(line);
-      } catch (nb::python_error& error) {
-        error.discard_as_unraisable("on_event");
-      }
-    };
-  };
-}
 
 const std::map<std::string, Set, std::less<>>& Fields() {
   using O = Options;
@@ -88,7 +68,7 @@ const std::map<std::string, Set, std::less<>>& Fields() {
       {"on_fatal", OfNames("on_fatal", &O::on_fatal)},
       {"backend", OfNames("backend", &O::backend)},
       {"gpus", Plain("gpus", &O::gpus)},
-      {"on_event", Listener()},
+      {"on_event", [](nb::handle /*value*/, Options* /*options*/) {}},  // Listening's.
   };
   return fields;
 }

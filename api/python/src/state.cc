@@ -52,7 +52,7 @@ of numpy or torch, and sets it again. last_logits: float32, optional.)")
       .def_ro("repetition_penalty", &SamplerState::repetition_penalty)
       .def_ro("top_k", &SamplerState::top_k)
       .def_ro("last_logits", &SamplerState::last_logits)
-      .def("__eq__", [](const SamplerState& a, const SamplerState& b) { return a == b; });
+      .def(ByValue());
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ void BindState(nb::module_& module) {
           "bytes"_a, "content_type"_a = "")
       .def_prop_ro("bytes", [](const AppMetadata& self) { return PythonBytes(self.bytes); })
       .def_ro("content_type", &AppMetadata::content_type)
-      .def("__eq__", [](const AppMetadata& a, const AppMetadata& b) { return a == b; });
+      .def(ByValue());
 
   nb::class_<ContentSpan>(module, "ContentSpan",
                           R"(Content that token ids alone do not identify (an image).
@@ -88,7 +88,7 @@ Positions [begin, end); hash: two numbers of 64 bits. atomic: no fork or rewind 
       .def_prop_ro("hash",
                    [](const ContentSpan& self) { return std::pair(self.hash[0], self.hash[1]); })
       .def_ro("atomic", &ContentSpan::atomic)
-      .def("__eq__", [](const ContentSpan& a, const ContentSpan& b) { return a == b; });
+      .def(ByValue());
 
   nb::class_<Keep>(module, "Keep", R"(How long a branch is kept.
 
@@ -104,7 +104,7 @@ use after which it is dropped; 0: never for that reason.)")
       .def_ro("pinned", &Keep::pinned)
       .def_ro("priority", &Keep::priority)
       .def_prop_ro("ttl", [](const Keep& self) { return static_cast<double>(self.ttl_ns) / 1e9; })
-      .def("__eq__", [](const Keep& a, const Keep& b) { return a == b; });
+      .def(ByValue());
 }
 
 }  // namespace cairn::python

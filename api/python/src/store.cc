@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Store of Python; what it holds is in open_store.cc.
 #include "api/python/src/store.h"
 
 #include "api/python/src/model.h"
@@ -6,35 +8,20 @@
 
 namespace cairn::python {
 
-OpenStore::~OpenStore() {
-  static_cast<void>(Close());  // As ~Store: who wants the outcome closes it.
-}
-
-Status OpenStore::Close() {
-  const Status closed = Unlocked([this] { return store_.Close(); });
-  Sweep();  // All calls are over.
-  return closed;
-}
-
-void OpenStore::Outlive(Ticket ticket, std::vector<nb::object> keep) {
-  orphans_.push_back({.ticket = std::move(ticket), .keep = std::move(keep)});
-}
-
-void OpenStore::Sweep() {
-  if (orphans_.empty()) return;
-  // What goes runs destructors, which may come back here.
-  std::vector<Orphan> over;
-  std::erase_if(orphans_, [&](Orphan& orphan) {
-    if (!orphan.ticket.done()) return false;
-    over.push_back(std::move(orphan));
-    return true;
-  });
-}
-
 namespace {
 
-nb::object BranchOf(nb::handle store, Branch branch) {
-  return nb::cast(PyBranch{.branch = std::move(branch), .store = nb::borrow(store)});
+nb::object BranchOf(nb::handle store, Branch branch,
+                    std::shared_ptr<const ModelSpec> spec = nullptr) {
+  return nb::cast(
+      PyBranch{.branch = std::move(branch), .store = nb::borrow(store), .spec = std::move(spec)});
+}
+
+// A path as the operating system has it: text, bytes, or what os.PathLike says.
+std::string FolderOf(nb::handle path) {
+  const auto name = nb::cast<nb::bytes>(nb::module_::import_("os").attr("fsencode")(path));
+  std::string folder(name.c_str(), name.size());
+  if (folder.find('\0') != std::string::npos) BadArgument("path: has a zero byte");
+  return folder;
 }
 
 BranchOptions BranchOptionsOf(std::string name, std::string ns, const Keep& keep,
@@ -49,22 +36,28 @@ void BindOpening(nb::class_<OpenStore>& store) {
   store
       .def(
           "__init__",
-          [](OpenStore* self, const nb::object& path, const nb::kwargs& arguments) {
-            const std::string folder =
-                nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
-            const Options options = OptionsOf(arguments);
-            new (self) OpenStore(Take(Unlocked([&] { return Store::Open(folder, options); })));
+          [](nb::pointer_and_handle<OpenStore> self, const nb::object& path,
+             const nb::kwargs& arguments) {
+            const std::string folder = FolderOf(path);
+            Options options = OptionsOf(arguments);
+            const nb::object on_event =
+                arguments.contains("on_event") ? arguments["on_event"] : nb::none();
+            Listening listening(on_event, &options);
+            const nb::object opened = nb::module_::import_("cairn._exit").attr("opened");
+            new (self.p) OpenStore(Take(Unlocked([&] { return Store::Open(folder, options); })),
+                                   std::move(listening));
+            opened(self.h);
           },
           "path"_a, "options"_a)
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](OpenStore& self, const nb::object&, const nb::object&, const nb::object&) {
-            Check(self.Close());
+            Check(self.CloseAndTell());
           },
           "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none())
       .def(
-          "close", [](OpenStore& self) { Check(self.Close()); },
+          "close", [](OpenStore& self) { Check(self.CloseAndTell()); },
           "Makes everything durable, ends all threads and gives memory back. Idempotent; blocks.\n"
           "After it every call on the store and its branches raises InvalidState.");
 }
@@ -77,7 +70,9 @@ void BindModels(nb::class_<OpenStore>& store) {
             const auto level = Parse<Durability>(durability, "durability");
             const ModelId id =
                 Take(Unlocked([&] { return self.store().RegisterModel(spec, level); }));
-            return Model{.id = id, .spec = std::make_shared<const ModelSpec>(spec)};
+            Model model{.id = id, .spec = std::make_shared<const ModelSpec>(spec)};
+            self.SetSpec(id, model.spec);
+            return model;
           },
           "spec"_a, nb::kw_only(), "durability"_a = "power",
           "The Model of a spec; idempotent. Blocks on the disk once. ModelMismatch: the identity "
@@ -105,13 +100,15 @@ void BindBranches(nb::class_<OpenStore>& store) {
             const BranchOptions options =
                 BranchOptionsOf(std::move(name), std::move(ns), keep, durability);
             auto& open = nb::cast<OpenStore&>(self);
+            open.CheckModel(model);
             return BranchOf(
-                self, Take(Unlocked([&] { return open.store().CreateBranch(model.id, options); })));
+                self, Take(Unlocked([&] { return open.store().CreateBranch(model.id, options); })),
+                model.spec);
           },
           "model"_a, "name"_a = "", nb::kw_only(), "namespace"_a = "", "keep"_a = Keep(),
           "durability"_a = "process",
           "A new, empty branch. name: unique in its namespace, at most 256 bytes; empty: unnamed.\n"
-          "AlreadyExists: the name is taken.",
+          "AlreadyExists: the name is taken. ModelMismatch: the model is another store's.",
           nb::sig("def create_branch(self, model: Model, name: str = '', *, namespace: str = '', "
                   "keep: Keep = ..., durability: str = 'process') -> Branch"))
       .def(
@@ -182,8 +179,7 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def(
           "checkpoint",
           [](OpenStore& self, const nb::object& path) {
-            const std::string folder =
-                nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+            const std::string folder = FolderOf(path);
             return Take(Unlocked([&] { return self.store().Checkpoint(folder); }));
           },
           "path"_a, "A copy of the store that opens as one; tables are hard links. Blocks.")
@@ -231,7 +227,7 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def_prop_ro(
           "poisoned",
           [](OpenStore& self) -> nb::object {
-            const Status status = self.store().poisoned();
+            const Status status = Unlocked([&] { return self.store().poisoned(); });
             return status.ok() ? nb::none() : MakeError(status);
           },
           "None while the log can be written, else the error that ended that.",
@@ -239,6 +235,8 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def_prop_ro(
           "io_name", [](OpenStore& self) { return self.store().io_name(); },
           "\"io_uring\", \"threads\" or \"memory\".")
+      // For cairn/_loop.py.
+      .def("_sweep", &OpenStore::Sweep)
       .def_prop_ro("sync_method", [](OpenStore& self) { return self.store().sync_method(); })
       .def_prop_ro(
           "recovery_note", [](OpenStore& self) { return self.store().recovery_note(); },
@@ -256,10 +254,15 @@ Store(path, **options): path is a directory, or ":memory:", which goes with the 
 keywords, as in cairn/options.h: create_if_missing, error_if_exists, read_only, salvage, file_mode,
 max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_memory_bytes,
 hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
-"uring", "threads"), gpus, on_event (called with a line of text by threads of the store) and others.
+"uring", "threads"), gpus, on_event and others.
+
+on_event: called with each line of text that the store tells, by a thread of its own, which ends with
+close(). What it raises is shown and forgotten. It may call the store. An on_event that holds the
+store, as a bound method of its owner does, keeps it open until close().
 
 A context manager: leaving closes. All methods are thread-safe, and run without the interpreter's
-lock. Branches keep the object alive. Does not survive os.fork(). Raises NotFound (no store there),
+lock. Branches keep the object alive; what is open when the interpreter ends is closed then. Does
+not survive os.fork(). Raises NotFound (no store there),
 Locked (another process has it), InvalidArgument (an option), Corruption, IoError, NoSpace and
 others.)");
   BindOpening(store);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <mutex>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "api/python/src/common.h"
+#include "api/python/src/events.h"
+#include "api/python/src/model.h"
 #include "cairn/completion.h"
 #include "cairn/store.h"
 
@@ -13,13 +17,23 @@ namespace cairn::python {
 // An open store. What calls under way still need of Python's objects is here, too.
 class OpenStore {
  public:
-  explicit OpenStore(Store store) : store_(std::move(store)) {}
+  OpenStore(Store store, Listening listening)
+      : store_(std::move(store)), listening_(std::move(listening)) {}
   ~OpenStore();  // Closes.
   OpenStore(const OpenStore&) = delete;
   OpenStore& operator=(const OpenStore&) = delete;
 
   Store& store() { return store_; }
   Status Close();
+  // Close, after which all was told to on_event, too.
+  Status CloseAndTell();
+
+  // What was registered as a model.
+  std::shared_ptr<const ModelSpec> SpecOf(ModelId id);
+  void SetSpec(ModelId id, std::shared_ptr<const ModelSpec> spec);
+  // Throws StatusError unless the model is one of this store's: numbers of models are each store's
+  // own.
+  void CheckModel(const Model& model);
 
   // Objects of a call that nobody holds the ticket of any more: they are let go when it is over.
   void Outlive(Ticket ticket, std::vector<nb::object> keep);
@@ -31,14 +45,24 @@ class OpenStore {
     std::vector<nb::object> keep;
   };
   Store store_;
-  std::vector<Orphan> orphans_;  // With the interpreter's lock.
+  Listening listening_;
+  // With the interpreter's lock:
+  std::vector<Orphan> orphans_;
+  std::map<ModelId, std::shared_ptr<const ModelSpec>> specs_;
 };
 
 // A Branch and the Python object of its store, which stays open as long.
 struct PyBranch {
   Branch branch;
   nb::object store;
+  mutable std::shared_ptr<const ModelSpec> spec;  // Null: not asked for yet.
   OpenStore& open() const { return nb::cast<OpenStore&>(store); }
+  // Of the branch's model.
+  std::shared_ptr<const ModelSpec> Spec() const;
+  // Null if `kv` is None, which needs none.
+  std::shared_ptr<const ModelSpec> SpecFor(nb::handle kv) const {
+    return kv.is_none() ? nullptr : Spec();
+  }
 };
 
 // Reads Store(...)'s keywords.

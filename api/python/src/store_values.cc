@@ -69,7 +69,7 @@ it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks ther
       .def_prop_ro(
           "ttl", [](const NamespacePolicy& self) { return static_cast<double>(self.ttl_ns) / 1e9; })
       .def_prop_ro("index", [](const NamespacePolicy& self) { return Word(self.index); })
-      .def("__eq__", [](const NamespacePolicy& a, const NamespacePolicy& b) { return a == b; });
+      .def(ByValue());
 
   nb::class_<NamespaceInfo>(module, "NamespaceInfo", "A namespace and what it holds.")
       .def_ro("name", &NamespaceInfo::name)

@@ -45,6 +45,8 @@ the store does not touch it any more, whether or not the ticket is. Any thread m
             const uint64_t ns = TimeoutNs(timeout);
             const auto wanted = Parse<LayerState>(state, "state");
             const Ticket ticket = self.call.ticket();
+            // The words of the progress must outlive the wait.
+            const std::vector<nb::object> kept = self.call.Kept();
             Check(Unlocked([&] { return ticket.WaitForLayer(layer, wanted, ns); }));
           },
           "layer"_a, "state"_a = "complete", "timeout"_a = nb::none(),
@@ -110,7 +112,8 @@ Event loops get one of their own by themselves; this is for programs with a loop
           "drain",
           [](CompletionQueue& self) {
             std::vector<uint64_t> over;
-            for (const Completion& completion : self.Drain()) over.push_back(completion.user_data);
+            for (const Completion& completion : Unlocked([&] { return self.Drain(); }))
+              over.push_back(completion.user_data);
             return over;
           },
           "The user_data of calls that are over, oldest first; never blocks.")

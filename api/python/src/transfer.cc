@@ -51,7 +51,9 @@ uint64_t Append(const PyBranch& self, nb::handle tokens, nb::handle kv, nb::hand
                 nb::handle metadata, nb::handle spans, bool exact, std::string_view durability,
                 std::optional<uint64_t> expected_length, bool ends_turn,
                 std::optional<double> timeout, uintptr_t gpu_ready) {
-  const DeltaArguments arguments(tokens, kv, sampler, metadata, spans, exact);
+  self.open().Sweep();
+  const auto spec = self.SpecFor(kv);
+  const DeltaArguments arguments(spec.get(), tokens, kv, sampler, metadata, spans, exact);
   const AppendOptions options =
       OptionsOf(durability, expected_length, ends_turn, timeout, gpu_ready);
   return Take(Unlocked([&] { return Branch(self.branch).AppendSync(arguments.delta(), options); }));
@@ -62,7 +64,9 @@ nb::object AppendAsync(const PyBranch& self, nb::handle tokens, nb::handle kv, n
                        std::string_view durability, std::optional<uint64_t> expected_length,
                        bool ends_turn, std::optional<double> timeout, uintptr_t gpu_ready,
                        std::string_view overload, nb::handle queue, uint64_t user_data) {
-  auto arguments = std::make_unique<DeltaArguments>(tokens, kv, sampler, metadata, spans, exact);
+  const auto spec = self.SpecFor(kv);
+  auto arguments =
+      std::make_unique<DeltaArguments>(spec.get(), tokens, kv, sampler, metadata, spans, exact);
   AppendOptions options = OptionsOf(durability, expected_length, ends_turn, timeout, gpu_ready);
   options.overload = Parse<Overload>(overload, "overload");
   const Told told(self.store, queue, user_data);
@@ -123,7 +127,8 @@ instead of the event loop.)");
          std::optional<double> timeout, uintptr_t gpu_ready) {
         AppendOptions options = OptionsOf(durability, {}, false, timeout, gpu_ready);
         options.exact = exact;
-        const KvView* const view = ViewOf(kv, "kv", false);
+        const auto spec = self.SpecFor(kv);
+        const KvView* const view = ViewOf(kv, spec.get(), "kv", false);
         if (view == nullptr) BadArgument("kv: is None");
         Check(Unlocked([&] { return Branch(self.branch).Fill(*view, options); }));
       },
@@ -139,8 +144,10 @@ RestoreResult Restore(const PyBranch& self, nb::handle into, nb::handle tokens, 
                       std::optional<uint64_t> end, bool require_kv, std::optional<double> timeout,
                       nb::handle progress, uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
                       bool fall_back_to_host) {
-  RestoreArguments arguments(into, tokens, begin, end, require_kv, timeout, progress, gpu_ready,
-                             std::move(layer_events), fall_back_to_host);
+  self.open().Sweep();
+  const auto spec = self.SpecFor(into);
+  RestoreArguments arguments(spec.get(), into, tokens, begin, end, require_kv, timeout, progress,
+                             gpu_ready, std::move(layer_events), fall_back_to_host);
   return Take(
       Unlocked([&] { return self.branch.Restore(arguments.request(), arguments.progress()); }));
 }
@@ -150,9 +157,10 @@ nb::object RestoreAsync(const PyBranch& self, nb::handle into, nb::handle tokens
                         nb::handle progress, uintptr_t gpu_ready,
                         std::vector<uintptr_t> layer_events, bool fall_back_to_host,
                         nb::handle queue, uint64_t user_data) {
-  auto arguments =
-      std::make_unique<RestoreArguments>(into, tokens, begin, end, require_kv, timeout, progress,
-                                         gpu_ready, std::move(layer_events), fall_back_to_host);
+  const auto spec = self.SpecFor(into);
+  auto arguments = std::make_unique<RestoreArguments>(spec.get(), into, tokens, begin, end,
+                                                      require_kv, timeout, progress, gpu_ready,
+                                                      std::move(layer_events), fall_back_to_host);
   const Told told(self.store, queue, user_data);
   arguments->request().queue = told.queue();
   arguments->request().user_data = told.number();
@@ -204,8 +212,8 @@ undefined then.)");
 
 }  // namespace
 
-RestoreArguments::RestoreArguments(nb::handle into, nb::handle tokens, uint64_t begin,
-                                   std::optional<uint64_t> end, bool require_kv,
+RestoreArguments::RestoreArguments(const ModelSpec* model, nb::handle into, nb::handle tokens,
+                                   uint64_t begin, std::optional<uint64_t> end, bool require_kv,
                                    std::optional<double> timeout, nb::handle progress,
                                    uintptr_t gpu_ready, std::vector<uintptr_t> layer_events,
                                    bool fall_back_to_host)
@@ -219,7 +227,7 @@ RestoreArguments::RestoreArguments(nb::handle into, nb::handle tokens, uint64_t 
   request_.begin = begin;
   request_.end = end.value_or(UINT64_MAX);
   request_.tokens = room_.span();
-  request_.into = ViewOf(into, "into", true);
+  request_.into = ViewOf(into, model, "into", true);
   request_.require_kv = require_kv;
   request_.timeout_ns = TimeoutNs(timeout);
   if (request_.into != nullptr && request_.into->memory == MemoryKind::kCuda) {

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import os
 import select
 import threading
 
@@ -90,6 +91,35 @@ def test_two_loops_one_after_the_other(chat):
     assert asyncio.run(one()) == 1
     gc.collect()
     assert asyncio.run(one()) == 2
+
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_loops_leave_nothing_open(chat):
+    async def one():
+        await chat.append_async([1])
+
+    async def abandoned():
+        task = asyncio.ensure_future(wait(chat.append_async([1], durability="power")))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    async def wait(ticket):
+        return await ticket
+
+    asyncio.run(one())
+    before = descriptors()
+    for _ in range(50):
+        asyncio.run(one())
+    # The one of the last loop goes with the next.
+    assert descriptors() <= before + 1
+    for _ in range(20):
+        asyncio.run(abandoned())
+    asyncio.run(one())
+    assert descriptors() <= before + 2
 
 
 def test_who_awaits_may_be_cancelled_and_the_call_goes_on(chat):

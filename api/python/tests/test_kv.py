@@ -71,10 +71,10 @@ def test_blocks_of_every_layout_go_in_and_come_back(chat, spec, values, layout):
     # Positions [3, 11) by slots; what is around them stays as it was.
     slots = [table[p // 4] * 4 + p % 4 for p in range(3, 11)]
     chat.restore(into.view(3, slots=slots), begin=3, end=11)
-    for got, want in zip(empty, tensors):
-        bits = got.view(np.uint16).ravel()
-        assert np.count_nonzero(bits) == np.count_nonzero(np.isin(want.view(np.uint16).ravel(), bits)) - (0 in bits) \
-            or np.count_nonzero(bits) <= bits.size * 8 // 12
+    some = values.copy()
+    some[:, :, [*range(3), 11]] = 0
+    for got, want in zip(empty, shaped(some, layout)[0]):
+        assert same(got, want)
     chat.restore(into.view(table=table))
     for got, want in zip(empty, tensors):
         assert same(got, want)

@@ -87,13 +87,55 @@ def test_tensors_live_as_long_as_the_call_that_uses_them(store, big):
 
 def test_a_ticket_that_nobody_holds_keeps_its_tensors(store, big):
     chat = store.create_branch(store.register_model(big))
+    kv = cairn.KvBuffer(big, 4)
+    kv.bytes.view(np.uint16)[:] = 1
+    chat.append([1, 2, 3, 4], kv)
+    queue = cairn.CompletionQueue(store)
+    rooms, given = [], []
+    for i in range(20):
+        rooms.append(np.zeros((2, 4, 1, 1 << 17), np.uint16))
+        tensors = [room.view(Watched) for room in rooms[-1]]
+        given.append([weakref.ref(tensor) for tensor in tensors])
+        chat.restore_async(cairn.KvView.of(big, tensors), queue=queue)
+        del tensors
+        # The arrays would be freed under the restore that writes them.
+        for refs, room in zip(given, rooms):
+            assert all(ref() is not None for ref in refs) or np.all(room == 1)
+    over = 0
+    while over < 20:
+        assert queue.wait(timeout=60)
+        over += len(queue.drain())
+    # The next call lets go of all, and no further asynchronous one is needed for that.
+    chat.append([5])
+    assert all(ref() is None for refs in given for ref in refs) and all(np.all(room == 1) for room in rooms)
+
+
+def test_the_loop_lets_go_of_what_nobody_waits_for(store, big):
+    chat = store.create_branch(store.register_model(big))
     chat.append([1, 2, 3, 4], cairn.KvBuffer(big, 4))
-    for _ in range(20):
-        # The buffer would be freed under the restore that writes it.
-        chat.restore_async(cairn.KvBuffer(big, 4))
-    gc.collect()
-    store.close()
-    gc.collect()
+
+    async def main():
+        tensors = [[np.zeros((4, 1, 1 << 17), np.uint16).view(Watched) for _ in "KV"] for _ in range(20)]
+        gone = [weakref.ref(tensor) for pair in tensors for tensor in pair]
+        while tensors:
+            chat.restore_async(cairn.KvView.of(big, tensors.pop()))
+        end = time.monotonic() + 60
+        while any(ref() is not None for ref in gone) and time.monotonic() < end:
+            await asyncio.sleep(0.001)
+        return all(ref() is None for ref in gone)
+
+    assert asyncio.run(main())
+
+
+def test_what_goes_with_a_call_may_ask_for_its_result(store, big):
+    chat = store.create_branch(store.register_model(big))
+    chat.append([1, 2, 3, 4], cairn.KvBuffer(big, 4))
+    tensors = [np.zeros((4, 1, 1 << 17), np.uint16).view(Watched) for _ in "KV"]
+    asked = []
+    refs = [weakref.ref(tensor, lambda _: asked.append(ticket.result().end)) for tensor in tensors]
+    ticket = chat.restore_async(cairn.KvView.of(big, tensors))
+    del tensors
+    assert ticket.wait().end == 4 and asked == [4, 4] and all(ref() is None for ref in refs)
 
 
 def test_views_keep_their_tensors(spec):

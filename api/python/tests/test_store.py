@@ -2,7 +2,6 @@
 """Opening, closing, errors, and what a store tells about itself."""
 
 import gc
-import threading
 
 import pytest
 
@@ -87,30 +86,3 @@ def test_what_a_store_tells(store, chat, tmp_path):
     store.checkpoint(tmp_path / "copy")
     with cairn.Store(tmp_path / "copy") as copy:
         assert copy.find_branch("chat").length == 3
-
-
-def test_events_come_as_text(tmp_path, spec):
-    lines = []
-    with cairn.Store(tmp_path / "s", create_if_missing=True, on_event=lines.append) as store:
-        store.create_branch(store.register_model(spec))
-    assert all(isinstance(line, str) for line in lines)
-
-
-def test_blocking_calls_run_without_the_interpreters_lock(store, chat, spec):
-    """While one thread waits for completions that do not come, another one counts."""
-    queue = cairn.CompletionQueue(store)
-    counted = 0
-    waiting = threading.Event()
-
-    def wait():
-        waiting.set()
-        queue.wait(timeout=0.5)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    waiting.wait()
-    while thread.is_alive():
-        counted += 1
-    thread.join()
-    # With the lock held it would count to one or two.
-    assert counted > 1000
