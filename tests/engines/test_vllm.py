@@ -179,7 +179,7 @@ def test_cancelled_requests_leave_neither_leases_nor_branches(runs):
     assert all(result["leases"] == [0] for result in runs.second[1])
     with cairn.Store(runs.store) as store:
         names = [branch.info().name for branch in branches(store)]
-    assert not [name for name in names if name.startswith(("queued", "looked up"))]
+    assert not [name for name in names if name.startswith(("queued", "loading"))]
     assert len([name for name in names if name.startswith("killed")]) == 1
 
 

@@ -203,6 +203,32 @@ def test_an_adapter_and_a_salt_are_worlds_of_their_own(exported, monkeypatch, tm
     engine.close()
 
 
+def test_a_cancelled_load_holds_nothing(exported, monkeypatch, tmp_path):
+    """Cancelled behind its lookup, behind its allocation, and while the worker has it."""
+    engine = Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)), "NHD")
+    prompt, store = list(range(100)), engine.worker._shared.store
+    engine.run(request_of("first", prompt), table(1), [])
+    tables = table(11)
+    for last in range(3):
+        request = request_of(f"cancelled-{last}", prompt)
+        engine.scheduler.on_new_request(request)
+        assert engine.scheduler.get_num_new_matched_tokens(request, 0) == (99, False)
+        assert store.metrics()["leases"] == 1
+        if last > 0:
+            engine.scheduler.update_state_after_alloc(
+                request, types.SimpleNamespace(get_block_ids=lambda: tables), 99)
+        if last > 1:
+            engine.step({request.request_id: (99, 1)}, tables, prompt)
+        request.status = RequestStatus.FINISHED_ABORTED
+        engine.scheduler.request_finished_all_groups(request, tables)
+        engine.step({}, tables, [])
+        assert store.metrics()["leases"] == 0
+    # The last one computed a token before it was over.
+    assert [info.length for info in store.list_branches("cancelled")[0]] == [100]
+    assert not engine.worker._shared.sequences
+    engine.close()
+
+
 @pytest.mark.parametrize("name", ["tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size",
                                   "prefill_context_parallel_size", "data_parallel_size"])
 def test_a_larger_world_is_refused(exported, monkeypatch, tmp_path, name):
@@ -221,7 +247,7 @@ def test_what_cannot_be_done_is_refused_by_name(exported, monkeypatch, tmp_path)
         config, cache = config_of(exported, monkeypatch, path, *groups, backend=backend, **parallel)
         if extra is not None:
             config.kv_transfer_config.kv_connector_extra_config = extra
-        with pytest.raises((ValueError, cairn.Error), match=said):
+        with pytest.raises((ValueError, TypeError, cairn.Error), match=said):
             KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache)
 
     refused("distributed_executor_backend is 'mp'", full, distributed_executor_backend="mp")
@@ -229,7 +255,7 @@ def test_what_cannot_be_done_is_refused_by_name(exported, monkeypatch, tmp_path)
     refused("'path', the directory", full, extra={})
     refused("'pth' is none of append_tokens", full, extra={"pth": "x"})
     refused("durability", full, extra={"path": str(path), "durability": "safe"})
-    refused("no option 'max_byte'", full, extra={"path": str(path), "options": {"max_byte": 1}})
+    refused("no option .max_byte", full, extra={"path": str(path), "options": {"max_byte": 1}})
     # The same model with other shapes is known already.
     engine = Engine(*config_of(exported, monkeypatch, path, full), "NHD")
     engine.close()

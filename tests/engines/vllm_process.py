@@ -54,25 +54,21 @@ def kill(llm, job):
 
 
 def cancel(llm, job):
-    """A request that is over before it was scheduled, another between lookup and load, a third right behind it."""
-    from cairn._vllm_scheduler import SchedulerSide
+    """A request that is over before it was scheduled, another while it is loaded, a third right behind its load."""
+    from cairn._vllm_worker import WorkerSide
     prompt, sampling = request(job)
     llm.llm_engine.add_request("queued", prompt, sampling)
     llm.llm_engine.abort_request(["queued"])
-    step = SchedulerSide.step
+    start_loads = WorkerSide.start_loads
 
-    def abort_first(side, output):
-        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-        from vllm.v1.request import RequestStatus
-        for request_id in list(output.num_scheduled_tokens):
-            scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
-        return step(side, output)
+    def start_and_abort(side, meta):
+        start_loads(side, meta)
+        llm.llm_engine.abort_request(["loading"])
 
-    SchedulerSide.step = abort_first
-    llm.llm_engine.add_request("looked up", prompt, sampling)
+    WorkerSide.start_loads = start_and_abort
+    llm.llm_engine.add_request("loading", prompt, sampling)
     llm.llm_engine.step()
-    SchedulerSide.step = step
-    llm.llm_engine.abort_request(["looked up"])
+    WorkerSide.start_loads = start_loads
     llm.llm_engine.add_request("loaded", prompt, sampling)
     llm.llm_engine.step()
     llm.llm_engine.abort_request(["loaded"])

@@ -53,4 +53,6 @@ def finish(shared, end):
     """Of a request that is over, what needs no blocks."""
     sequence = shared.sequences.pop(end.request_id, None)
     if sequence is not None:
-        sequence.end(end.tokens[sequence.length - end.first:], end.drawn)
+        # It may have begun again since, and lack some.
+        left = end.tokens[sequence.length - end.first:] if sequence.length >= end.first else []
+        sequence.end(left, end.drawn)

@@ -54,7 +54,8 @@ class SchedulerSide:
     def matched(self, request, computed):
         """Tokens beyond `computed` that can be loaded; at least one is left to compute."""
         known = self.known.get(request.request_id)
-        if known is None or not self.loads:
+        sequence = self.shared.sequences.get(request.request_id)
+        if known is None or not self.loads or (sequence is not None and sequence.damaged):
             return 0
         self._look(known)
         known.begin = computed
@@ -96,7 +97,8 @@ class SchedulerSide:
             return
         if request.request_id not in self.shared.sequences:
             self.shared.sequences[request.request_id] = Sequence(
-                self.shared, f"{request.request_id}@{self.run}", known.model, known.namespace, request.sampling_params)
+                self.shared, f"{request.request_id}@{self.run}", known.model, known.namespace, request.sampling_params,
+                self.saves)
         if known.hit:
             tables = tuple(list(table) for table in blocks.get_block_ids())
             self.starts.append(Start(request.request_id, known.hit, self._base(known), known.begin,
@@ -140,16 +142,17 @@ class SchedulerSide:
         if known is None:
             return False
         self._forget(known)
+        self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         sequence = self.shared.sequences.get(request.request_id)
         if sequence is None:
             return False
-        self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         save, tokens, first = None, [], sequence.length
         if self.saves and request.status != RequestStatus.FINISHED_ERROR:
             computed = min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens)
             if self.layout.step == 1:
                 save = self._save(request, computed, lambda: tuple(list(table) for table in tables), final=True)
-            tokens = list(request.all_token_ids[first:])
+            if request.num_output_tokens > 0:  # Else it was cancelled: its prompt is nothing to keep.
+                tokens = list(request.all_token_ids[first:])
         self.ends.append(End(request.request_id, save, first, tokens, request.num_output_tokens))
         return save is not None
 

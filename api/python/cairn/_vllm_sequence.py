@@ -15,17 +15,18 @@ FOUND_FROM = 64
 class Sequence:
     """Used by the worker; the scheduler reads `length` and, once a request is over, ends it."""
 
-    def __init__(self, shared, name, model, namespace, sampling):
+    def __init__(self, shared, name, model, namespace, sampling, kept):
         self.shared = shared
         self.name, self.model, self.namespace, self.sampling = name, model, namespace, sampling
         self.branch = None
         self.base = 0  # Tokens that were found, not computed.
         self.length = 0  # Tokens in the store, all of them with KV.
-        self.broken = False  # An append failed: the branch stays as it is.
+        self.broken = not kept  # An append failed, or none is wanted: the branch stays as it is.
+        self.damaged = False  # A load failed: what is found may be that again, so nothing is looked for.
 
     def begin(self, hit, base):
         """The first `base` tokens are those of the hit. Called while its lease lasts."""
-        if self.branch is not None or base < FOUND_FROM:
+        if self.branch is not None or base < FOUND_FROM or self.broken:
             return
         try:
             self.branch = hit.fork(base, self.name, namespace=self.namespace, keep=self.shared.keep,

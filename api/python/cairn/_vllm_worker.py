@@ -82,6 +82,7 @@ class WorkerSide:
             logger.warning("Cairn: request %s: loaded %d of %d tokens: %s", start.request_id, good - start.begin,
                            start.end - start.begin, error)
             self._tell(start, good)
+            self.shared.sequences[start.request_id].damaged = True
         if self.asynchronous:
             self.received.add(start.request_id)
         self._begin(start, min(start.base, good))
