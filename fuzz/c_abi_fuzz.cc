@@ -152,18 +152,19 @@ class Caller {
     Size(&options);
     return options;
   }
-  cairn_append_options AppendOptions() {
+  // Always with a length: what others append meanwhile must not move the tokens.
+  cairn_append_options AppendOptions(uint64_t length) {
     cairn_append_options options;
     cairn_append_options_init(&options, sizeof options);
     const uint8_t flags = input_.Take<uint8_t>();
     options.durability = Durability();
     options.overload = flags % 4 == 0;
-    options.has_expected_length = flags % 8 == 1;
-    options.expected_length = flags;
+    options.has_expected_length = true;
+    options.expected_length = length;
     options.ends_turn = flags % 16 == 2;
     if (flags % 3 == 0) options.queue = queue_;
     if (flags % 32 == 3) options.timeout_ns = 0;
-    Size(&options);
+    if (flags == 255) options.struct_size = flags;
     return options;
   }
 
@@ -223,9 +224,9 @@ class Caller {
 
   void OfAppends(uint8_t call) {
     cairn_branch* const branch = branches_[slot_];
-    const cairn_append_options options = AppendOptions();
     uint64_t length = 0;
     if (cairn_branch_length(branch, &length, nullptr) != CAIRN_OK) length = Position();
+    const cairn_append_options options = AppendOptions(length);
     const uint32_t count = input_.Take<uint8_t>() % (kTokensMax + 1);
     cairn_ticket* ticket = nullptr;
     cairn_draft* draft = nullptr;
@@ -458,7 +459,7 @@ class Caller {
       }
     }
     cairn_branch* created[4] = {};
-    const cairn_append_options options = AppendOptions();
+    const cairn_append_options options = AppendOptions(0);
     if (Told(cairn_store_write(store_, batch, &options, created, 4, nullptr, &error_))) {
       for (size_t i = 0; i < cairn_write_batch_created_count(batch); ++i) {
         branches_.Set(other_ + i, created[i]);
