@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cairn/version.h"  // CAIRN_VERSION, for the preprocessor.
+
 #define CAIRN_API __attribute__((visibility("default")))
 
 #ifdef __cplusplus
