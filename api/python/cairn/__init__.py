@@ -14,6 +14,7 @@
 Sizes are bytes and times seconds unless a name says otherwise; positions count from 0.
 """
 
+from . import models, sampler, views
 from ._errors import *  # noqa: F403: all of them
 from ._errors import __all__ as _error_names
 from ._core import (

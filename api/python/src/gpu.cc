@@ -125,9 +125,9 @@ void BindGpu(nb::module_& module) {
   nb::class_<Gpu>(module, "Gpu", R"(A GPU that a store may use: Store(path, gpus=[gpu]).
 
 Tensors in its memory then go wherever host tensors do: a KvView of CUDA tensors is appended
-from and restored into. ordinal: as CUDA counts in this process. processors_max: how many of the card's
-processors unpacking may fill; 0: a sixth. pinned_bytes: host memory that is kept pinned for pages
-that go there often; 0: none. pinned_tokens: newest tokens of a branch that stay there.)")
+from and restored into. ordinal: as CUDA counts in this process. processors_max: how many of the
+card's processors unpacking may fill; 0: a sixth. pinned_bytes: host memory that is kept pinned for
+pages that go there often; 0: none. pinned_tokens: newest tokens of a branch that stay there.)")
       .def_static(
           "open",
           [](uint32_t ordinal, uint32_t processors_max, uint64_t pinned_bytes,

@@ -89,7 +89,8 @@ void BindObjectLooks(nb::class_<PyObjects>& objects) {
       },
       "keys"_a, nb::kw_only(), "namespace"_a = "", "durability"_a = "process",
       nb::sig("def delete(self, keys: collections.abc.Iterable[bytes | str], *, "
-              "namespace: str = '', durability: str = 'process') -> list[Error | None]"),
+              "namespace: str = '', durability: str = 'process') "
+              "-> list[cairn._errors.Error | None]"),
       "Of each key None, or why it is still there, or NotFound. At most 4096 keys, in one step.");
   objects.def(
       "stat",

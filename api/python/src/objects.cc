@@ -170,9 +170,9 @@ void BindTransfers(nb::class_<PyObjects>& objects) {
       std::string("(self, items: ") + kItems +
       ", *, namespace: str = '', object_class: int = 0, timeout: float | None = None) -> ";
   static const std::string signatures[] = {
-      "def put" + put_arguments + "list[bool | Error]",
+      "def put" + put_arguments + "list[bool | cairn._errors.Error]",
       "def put_async" + put_arguments + "list[Ticket]",
-      "def get" + get_arguments + "list[int | Error]",
+      "def get" + get_arguments + "list[int | cairn._errors.Error]",
       "def get_async" + get_arguments + "list[Ticket]",
   };
   objects.def(
@@ -182,8 +182,8 @@ void BindTransfers(nb::class_<PyObjects>& objects) {
       R"(Stores (key, value) pairs; of each True (stored), False (was there, kept) or its Error.
 
 Values: anything contiguous in host memory, up to 1 GiB. replace: what is there goes in the same
-step. depths: how far each stands behind the beginning of its chain: deeper ones are evicted first. ttl:
-seconds, 0: as the namespace says. Blocks until all are as durable as asked for.)");
+step. depths: how far each stands behind the beginning of its chain: deeper ones are evicted first.
+ttl: seconds, 0: as the namespace says. Blocks until all are as durable as asked for.)");
   objects.def(
       "put_async", &PutAsync, "items"_a, nb::kw_only(), "object_class"_a, "namespace"_a = "",
       "replace"_a = false, "depths"_a = std::vector<uint32_t>(), "pinned"_a = false, "ttl"_a = 0.0,
@@ -195,8 +195,8 @@ seconds, 0: as the namespace says. Blocks until all are as durable as asked for.
               R"(Reads into (key, room) pairs; of each the object's bytes or its Error.
 
 Room: anything contiguous and writable in host memory; behind the object's last byte it may be
-written to as well. NotFound, InvalidArgument (there is too little room), ModelMismatch (object_class is
-given, and it is of another one), Corruption. Blocks.)");
+written to as well. NotFound, InvalidArgument (there is too little room), ModelMismatch
+(object_class is given, and it is of another one), Corruption. Blocks.)");
   objects.def(
       "get_async", &GetAsync, "items"_a, nb::kw_only(), "namespace"_a = "", "object_class"_a = 0,
       "timeout"_a = nb::none(), nb::sig(signatures[3].c_str()),

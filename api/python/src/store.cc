@@ -231,7 +231,7 @@ void BindCare(nb::class_<OpenStore>& store) {
             return status.ok() ? nb::none() : MakeError(status);
           },
           "None while the log can be written, else the error that ended that.",
-          nb::sig("def poisoned(self) -> Error | None"))
+          nb::sig("def poisoned(self) -> cairn._errors.Error | None"))
       .def_prop_ro(
           "io_name", [](OpenStore& self) { return self.store().io_name(); },
           "\"io_uring\", \"threads\" or \"memory\".")

@@ -10,7 +10,7 @@ namespace {
 
 void BindReports(nb::module_& module) {
   nb::class_<VerifyReport> report(module, "VerifyReport", "What Store.verify looked at and found.");
-  nb::class_<VerifyReport::Damage>(report, "Damage")
+  nb::class_<VerifyReport::Damage>(report, "Damage", "Where bytes fail their check, and how.")
       .def_ro("where", &VerifyReport::Damage::where, "A path below the store, and the offset.")
       .def_ro("what", &VerifyReport::Damage::what)
       .def_ro("sequence", &VerifyReport::Damage::sequence)

@@ -80,7 +80,7 @@ the store does not touch it any more, whether or not the ticket is. Any thread m
             self.call.LetGo();
             return status.ok() ? nb::none() : MakeError(status);
           },
-          nb::sig("def cancel(self) -> Error | None"),
+          nb::sig("def cancel(self) -> cairn._errors.Error | None"),
           "Ends it now, and returns what it ended with: None is success. When this returns no "
           "memory\n"
           "of the call is touched any more.")

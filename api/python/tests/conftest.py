@@ -16,8 +16,9 @@ def spec():
 
 
 @pytest.fixture
-def store(tmp_path):
-    with cairn.Store(tmp_path / "store", create_if_missing=True, segment_bytes=1 << 20) as opened:
+def store():
+    """In memory: most tests are of the binding, not of the disk."""
+    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20) as opened:
         yield opened
 
 

@@ -15,8 +15,8 @@ def gpu():
 
 
 @pytest.fixture
-def store(tmp_path, gpu):
-    with cairn.Store(tmp_path / "store", create_if_missing=True, segment_bytes=1 << 20, gpus=[gpu]) as opened:
+def store(gpu):
+    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20, gpus=[gpu]) as opened:
         yield opened
 
 

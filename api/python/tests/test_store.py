@@ -72,7 +72,9 @@ def test_a_follower_shows_what_is_durable(tmp_path, spec):
             assert follower.refresh() is True and seen.length == 3
 
 
-def test_what_a_store_tells(store, chat, tmp_path):
+def test_what_a_store_tells(tmp_path, spec):
+    store = cairn.Store(tmp_path / "store", create_if_missing=True, segment_bytes=1 << 20)
+    chat = store.create_branch(store.register_model(spec), "chat")
     chat.append([1, 2, 3])
     metrics = store.metrics()
     assert metrics["tokens_appended"] == 3 and metrics["branches"] == 1 and metrics["save"]["count"] == 1

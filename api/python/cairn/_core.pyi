@@ -1,0 +1,1390 @@
+"""The C++ part of the package cairn; import that."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy
+import numpy.typing
+
+import cairn._errors
+
+
+class RotarySpec:
+    """
+    How the rows of a plane are rotated.
+
+    state: "unset", "none", "applied" (what is stored is rotated) or "before". pairing: "unset",
+    "halves" (element i turns with i + width/2: Hugging Face, vLLM, SGLang) or "adjacent" (2i with
+    2i + 1: llama.cpp). first, width: the elements of a row that are rotated; width 0: not said.
+    sections: pairs that turn by each position of a token (M-RoPE).
+    """
+
+    def __init__(self, state: str = 'unset', pairing: str = 'unset', *, first: int = 0, width: int = 0, sections: Sequence[int] = [], interleaved: bool = False) -> None: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def pairing(self) -> str: ...
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def sections(self) -> list[int]: ...
+
+    @property
+    def interleaved(self) -> bool: ...
+
+    def __eq__(self, arg: RotarySpec, /) -> bool: ...
+
+def rotary_frequencies(width: int, theta: float) -> list[float]:
+    """
+    theta^(-2i / width) for i in [0, width / 2): rotary frequencies without scaling.
+    """
+
+def linear_frequencies(inv_freq: Sequence[float], factor: float) -> list[float]:
+    """All divided by the factor."""
+
+def llama3_frequencies(inv_freq: Sequence[float], *, factor: float = 8.0, low_freq_factor: float = 1.0, high_freq_factor: float = 4.0, original_positions: int = 8192) -> list[float]:
+    """The scaling of Llama 3.1 and later."""
+
+def yarn_frequencies(width: int, theta: float, *, factor: float, original_positions: int, beta_fast: float = 32.0, beta_slow: float = 1.0) -> list[float]:
+    """Rotary frequencies scaled by YaRN."""
+
+def yarn_mscale(factor: float, coefficient: float = 1.0) -> float:
+    """What YaRN multiplies cosine and sine with (LayerGroup.mscale)."""
+
+class Plane:
+    """
+    One tensor kind of a layer group: K, V, a latent, a state.
+
+    row_bytes: what one head of one token holds, head_dim times the bytes of the dtype. role: "key",
+    "value", "latent", "scale", "state" or "opaque". dtype: "bf16", "f16", "f32", "f8e4m3", "f8e5m2",
+    "i8", "u8" or "opaque". sealed_as: "lossless", or "int8", which is lossy. state_parts: into how many
+    equal parts, one a head, a row of a state divides; 0: not said.
+    """
+
+    def __init__(self, name: str, *, role: str, heads: int = 1, row_bytes: int, dtype: object, rotary: RotarySpec = ..., sealed_as: str = 'lossless', state_parts: int = 0) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def rotary(self) -> RotarySpec: ...
+
+    @property
+    def sealed_as(self) -> str: ...
+
+    @property
+    def state_parts(self) -> int: ...
+
+    def __eq__(self, arg: Plane, /) -> bool: ...
+
+    def __repr__(self) -> str: ...
+
+class Retention:
+    """
+    What of a group's rows whoever goes on after L tokens needs.
+
+    kind: "all"; "window" (the newest `window` rows and the first `sinks`); "chunk_local" (rows since
+    the last multiple of `chunk`); "checkpoint" (a recurrent state: row L - 1 is the state after L
+    tokens); "per_request" (one state for the whole request: row 0). All numbers are tokens.
+    """
+
+    def __init__(self, kind: str = 'all', *, window: int = 0, sinks: int = 0, chunk: int = 0) -> None: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def sinks(self) -> int: ...
+
+    @property
+    def chunk(self) -> int: ...
+
+    def __eq__(self, arg: Retention, /) -> bool: ...
+
+class LayerGroup:
+    """
+    Layers that share a cache shape.
+
+    inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
+    cosine and sine. optional: a restore may do without (draft heads).
+    """
+
+    def __init__(self, name: str, *, layers: int, planes: Sequence[Plane], retention: Retention = ..., optional: bool = False, inv_freq: Sequence[float] = [], mscale: float = 1.0) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def planes(self) -> list[Plane]: ...
+
+    @property
+    def retention(self) -> Retention: ...
+
+    @property
+    def optional(self) -> bool: ...
+
+    @property
+    def inv_freq(self) -> list[float]: ...
+
+    @property
+    def mscale(self) -> float: ...
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one position: all layers and planes."""
+
+    def __eq__(self, arg: LayerGroup, /) -> bool: ...
+
+    def __repr__(self) -> str: ...
+
+    @staticmethod
+    def full_attention(*, layers: int, kv_heads: int, head_dim: int, dtype: object, name: str = '', pairing: str = '', inv_freq: Sequence[float] = [], mscale: float = 1.0) -> LayerGroup:
+        """
+        Layers with planes K and V of [kv_heads][head_dim] a token; keys count as rotated, in
+        halves unless `pairing` says otherwise.
+        """
+
+    @staticmethod
+    def sliding_window(*, layers: int, kv_heads: int, head_dim: int, dtype: object, window: int, sinks: int = 0, name: str = '', pairing: str = '', inv_freq: Sequence[float] = [], mscale: float = 1.0) -> LayerGroup:
+        """
+        As full_attention, of which only the newest `window` and the first `sinks` tokens are
+        needed.
+        """
+
+    @staticmethod
+    def mla(*, layers: int, latent_bytes: int, rotary_bytes: int, dtype: object, name: str = '', pairing: str = '', inv_freq: Sequence[float] = [], mscale: float = 1.0) -> LayerGroup:
+        """
+        Layers with DeepSeek's latent of so many bytes a token, and the rotated key beside it.
+        """
+
+    @staticmethod
+    def recurrent(*, layers: int, state_bytes: int, name: str = '') -> LayerGroup:
+        """
+        Layers with one state of so many bytes; row L - 1 is the state after L tokens.
+        """
+
+class ModelIdentity:
+    """
+    The caller's words for a model.
+
+    Two models are the same only when all of them are equal. Only `name` is required.
+    """
+
+    def __init__(self, name: str, *, revision: str = '', weights_digest: str = '', tokenizer_digest: str = '', quantization: str = '', cache_dtype: str = '') -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def revision(self) -> str: ...
+
+    @property
+    def weights_digest(self) -> str: ...
+
+    @property
+    def tokenizer_digest(self) -> str: ...
+
+    @property
+    def quantization(self) -> str: ...
+
+    @property
+    def cache_dtype(self) -> str: ...
+
+    def __eq__(self, arg: ModelIdentity, /) -> bool: ...
+
+class ModelVariant:
+    """An adapter (LoRA) on a base model."""
+
+    def __init__(self, name: str = '', *, digest: str = '', scale: float = 1.0) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str: ...
+
+    @property
+    def scale(self) -> float: ...
+
+    def __eq__(self, arg: ModelVariant, /) -> bool: ...
+
+class ShardSpec:
+    """
+    Which part of the logical model this process holds.
+
+    Layers [layer_begin, layer_end) and KV heads [kv_head_begin, kv_head_end) of it; 0, 0: all.
+    """
+
+    def __init__(self, *, layer_begin: int = 0, layer_end: int = 0, kv_head_begin: int = 0, kv_head_end: int = 0, context_rank: int = 0, context_size: int = 1, replicated: bool = False) -> None: ...
+
+    @property
+    def layer_begin(self) -> int: ...
+
+    @property
+    def layer_end(self) -> int: ...
+
+    @property
+    def kv_head_begin(self) -> int: ...
+
+    @property
+    def kv_head_end(self) -> int: ...
+
+    @property
+    def context_rank(self) -> int: ...
+
+    @property
+    def context_size(self) -> int: ...
+
+    @property
+    def replicated(self) -> bool: ...
+
+    def __eq__(self, arg: ShardSpec, /) -> bool: ...
+
+class LogicalGroup:
+    """
+    A layer group of the logical model, as if one
+    process had all of it, and which of its layers and heads this process holds.
+    """
+
+    def __init__(self, name: str, *, layers: int, heads: int, layer_begin: int = 0, layer_end: int = 0, head_begin: int = 0, head_end: int = 0, replicated: bool = False) -> None: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def layer_begin(self) -> int: ...
+
+    @property
+    def layer_end(self) -> int: ...
+
+    @property
+    def head_begin(self) -> int: ...
+
+    @property
+    def head_end(self) -> int: ...
+
+    @property
+    def replicated(self) -> bool: ...
+
+    def __eq__(self, arg: LogicalGroup, /) -> bool: ...
+
+class ModelSpec:
+    """
+    What a model's state looks like; no groups: token ids alone.
+
+    A value that is not changed any more. extent_tokens: a power of two in [64, 4096], or 0: chosen.
+    Raises InvalidArgument naming the field.
+    """
+
+    def __init__(self, identity: str | ModelIdentity, groups: Sequence[LayerGroup] = [], *, variant: ModelVariant = ..., shard: ShardSpec = ..., logical: Sequence[LogicalGroup] = [], extent_tokens: int = 0) -> None: ...
+
+    @staticmethod
+    def of(name: str, *, layers: int, kv_heads: int, head_dim: int, dtype: object, window: int = 0, sinks: int = 0, inv_freq: Sequence[float] = [], revision: str = '') -> ModelSpec:
+        """
+        A model of one layer group: `layers` layers with K and V of
+        [kv_heads][head_dim] a token. window: tokens that a sliding window holds; 0: all.
+        """
+
+    @property
+    def identity(self) -> ModelIdentity: ...
+
+    @property
+    def variant(self) -> ModelVariant: ...
+
+    @property
+    def shard(self) -> ShardSpec: ...
+
+    @property
+    def groups(self) -> list[LayerGroup]: ...
+
+    @property
+    def logical(self) -> list[LogicalGroup]: ...
+
+    @property
+    def extent_tokens(self) -> int: ...
+
+    @property
+    def token_bytes(self) -> int:
+        """KV bytes of one position, all groups."""
+
+    def first_difference(self, other: ModelSpec) -> str:
+        """The first field in which two specs differ, or an empty text."""
+
+    def __eq__(self, arg: ModelSpec, /) -> bool: ...
+
+    def __repr__(self) -> str: ...
+
+class Model:
+    """A model that a store knows: Store.register_model makes one."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    def __eq__(self, arg: Model, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class SamplerState:
+    """
+    The sampler, so that the next token comes out the same.
+
+    generator: "none", "philox" (philox_seed, philox_offset), "mt19937" (blob) or "named" (blob_name
+    says whose state `blob` is, blob_version which form of it). cairn.sampler makes one of a generator
+    of numpy or torch, and sets it again. last_logits: float32, optional.
+    """
+
+    def __init__(self, generator: str = 'none', *, philox_seed: int = 0, philox_offset: int = 0, blob_name: str = '', blob_version: int = 0, blob: bytes = ..., temperature: float = 1.0, top_p: float = 1.0, min_p: float = 0.0, repetition_penalty: float = 1.0, top_k: int = 0, last_logits: Sequence[float] = []) -> None: ...
+
+    @property
+    def generator(self) -> str: ...
+
+    @property
+    def philox_seed(self) -> int: ...
+
+    @property
+    def philox_offset(self) -> int: ...
+
+    @property
+    def blob_name(self) -> str: ...
+
+    @property
+    def blob_version(self) -> int: ...
+
+    @property
+    def blob(self) -> bytes: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @property
+    def repetition_penalty(self) -> float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def last_logits(self) -> list[float]: ...
+
+    def __eq__(self, arg: SamplerState, /) -> bool: ...
+
+class Metadata:
+    """Bytes of the application's own, with their type."""
+
+    def __init__(self, bytes: bytes, content_type: str = '') -> None: ...
+
+    @property
+    def bytes(self) -> bytes: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+    def __eq__(self, arg: Metadata, /) -> bool: ...
+
+class ContentSpan:
+    """
+    Content that token ids alone do not identify (an image).
+
+    Positions [begin, end); hash: two numbers of 64 bits. atomic: no fork or rewind inside it.
+    """
+
+    def __init__(self, begin: int, end: int, hash: tuple[int, int], *, atomic: bool = False) -> None: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def hash(self) -> tuple[int, int]: ...
+
+    @property
+    def atomic(self) -> bool: ...
+
+    def __eq__(self, arg: ContentSpan, /) -> bool: ...
+
+class Keep:
+    """
+    How long a branch is kept.
+
+    pinned: neither evicted nor expired. priority: 0 to 255; the lower goes first. ttl: seconds without
+    use after which it is dropped; 0: never for that reason.
+    """
+
+    def __init__(self, *, pinned: bool = False, priority: int = 0, ttl: float = 0.0) -> None: ...
+
+    @property
+    def pinned(self) -> bool: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def ttl(self) -> float: ...
+
+    def __eq__(self, arg: Keep, /) -> bool: ...
+
+class KvTensors:
+    """
+    The tensors that an engine has for one layer group, and how they lie.
+
+    model: a Model or ModelSpec. tensors: one array, or a list of them, or a list of lists such as one
+    (K, V) a layer; of numpy, torch or whatever speaks DLPack, in host or CUDA memory. Nothing is
+    copied: they are kept alive, and read or written where they are. Any strides will do.
+
+    layout: the order of the dimensions of each tensor; B is a block, T a token (of its block), H a
+    head, R the elements of a row, L a layer, P a plane:
+      one tensor a layer and plane   "token_major" [B?][T][H][R], "head_major" [B?][H][T][R],
+                                     "llama_cpp" [T][H][R], but values [H][R][T]
+      one tensor a layer             "vllm_nhd" [P][B][T][H][R], "vllm_hnd" [P][B][H][T][R],
+                                     "flashinfer_nhd" [B][P][T][H][R], "flashinfer_hnd" [B][P][H][T][R]
+      any other                      its letters, such as "LPTHR" (one tensor of all layers and planes),
+                                     "BTR" (a latent cache), "BR" (a state in each block)
+    group: of the model, by number or name. layer_begin: the first layer that there are tensors of.
+
+    bf16 may come as torch.bfloat16, ml_dtypes.bfloat16 or numbers of 16 bits; 8-bit floats likewise.
+    Raises InvalidArgument naming tensor, plane and dimension. Any thread may use it.
+    """
+
+    def __init__(self, model: object, tensors: object, layout: str = 'token_major', *, group: int | str = 0, layer_begin: int = 0) -> None: ...
+
+    def view(self, position: int = 0, count: int | None = None, *, first_token: int = 0, table: object | None = None, slots: object | None = None, table_position: int | None = None) -> KvView:
+        """
+        Positions [position, position + count) of the branch, as a KvView.
+
+        Without a table they follow each other in the tensors from token first_token on (a multiple of a
+        block's tokens where there are blocks). table: the numbers of the blocks that hold them, the first
+        one's first token being table_position (by default `position`); slots: a place of its own for each
+        token. Either is a list or an array of whole numbers, which is copied, or a tensor in CUDA memory,
+        which is kept. count: by default all that is left.
+        """
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def blocks(self) -> int:
+        """0: the tensors have no blocks."""
+
+    @property
+    def tokens_per_block(self) -> int:
+        """Without blocks: tokens in all."""
+
+    @property
+    def device(self) -> str:
+        """"cpu" or "cuda:0"."""
+
+    @property
+    def writable(self) -> bool: ...
+
+class KvView:
+    """
+    Some positions of tensors, for one call or many.
+
+    Keeps its tensors alive. `a + b` is a view of both: of several layer groups.
+    """
+
+    @staticmethod
+    def of(model: object, tensors: object, layout: str = 'token_major', *, group: int | str = 0, position: int = 0, count: int | None = None, first_token: int = 0, table: object | None = None, slots: object | None = None) -> KvView:
+        """KvTensors and its view in one step."""
+
+    def __add__(self, arg: KvView, /) -> KvView: ...
+
+    @property
+    def groups(self) -> list[tuple[int, int, int]]:
+        """(group, begin, end) of each: the positions that the view describes."""
+
+    @property
+    def writable(self) -> bool: ...
+
+class KvBuffer:
+    """
+    Host memory for what a branch of `tokens` tokens has of a model.
+
+    All zeros at first; of a recurrent state the row after all tokens, of an encoder's output row 0.
+    Goes wherever a KvView does, and is then all of it.
+    """
+
+    def __init__(self, model: object, tokens: int) -> None: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def bytes(self) -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        All of it, as a numpy array that shares the memory:
+        [group][layer][plane][head][position][row].
+        """
+
+    def view(self, begin: int = 0, end: int | None = None) -> KvView:
+        """The rows of positions [begin, end)."""
+
+    def numpy(self, layer: int, plane: int | str, group: int | str = 0) -> numpy.typing.NDArray[Any]:
+        """
+        The rows of one layer and plane, [head][position][element], sharing the memory; bf16
+        comes as uint16, 8-bit floats as uint8.
+        """
+
+    def tensor(self, layer: int, plane: int | str, group: int | str = 0) -> Any:
+        """The same for torch.from_dlpack, with its real dtype."""
+
+    def __eq__(self, arg: KvBuffer, /) -> bool: ...
+
+class Gpu:
+    """
+    A GPU that a store may use: Store(path, gpus=[gpu]).
+
+    Tensors in its memory then go wherever host tensors do: a KvView of CUDA tensors is appended
+    from and restored into. ordinal: as CUDA counts in this process. processors_max: how many of the
+    card's processors unpacking may fill; 0: a sixth. pinned_bytes: host memory that is kept pinned for
+    pages that go there often; 0: none. pinned_tokens: newest tokens of a branch that stay there.
+    """
+
+    @staticmethod
+    def open(ordinal: int = 0, *, processors_max: int = 0, pinned_bytes: int = 0, pinned_tokens: int = 4096, pinned_tokens_of: Mapping[str, int] = {}) -> Gpu:
+        """
+        One of this machine. NotFound: no driver, no such device, or a build without CUDA.
+        """
+
+    @staticmethod
+    def simulated(seed: int, ordinal: int = 0, *, pinned_bytes: int = 0, pinned_tokens: int = 4096) -> Gpu:
+        """
+        None at all, but a device on the CPU that runs the same kernels, its streams as late as
+        they may; what it does follows from the seed. 64 MiB. For tests.
+        """
+
+    @property
+    def ordinal(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    def allocate(self, bytes: int) -> GpuMemory:
+        """Memory of undefined content, aligned to 256 bytes. OutOfMemory."""
+
+class GpuMemory:
+    """
+    Memory of a GPU, for programs that have no other means.
+
+    Gpu.allocate makes it; it is freed with the last array made of it. Calls block.
+    """
+
+    @property
+    def bytes(self) -> int: ...
+
+    def tensor(self, shape: Sequence[int], dtype: str, offset: int = 0) -> Any:
+        """
+        An array of it, dense, for whatever speaks DLPack. dtype: of a plane, or "i32", "i64".
+        """
+
+    def copy_in(self, host: Any, offset: int = 0) -> None:
+        """From contiguous host memory to bytes from `offset` on."""
+
+    def copy_out(self, host: Any, offset: int = 0) -> None:
+        """From bytes from `offset` on to contiguous, writable host memory."""
+
+class Ticket:
+    """
+    One asynchronous call.
+
+    `await ticket` in the event loop that it was made in, or wait(). The result is the branch's length
+    after an append, a RestoreResult, or an object's bytes. What the call was given is kept alive until
+    the store does not touch it any more, whether or not the ticket is. Any thread may use it.
+    """
+
+    @property
+    def done(self) -> bool:
+        """Over: the result will not change."""
+
+    @property
+    def released(self) -> bool:
+        """The tensors of an append may be written again."""
+
+    @property
+    def kv_shed(self) -> bool:
+        """The tokens were kept, the KV was not."""
+
+    def wait_for_layer(self, layer: int, state: str = 'complete', timeout: float | None = None) -> None:
+        """
+        Of a restore with a LayerProgress: blocks until word `layer` of it is "complete" (or
+        "enqueued", of a GPU), or raises what the restore ended with.
+        """
+
+    @property
+    def length(self) -> int:
+        """Of the branch, right after the append was applied."""
+
+    def result(self) -> int | RestoreResult:
+        """The result, or its exception; Busy until it is over."""
+
+    def wait(self, timeout: float | None = None) -> int | RestoreResult:
+        """
+        Blocks until it is over and gives the result, or raises its exception. DeadlineExceeded
+        after `timeout` seconds leaves the ticket as it is.
+        """
+
+    def cancel(self) -> cairn._errors.Error | None:
+        """
+        Ends it now, and returns what it ended with: None is success. When this returns no memory
+        of the call is touched any more.
+        """
+
+    def __await__(self) -> Generator[Any, None, int | RestoreResult]: ...
+
+class CompletionQueue:
+    """
+    Ends of many calls behind one file descriptor.
+
+    Event loops get one of their own by themselves; this is for programs with a loop of another kind.
+    """
+
+    def __init__(self, store: Store) -> None: ...
+
+    def fileno(self) -> int:
+        """Readable while completions wait."""
+
+    def drain(self) -> list[int]:
+        """The user_data of calls that are over, oldest first; never blocks."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks until a completion waits; False after `timeout` seconds."""
+
+class VerifyReport:
+    """What Store.verify looked at and found."""
+
+    class Damage:
+        """Where bytes fail their check, and how."""
+
+        @property
+        def where(self) -> str:
+            """A path below the store, and the offset."""
+
+        @property
+        def what(self) -> str: ...
+
+        @property
+        def sequence(self) -> int: ...
+
+        def __repr__(self) -> str: ...
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def strips(self) -> int: ...
+
+    @property
+    def index_tables(self) -> int: ...
+
+    @property
+    def tables(self) -> int: ...
+
+    @property
+    def frames(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def damages(self) -> list[VerifyReport.Damage]: ...
+
+    @property
+    def ok(self) -> bool: ...
+
+class CheckpointInfo:
+    """What Store.checkpoint made."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def linked_tables(self) -> int: ...
+
+    @property
+    def linked_bytes(self) -> int: ...
+
+    @property
+    def copied_tables(self) -> int: ...
+
+    @property
+    def copied_bytes(self) -> int: ...
+
+class NamespacePolicy:
+    """
+    What a namespace may hold, and what may go of it.
+
+    max_bytes: None is without a cap. evict: "never", "kv", "branches", or None: as the store says.
+    persist: "always", "turn_end", "reused" or "tokens_only". ttl: seconds, of branches that are made in
+    it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there.
+    """
+
+    def __init__(self, *, max_bytes: int | None = None, evict: str | None = None, persist: str = 'always', ttl: float = 0.0, index: str = 'prefix') -> None: ...
+
+    @property
+    def max_bytes(self) -> int | None: ...
+
+    @property
+    def evict(self) -> str | None: ...
+
+    @property
+    def persist(self) -> str: ...
+
+    @property
+    def ttl(self) -> float: ...
+
+    @property
+    def index(self) -> str: ...
+
+    def __eq__(self, arg: NamespacePolicy, /) -> bool: ...
+
+class NamespaceInfo:
+    """A namespace and what it holds."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def policy(self) -> NamespacePolicy: ...
+
+    @property
+    def branches(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+class BranchInfo:
+    """
+    What is known of a branch without reading it.
+
+    length: tokens. kv_lengths: positions with KV, one number a layer group. Times are nanoseconds since
+    1970.
+    """
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def model_id(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def kv_lengths(self) -> list[int]: ...
+
+    @property
+    def created_at_ns(self) -> int: ...
+
+    @property
+    def updated_at_ns(self) -> int: ...
+
+    @property
+    def used_at_ns(self) -> int: ...
+
+    @property
+    def keep(self) -> Keep: ...
+
+    def __repr__(self) -> str: ...
+
+class KvHole:
+    """Positions [begin, end) of a layer group without KV."""
+
+    @property
+    def group(self) -> int: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class PathStep:
+    """One stretch of the way from the root to the head."""
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def parent(self) -> int: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def owner(self) -> int: ...
+
+class RestoreResult:
+    """
+    What a restore delivered.
+
+    begin, end: tokens. kv_ends: for each group of the view the position up to which KV is in place.
+    bytes: of KV; of these hot_bytes came from memory, lossy_bytes from planes sealed as int8, and
+    approximate_bytes were appended with exact=False.
+    """
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def kv_ends(self) -> list[int]: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def hot_bytes(self) -> int: ...
+
+    @property
+    def lossy_bytes(self) -> int: ...
+
+    @property
+    def approximate_bytes(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Store:
+    """
+    An open store: a directory that one process owns for writing.
+
+    Store(path, **options): path is a directory, or ":memory:", which goes with the object. Options are
+    keywords, as in cairn/options.h: create_if_missing, error_if_exists, read_only, salvage, file_mode,
+    max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_memory_bytes,
+    hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
+    "uring", "threads"), gpus, on_event (called with a line of text by threads of the store) and others.
+
+    A context manager: leaving closes. All methods are thread-safe, and run without the interpreter's
+    lock. Branches keep the object alive. Does not survive os.fork(). Raises NotFound (no store there),
+    Locked (another process has it), InvalidArgument (an option), Corruption, IoError, NoSpace and
+    others.
+    """
+
+    def __init__(self, path: object, **options) -> None: ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+    def close(self) -> None:
+        """
+        Makes everything durable, ends all threads and gives memory back. Idempotent; blocks.
+        After it every call on the store and its branches raises InvalidState.
+        """
+
+    def register_model(self, spec: ModelSpec, *, durability: str = 'power') -> Model:
+        """
+        The Model of a spec; idempotent. Blocks on the disk once. ModelMismatch: the identity is
+        known with other shapes, names the field.
+        """
+
+    def models(self) -> list[Model]:
+        """All models that are registered."""
+
+    def create_branch(self, model: Model, name: str = '', *, namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch:
+        """
+        A new, empty branch. name: unique in its namespace, at most 256 bytes; empty: unnamed.
+        AlreadyExists: the name is taken.
+        """
+
+    def find_branch(self, name: str, *, namespace: str = '') -> Branch:
+        """The branch of that name. NotFound."""
+
+    def get_branch(self, id: int) -> Branch:
+        """The branch of that Branch.id. NotFound."""
+
+    def list_branches(self, prefix: str = '', *, namespace: str = '', limit: int = 1000, cursor: str = '') -> tuple[list[BranchInfo], str]:
+        """
+        (BranchInfo of branches whose names begin with prefix, by name; cursor of the next page,
+        empty: no more).
+        """
+
+    def namespaces(self) -> list[NamespaceInfo]:
+        """Namespaces that have branches or a policy."""
+
+    def set_namespace(self, namespace: str, policy: NamespacePolicy, *, durability: str = 'power') -> None:
+        """Sets what a namespace may hold and what may go of it."""
+
+    def flush(self) -> None:
+        """Everything so far becomes durable ("power"). Blocks."""
+
+    def compact(self) -> None:
+        """
+        Seals all of the log into packed tables. Blocks; happens by itself in the background.
+        """
+
+    def refresh(self) -> bool:
+        """
+        Of a store that is read only: shows what became durable since. Whether anything did.
+        """
+
+    def checkpoint(self, path: object) -> CheckpointInfo:
+        """A copy of the store that opens as one; tables are hard links. Blocks."""
+
+    def pause_background(self) -> None:
+        """
+        Nothing is sealed or given back until resume_background was called as often.
+        """
+
+    def resume_background(self) -> None: ...
+
+    def verify(self, level: str = 'all') -> VerifyReport:
+        """
+        Checks "headers", the "index" too, or "all" payload against its checksums. Reads from
+        the disk; blocks. The report lists every damage; none: all is well.
+        """
+
+    def metrics(self) -> dict[str, Any]:
+        """
+        Numbers of the store by name (docs/metrics.md); of the histograms save, restore and
+        append_delay a dict of count, sum_ns, max_ns, p50_ns, p95_ns, p99_ns.
+        """
+
+    def prometheus_text(self, store: str = '') -> str:
+        """The metrics in the text format of Prometheus."""
+
+    def alarms(self) -> list[tuple[str, str]]:
+        """(name, message) of what is wrong with the store; none: it is healthy."""
+
+    @property
+    def poisoned(self) -> cairn._errors.Error | None:
+        """None while the log can be written, else the error that ended that."""
+
+    @property
+    def io_name(self) -> str:
+        """"io_uring", "threads" or "memory"."""
+
+    @property
+    def sync_method(self) -> str: ...
+
+    @property
+    def recovery_note(self) -> str:
+        """What recovery had to drop at the end of the log; empty: nothing."""
+
+    def find_prefix(self, model: Model, tokens: Any, *, namespace: str = '', also: Sequence[str] = (), spans: Sequence[ContentSpan] = (), lease: float = 0.0, memory_only: bool = False, confirm: bool = True, approximate: bool = False) -> PrefixHit:
+        """
+        The longest prefix of the tokens that any branch of a namespace holds, as a PrefixHit.
+
+        Prefixes shorter than 64 tokens are not found. also: other namespaces that the caller may see.
+        lease: seconds for which the hit stays as it is (no rewind, eviction or expiry takes it); use the
+        hit as a context manager, or release() it. memory_only: Busy instead of a read from the disk.
+        confirm=False: by hash alone; fork and restore confirm it. No hit is no error.
+        """
+
+class PrefixHit:
+    """
+    What the store has of a prompt's beginning.
+
+    True if anything was found. matched: ids and content spans are the same up to here; restorable: KV
+    can be restored up to here; exact: and is no approximation up to here. confirmed: ids were compared
+    one by one. complete: everything that was appended before was looked at.
+    """
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def matched(self) -> int: ...
+
+    @property
+    def restorable(self) -> int: ...
+
+    @property
+    def exact(self) -> int: ...
+
+    @property
+    def confirmed(self) -> bool: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def lease(self) -> int:
+        """0: there is none."""
+
+    def __repr__(self) -> str: ...
+
+    def fork(self, position: int | None = None, name: str = '', *, namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch:
+        """
+        A branch with the first `position` tokens, by default `restorable`. Conflict or NotFound
+        when the place holds other tokens by now: it never is a branch of others.
+        """
+
+    def restore(self, into: KvView | KvBuffer | None = None, tokens: Any = None, *, begin: int = 0, end: int | None = None, require_kv: bool = False, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False) -> RestoreResult:
+        """As Branch.restore, of positions up to `matched`, which `end` None is."""
+
+    def renew(self, lease: float) -> None:
+        """The lease lasts for so many seconds from now. NotFound: it is over."""
+
+    def release(self) -> None:
+        """Ends the lease, if there is one."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class Branch:
+    """
+    A named, movable head in the tree of conversations.
+
+    Store.create_branch, find_branch and fork make one. A small handle that keeps its Store object; all
+    methods are thread-safe and run without the interpreter's lock. Ranges [begin, end) are positions,
+    `end` None is the branch's length. Raises InvalidState once the store is closed, NotFound once the
+    branch was dropped.
+    """
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    def info(self) -> BranchInfo:
+        """Name, lengths, times. NotFound: it was dropped."""
+
+    @property
+    def length(self) -> int:
+        """Tokens, of what was applied: you read your writes."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def durable_length(self) -> int:
+        """Tokens that survive power loss."""
+
+    @property
+    def kv_lengths(self) -> list[int]:
+        """Positions with KV, one number a layer group."""
+
+    def path(self) -> list[PathStep]:
+        """The stretches from the root to the head, root first."""
+
+    def tokens(self, begin: int = 0, end: int | None = None) -> numpy.typing.NDArray[numpy.uint32]:
+        """
+        Ids of positions [begin, end), a numpy array of uint32. May read the disk.
+        """
+
+    def restorable_length(self, at_most: int | None = None) -> int:
+        """
+        The largest position up to which every group has what its rule needs: an `end` for restore.
+        """
+
+    def evicted_kv(self, begin: int = 0, end: int | None = None) -> list[KvHole]:
+        """What of [begin, end) lacks KV that a restore needs, as KvHoles."""
+
+    def sampler_at(self, position: int | None = None) -> tuple[int, SamplerState]:
+        """
+        (position, SamplerState): the newest one at `position` tokens or before. NotFound.
+        """
+
+    def metadata_at(self, position: int | None = None) -> tuple[int, Metadata]:
+        """
+        (position, Metadata): the newest one at `position` tokens or before. NotFound.
+        """
+
+    def spans(self, begin: int = 0, end: int | None = None) -> list[ContentSpan]:
+        """Content spans with a position in [begin, end)."""
+
+    def fork(self, position: int | None = None, name: str = '', *, namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch:
+        """
+        A new branch with the first `position` tokens, by default all. Constant time, copies nothing.
+        """
+
+    def rewind(self, length: int, *, durability: str = 'process') -> None:
+        """Forgets everything from position `length` on."""
+
+    def rename(self, name: str, *, durability: str = 'process') -> None:
+        """Another name in the same namespace; empty: unnamed. AlreadyExists."""
+
+    def drop(self, *, durability: str = 'process') -> None:
+        """
+        The branch goes; what others share stays. Every handle of it raises NotFound then.
+        """
+
+    def set_keep(self, keep: Keep, *, durability: str = 'process') -> None:
+        """How long it is kept."""
+
+    def prefetch(self, begin: int = 0, end: int | None = None, *, gpu: int | None = None) -> None:
+        """
+        A hint that positions [begin, end) will be restored soon, into host memory or the GPU of
+        that ordinal. Never blocks on the disk. Busy: many hints are waiting, nothing is done.
+        """
+
+    def append(self, tokens: Any = None, kv: KvView | KvBuffer | None = None, *, sampler: SamplerState | None = None, metadata: Metadata | None = None, spans: Sequence[ContentSpan] | None = None, exact: bool = True, durability: str = 'process', expected_length: int | None = None, ends_turn: bool = False, timeout: float | None = None, gpu_ready: int = 0) -> int:
+        """
+        Adds tokens, KV and states in one atomic step; the branch's length after it.
+
+        tokens: a list of ids, or one row of them in any array (uint32 is not copied). kv: a KvView or
+        KvBuffer of positions from each group's kv_length on; it may lag behind the tokens. sampler,
+        metadata: as they are after these tokens. spans: ContentSpans within the new tokens. exact=False:
+        the KV is an approximation. durability: "memory", "process" (survives the process) or "power".
+        expected_length: Conflict unless the branch is this long. timeout: seconds, or None. gpu_ready: of
+        CUDA memory, an event (a cudaEvent_t) behind which it may be read.
+
+        Blocks until it is as durable as asked for. Raises InvalidArgument, Conflict, ModelMismatch,
+        NotFound, NoSpace, DeadlineExceeded (nothing was applied), UnknownOutcome and others.
+        """
+
+    def append_async(self, tokens: Any = None, kv: KvView | KvBuffer | None = None, *, sampler: SamplerState | None = None, metadata: Metadata | None = None, spans: Sequence[ContentSpan] | None = None, exact: bool = True, durability: str = 'process', expected_length: int | None = None, ends_turn: bool = False, timeout: float | None = None, gpu_ready: int = 0, overload: str = 'fail', queue: CompletionQueue | None = None, user_data: int = 0) -> Ticket:
+        """
+        The same without waiting for the disk: a Ticket, to be awaited.
+
+        Applied when this returns, or, of tensors larger than submit_copy_max_bytes, when Ticket.released.
+        Tensors must not be written before that; they are kept alive. overload: when buffers are full
+        "fail" raises Busy, "shed_kv" keeps the tokens alone. queue, user_data: tell a CompletionQueue
+        instead of the event loop.
+        """
+
+    def fill(self, kv: KvView | KvBuffer, *, exact: bool = True, durability: str = 'process', timeout: float | None = None, gpu_ready: int = 0) -> None:
+        """Attaches recomputed KV to positions that have none. Blocks."""
+
+    def restore(self, into: KvView | KvBuffer | None = None, tokens: Any = None, *, begin: int = 0, end: int | None = None, require_kv: bool = False, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False) -> RestoreResult:
+        """
+        Puts positions [begin, end) back, bit for bit, into the caller's memory.
+
+        into: a KvView of writable tensors, or a KvBuffer: what groups, layers and positions there is room
+        for. tokens: room for end - begin ids, a row of uint32. require_kv: Evicted unless KV reaches `end`.
+        progress: words that tell how far each layer is. gpu_ready, layer_events: of CUDA memory, the event
+        (a cudaEvent_t) behind which it may be written, and one a layer that is recorded behind its last
+        write.
+
+        Blocks. Raises Corruption (file, offset, and the longest restorable prefix), Evicted (what is
+        missing, before anything was read), InvalidArgument, DeadlineExceeded and others; `into` is
+        undefined then.
+        """
+
+    def restore_async(self, into: KvView | KvBuffer | None = None, tokens: Any = None, *, begin: int = 0, end: int | None = None, require_kv: bool = False, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False, queue: CompletionQueue | None = None, user_data: int = 0) -> Ticket:
+        """
+        The same by a thread of the store: a Ticket, to be awaited. The memory is kept alive and
+        must not be touched until it is over.
+        """
+
+    def begin_append(self, positions: int) -> Draft:
+        """
+        Staging memory for so many positions from `length` on. Busy: there is none right now.
+        """
+
+    def __repr__(self) -> str: ...
+
+class LayerProgress:
+    """
+    How far a restore is: one word a (group, layer) of its view, in order.
+
+    progress[i] is "pending", "enqueued" (of a GPU), "complete" or "failed". For one restore at a
+    time.
+    """
+
+    def __init__(self, layers: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> str: ...
+
+class Draft:
+    """
+    Positions that are filled layer by layer, then appended as one.
+
+    Branch.begin_append makes one. A context manager: leaving without commit aborts it. put may be
+    called from several threads, for different layers.
+    """
+
+    def put(self, layer: int, kv: KvView, *, gpu_ready: int = 0) -> None:
+        """
+        Copies one layer of the positions that the view describes; its tensors are of that layer
+        alone. Of CUDA memory it is gathered later, behind the event gpu_ready, and must stay as
+        it is until the ticket of commit is released.
+        """
+
+    def commit(self, tokens: Any = None, kv: KvView | None = None, *, sampler: SamplerState | None = None, metadata: Metadata | None = None, spans: Sequence[ContentSpan] | None = None, exact: bool = True, durability: str = 'process', expected_length: int | None = None, ends_turn: bool = False, timeout: float | None = None) -> Ticket:
+        """
+        Appends the first len(tokens) positions, which may be fewer than were put. kv: only of
+        groups that keep states. Conflict: the branch was changed since begin_append.
+        """
+
+    def abort(self) -> None:
+        """Forgets what was put."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class ObjectInfo:
+    """An object, without its bytes."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def object_class(self) -> str: ...
+
+    @property
+    def pages(self) -> int: ...
+
+    @property
+    def bytes(self) -> int:
+        """From list: if its last page is full. From stat: its own."""
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def pinned(self) -> bool: ...
+
+    @property
+    def ttl(self) -> float: ...
+
+    @property
+    def put_at_ns(self) -> int: ...
+
+    @property
+    def used_at_ns(self) -> int: ...
+
+class ObjectsFound:
+    """
+    Which of many keys are there.
+
+    found[i] of each; count: how many; leading: how many before the first that is not.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def leading(self) -> int: ...
+
+    def __getitem__(self, index: int) -> bool: ...
+
+class Objects:
+    """
+    Bytes under keys of the caller's own, in the same store.
+
+    Keys are 1 to 256 bytes. An object never changes: it is there whole or not at all. Namespaces of
+    objects are not those of branches. Thread-safe, and without the interpreter's lock.
+    """
+
+    def __init__(self, store: Store) -> None: ...
+
+    def put(self, items: Iterable[tuple[bytes | str, Any]], *, object_class: int, namespace: str = '', replace: bool = False, depths: Sequence[int] = (), pinned: bool = False, ttl: float = 0.0, durability: str = 'process', timeout: float | None = None) -> list[bool | cairn._errors.Error]:
+        """
+        Stores (key, value) pairs; of each True (stored), False (was there, kept) or its Error.
+
+        Values: anything contiguous in host memory, up to 1 GiB. replace: what is there goes in the same
+        step. depths: how far each stands behind the beginning of its chain: deeper ones are evicted first.
+        ttl: seconds, 0: as the namespace says. Blocks until all are as durable as asked for.
+        """
+
+    def put_async(self, items: Iterable[tuple[bytes | str, Any]], *, object_class: int, namespace: str = '', replace: bool = False, depths: Sequence[int] = (), pinned: bool = False, ttl: float = 0.0, durability: str = 'process', timeout: float | None = None) -> list[Ticket]:
+        """
+        The same by a thread of the store: a Ticket a pair, whose result is its bytes. Values
+        are kept alive and must not change until it is released.
+        """
+
+    def get(self, items: Iterable[tuple[bytes | str, Any]], *, namespace: str = '', object_class: int = 0, timeout: float | None = None) -> list[int | cairn._errors.Error]:
+        """
+        Reads into (key, room) pairs; of each the object's bytes or its Error.
+
+        Room: anything contiguous and writable in host memory; behind the object's last byte it may be
+        written to as well. NotFound, InvalidArgument (there is too little room), ModelMismatch
+        (object_class is given, and it is of another one), Corruption. Blocks.
+        """
+
+    def get_async(self, items: Iterable[tuple[bytes | str, Any]], *, namespace: str = '', object_class: int = 0, timeout: float | None = None) -> list[Ticket]:
+        """
+        The same by a thread of the store: a Ticket a pair, whose result is the object's bytes.
+        """
+
+    def register_class(self, name: str, *, page_bytes: int = 4096, dtype: object = 'opaque') -> int:
+        """
+        The number of a class of objects; idempotent. page_bytes: what is read, checked and packed as
+        one. dtype: "bf16" and "f16" are packed. Blocks.
+        """
+
+    def exists(self, keys: Iterable[bytes | str], *, namespace: str = '') -> ObjectsFound:
+        """Which keys are there. From memory, as a rule."""
+
+    def touch(self, keys: Iterable[bytes | str], *, namespace: str = '') -> None:
+        """
+        They are of use: each is passed over once when it is its turn to be evicted.
+        """
+
+    def delete(self, keys: Iterable[bytes | str], *, namespace: str = '', durability: str = 'process') -> list[cairn._errors.Error | None]:
+        """
+        Of each key None, or why it is still there, or NotFound. At most 4096 keys, in one step.
+        """
+
+    def stat(self, key: bytes | str, *, namespace: str = '') -> ObjectInfo:
+        """What is known of one. NotFound."""
+
+    def list(self, *, namespace: str = '', limit: int = 1000, cursor: bytes = b'') -> tuple[list[ObjectInfo], bytes]:
+        """(objects in order of key, cursor of the next page; empty: no more)."""
+
+    def usage(self) -> list[NamespaceInfo]:
+        """
+        Namespaces with objects or a policy; NamespaceInfo.branches counts objects.
+        """
+
+    def set_policy(self, namespace: str, policy: NamespacePolicy, *, durability: str = 'power') -> None:
+        """What a namespace of objects may hold. persist must be "always"."""
