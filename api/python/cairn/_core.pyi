@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 import numpy.typing
 
-import cairn._errors
+import cairn
 
 
 class RotarySpec:
@@ -40,6 +40,8 @@ class RotarySpec:
     def interleaved(self) -> bool: ...
 
     def __eq__(self, arg: RotarySpec, /) -> bool: ...
+
+    __hash__: None = None
 
 def rotary_frequencies(width: int, theta: float) -> list[float]:
     """
@@ -96,6 +98,8 @@ class Plane:
 
     def __eq__(self, arg: Plane, /) -> bool: ...
 
+    __hash__: None = None
+
     def __repr__(self) -> str: ...
 
 class Retention:
@@ -123,15 +127,18 @@ class Retention:
 
     def __eq__(self, arg: Retention, /) -> bool: ...
 
+    __hash__: None = None
+
 class LayerGroup:
     """
     Layers that share a cache shape.
 
     inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-    cosine and sine. optional: a restore may do without (draft heads).
+    cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the engine has
+    rearranged the bytes in its blocks, whose planes are "opaque": no other packing is given this one's state.
     """
 
-    def __init__(self, name: str, *, layers: int, planes: Sequence[Plane], retention: Retention = ..., optional: bool = False, inv_freq: Sequence[float] = [], mscale: float = 1.0) -> None: ...
+    def __init__(self, name: str, *, layers: int, planes: Sequence[Plane], retention: Retention = ..., optional: bool = False, inv_freq: Sequence[float] = [], mscale: float = 1.0, packing: str = '') -> None: ...
 
     @property
     def name(self) -> str: ...
@@ -155,10 +162,15 @@ class LayerGroup:
     def mscale(self) -> float: ...
 
     @property
+    def packing(self) -> str: ...
+
+    @property
     def token_bytes(self) -> int:
         """Bytes of one position: all layers and planes."""
 
     def __eq__(self, arg: LayerGroup, /) -> bool: ...
+
+    __hash__: None = None
 
     def __repr__(self) -> str: ...
 
@@ -217,6 +229,8 @@ class ModelIdentity:
 
     def __eq__(self, arg: ModelIdentity, /) -> bool: ...
 
+    __hash__: None = None
+
 class ModelVariant:
     """An adapter (LoRA) on a base model."""
 
@@ -232,6 +246,8 @@ class ModelVariant:
     def scale(self) -> float: ...
 
     def __eq__(self, arg: ModelVariant, /) -> bool: ...
+
+    __hash__: None = None
 
 class ShardSpec:
     """
@@ -264,6 +280,8 @@ class ShardSpec:
     def replicated(self) -> bool: ...
 
     def __eq__(self, arg: ShardSpec, /) -> bool: ...
+
+    __hash__: None = None
 
 class LogicalGroup:
     """
@@ -298,6 +316,8 @@ class LogicalGroup:
     def replicated(self) -> bool: ...
 
     def __eq__(self, arg: LogicalGroup, /) -> bool: ...
+
+    __hash__: None = None
 
 class ModelSpec:
     """
@@ -342,6 +362,8 @@ class ModelSpec:
         """The first field in which two specs differ, or an empty text."""
 
     def __eq__(self, arg: ModelSpec, /) -> bool: ...
+
+    __hash__: None = None
 
     def __repr__(self) -> str: ...
 
@@ -409,6 +431,8 @@ class SamplerState:
 
     def __eq__(self, arg: SamplerState, /) -> bool: ...
 
+    __hash__: None = None
+
 class Metadata:
     """Bytes of the application's own, with their type."""
 
@@ -421,6 +445,8 @@ class Metadata:
     def content_type(self) -> str: ...
 
     def __eq__(self, arg: Metadata, /) -> bool: ...
+
+    __hash__: None = None
 
 class ContentSpan:
     """
@@ -445,6 +471,8 @@ class ContentSpan:
 
     def __eq__(self, arg: ContentSpan, /) -> bool: ...
 
+    __hash__: None = None
+
 class Keep:
     """
     How long a branch is kept.
@@ -465,6 +493,8 @@ class Keep:
     def ttl(self) -> float: ...
 
     def __eq__(self, arg: Keep, /) -> bool: ...
+
+    __hash__: None = None
 
 class KvTensors:
     """
@@ -578,6 +608,8 @@ class KvBuffer:
         """The same for torch.from_dlpack, with its real dtype."""
 
     def __eq__(self, arg: KvBuffer, /) -> bool: ...
+
+    __hash__: None = None
 
 class Gpu:
     """
@@ -786,6 +818,8 @@ class NamespacePolicy:
 
     def __eq__(self, arg: NamespacePolicy, /) -> bool: ...
 
+    __hash__: None = None
+
 class NamespaceInfo:
     """A namespace and what it holds."""
 
@@ -913,10 +947,15 @@ class Store:
     keywords, as in cairn/options.h: create_if_missing, error_if_exists, read_only, salvage, file_mode,
     max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_memory_bytes,
     hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
-    "uring", "threads"), gpus, on_event (called with a line of text by threads of the store) and others.
+    "uring", "threads"), gpus, on_event and others.
+
+    on_event: called with each line of text that the store tells, by a thread of its own, which ends with
+    close(). What it raises is shown and forgotten. It may call the store. An on_event that holds the
+    store, as a bound method of its owner does, keeps it open until close().
 
     A context manager: leaving closes. All methods are thread-safe, and run without the interpreter's
-    lock. Branches keep the object alive. Does not survive os.fork(). Raises NotFound (no store there),
+    lock. Branches keep the object alive; what is open when the interpreter ends is closed then. Does
+    not survive os.fork(). Raises NotFound (no store there),
     Locked (another process has it), InvalidArgument (an option), Corruption, IoError, NoSpace and
     others.
     """
@@ -945,7 +984,7 @@ class Store:
     def create_branch(self, model: Model, name: str = '', *, namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch:
         """
         A new, empty branch. name: unique in its namespace, at most 256 bytes; empty: unnamed.
-        AlreadyExists: the name is taken.
+        AlreadyExists: the name is taken. ModelMismatch: the model is another store's.
         """
 
     def find_branch(self, name: str, *, namespace: str = '') -> Branch:
@@ -1388,3 +1427,46 @@ class Objects:
 
     def set_policy(self, namespace: str, policy: NamespacePolicy, *, durability: str = 'power') -> None:
         """What a namespace of objects may hold. persist must be "always"."""
+
+class ObjectQueue:
+    """
+    Batches of calls on objects behind one file descriptor.
+
+    Objects are put in the class object_class, which is registered. A submit call takes keys (str or
+    bytes), the namespace of each, and for put and get the memory of each, contiguous, which is borrowed
+    until drain() tells the end. It returns the number of the batch at once; threads of the queue do the
+    work, one of them no puts and deletes, so that reads do not wait for the disk to write. Batches that
+    are under way together are in no order. timeout: seconds that a put or get may take. Any thread may
+    call.
+    """
+
+    def __init__(self, store: Store, object_class: str, *, page_bytes: int, dtype: str = 'opaque', durability: str = 'process', if_present: str = 'keep', threads: int = 4, timeout: float | None = None) -> None: ...
+
+    def fileno(self) -> int:
+        """Readable while batches that are over wait."""
+
+    def submit_put(self, keys: Sequence, buffers: Sequence, namespaces: Sequence) -> int:
+        """True: it is there, as durable as was asked for."""
+
+    def submit_get(self, keys: Sequence, buffers: Sequence, namespaces: Sequence) -> int:
+        """
+        True: its memory, writable and as long as the object, holds it; False: there is none.
+        """
+
+    def submit_exists(self, keys: Sequence, namespaces: Sequence) -> int:
+        """Whether each is there."""
+
+    def submit_delete(self, keys: Sequence, namespaces: Sequence) -> int:
+        """True: it was there; False: there was none."""
+
+    def drain(self) -> list[tuple[int, list[bool | Error]]]:
+        """
+        (number, outcome of each key) of batches that are over, oldest first; never blocks. An
+        outcome is True, False, or the exception that says why it is neither.
+        """
+
+    def close(self) -> None:
+        """
+        Does what was submitted, and ends the threads; blocks for so long. Submitting raises
+        InvalidState then. Idempotent. The file descriptor goes with the object.
+        """
