@@ -17,7 +17,6 @@
 #include "base/io/file_util.h"
 #include "tests/model/comparison.h"
 #include "tests/model/kv_rows.h"
-#include "tests/model/prefixes.h"
 #include "tests/model/reference_model.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -44,12 +43,7 @@ std::vector<ModelSpec> Models() {
 class Runner {
  public:
   Runner(const OptionSet& set, uint64_t seed)
-      : set_(set),
-        specs_(Models()),
-        random_(seed),
-        model_(kGroups),
-        compare_(specs_, model_),
-        prefixes_(specs_, model_) {
+      : set_(set), specs_(Models()), random_(seed), model_(kGroups), compare_(specs_, model_) {
     if (set.world == "simulated") {
       machine_ = io::MakeSimWorld(seed);
       path_ = "/store";
@@ -76,7 +70,6 @@ class Runner {
     }
     result_.digest = compare_.digest();
     result_.approximate_bytes = compare_.approximate_bytes();
-    result_.found = prefixes_.found();
     return result_;
   }
 
@@ -134,7 +127,7 @@ class Runner {
   void Reopen() {
     Close();
     Open();
-    CompareAll(store_);
+    compare_.All(store_, Ids());
   }
 
   // The machine stops. All that was applied is flushed before: what a crash may take is another
@@ -149,7 +142,7 @@ class Runner {
     store_ = Store();
     machine_ = found;
     Open();
-    CompareAll(store_);
+    compare_.All(store_, Ids());
   }
 
   void Copy() {
@@ -157,16 +150,11 @@ class Runner {
     MustBeOk(store_.Checkpoint(path), "Checkpoint");
     auto opened = Store::Open(path, StoreOptions());
     MustBeOk(opened, "Open of a copy");
-    CompareAll(*opened);
+    compare_.All(*opened, Ids());
     MustBeOk(opened->Close(), "Close of a copy");
   }
 
   // ---------------------------------------------------------------- operations
-
-  void CompareAll(const Store& store) {
-    compare_.All(store, Ids());
-    if (set_.options.index != Index::kNone) prefixes_.Compare(store, Ids());
-  }
 
   BranchIds Ids() {
     BranchIds ids;
@@ -363,7 +351,6 @@ class Runner {
   void AddToModel(uint64_t id, const Added& added, bool ends_turn) {
     if (!added.tokens.empty()) model_.Append(id, added.tokens);
     ModelBranch& branch = model_.branches().at(id);
-    prefixes_.NoteAppended(branch, added.tokens.size());
     const Persist persist = model_.Policy(branch.ns).persist;
     const bool keeps = persist == Persist::kAlways || (persist == Persist::kTurnEnd && ends_turn);
     if (added.kv != nullptr && keeps) AddKvToModel(id, added);
@@ -378,15 +365,6 @@ class Runner {
       const RowRange& rows = added.rows[group];
       model_.AddKv(id, group, rows.begin, rows.count, added.seeds[group]);
     }
-  }
-
-  void RewindModel(uint64_t id, uint64_t length) {
-    prefixes_.NoteCut(model_.branches().at(id));
-    model_.Rewind(id, length);
-  }
-  void DropFromModel(uint64_t id) {
-    prefixes_.NoteCut(model_.branches().at(id));
-    model_.Drop(id);
   }
 
   // It may grow by so many; else the operation does nothing.
@@ -567,11 +545,11 @@ class Runner {
       AddToModel(second.id, *added, false);
     }
     if (which == 2) {
-      RewindModel(second.id, other->length() - std::min(other->length(), count));
+      model_.Rewind(second.id, other->length() - std::min(other->length(), count));
       NoteLoose();
     }
     if (which == 5) {
-      DropFromModel(second.id);
+      model_.Drop(second.id);
       NoteLoose();
       branch->name = name;
     }
@@ -650,14 +628,14 @@ class Runner {
     const bool may = branch->MayCut(to);
     Expect(may ? StatusCode::kOk : StatusCode::kInvalidArgument, status, "Rewind");
     if (!may) return;
-    RewindModel(slot.id, to);
+    model_.Rewind(slot.id, to);
     NoteLoose();
     Adopt(slot);
   }
 
   void Drop(const Slot& slot) {
     Expect(StatusCode::kOk, Handle(slot).Drop(Level()), "Drop");
-    DropFromModel(slot.id);
+    model_.Drop(slot.id);
     NoteLoose();
   }
 
@@ -811,9 +789,9 @@ class Runner {
 
   void End() {
     MustBeOk(store_.Flush(), "Flush");
-    CompareAll(store_);
+    compare_.All(store_, Ids());
     CompareSpace(/*opened=*/false);
-    CompareAll(store_);
+    compare_.All(store_, Ids());
     Verify(VerifyLevel::kAll);
     Reopen();
     CompareSpace(/*opened=*/true);
@@ -873,7 +851,6 @@ class Runner {
   ReferenceModel model_;
   bool loose_ = false;  // Something was left beyond all that reach a node.
   Comparison compare_;
-  Prefixes prefixes_;
   RunResult result_;
 };
 
