@@ -6,7 +6,7 @@ from typing import Any
 import numpy
 import numpy.typing
 
-import cairn
+import cairn._errors
 
 
 class RotarySpec:
