@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 static atomic_int g_released = 0;
 static void Released(void* context) {

@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 // Opaque blocks of one packing: another one is another order of the same bytes.
 static void CheckPacking(cairn_store* store) {

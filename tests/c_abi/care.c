@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 static atomic_size_t g_allocations = 0, g_given_back = 0;
 static atomic_int g_lines = 0;

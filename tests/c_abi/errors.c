@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 static void CheckVersions(void) {
   unsigned major = 99, minor = 99, patch = 99;

@@ -4,7 +4,7 @@
 // whose descriptions are gone when the call returns. On a simulated device.
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 enum { kTokens = 64 };
 

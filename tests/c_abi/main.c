@@ -4,7 +4,7 @@
 // directory, and fails if anything was not as it must be.
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 int g_failures = 0;
 

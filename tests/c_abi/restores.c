@@ -2,7 +2,7 @@
 //
 // Property: what is restored is what was appended, in the range that was asked for, and each layer
 // is told when it is there.
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 static void CheckRange(const cairn_branch* branch, const Model* model, cairn_kv_buffer* kv) {
   cairn_error* error = NULL;

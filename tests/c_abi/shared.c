@@ -4,7 +4,7 @@
 // put, got, listed and deleted as in C++.
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 // A prompt may have more spans than one append; and not more than tokens.
 static void CheckManySpans(cairn_store* store, uint64_t model) {

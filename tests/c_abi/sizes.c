@@ -4,7 +4,7 @@
 // zero, is served; one that never set the size, or set what the library does not know, is refused.
 #include <stdlib.h>
 
-#include "check.h"
+#include "tests/c_abi/check.h"
 
 // A struct as a later version may have it.
 typedef struct {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: the README's examples are real, and the build has the options that it names. Method:
-// the C++ block is compared with the file that is built as cairn-example, and that program and those
-// that it links to are run twice in an empty directory; the block of commands is run line by
+// the C++ block is compared with the file that is built as cairn-example, and that program and
+// those that it links to are run twice in an empty directory; the block of commands is run line by
 // line by a shell in an empty directory.
 #include <gtest/gtest.h>
 

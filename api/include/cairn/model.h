@@ -113,11 +113,11 @@ struct LayerGroup {
   std::vector<Plane> planes{};
   RetentionRule retention{};
   bool optional = false;  // Draft heads: a restore may do without.
-  // Empty: rows lie as this file describes them. Else the engine has rearranged the bytes inside its
-  // blocks, for the instructions of a processor say, and this is the caller's word for how, with all
-  // that it depends on: "vllm-cpu amx bf16 32". State of one packing is refused by another one and
-  // by none. All planes of such a group are of Dtype::kOpaque; to restore whole blocks only is up to
-  // the caller. Not longer than a name.
+  // Empty: rows lie as this file describes them. Else the engine has rearranged the bytes inside
+  // its blocks, for the instructions of a processor say, and this is the caller's word for how,
+  // with all that it depends on: "vllm-cpu amx bf16 32". State of one packing is refused by another
+  // one and by none. All planes of such a group are of Dtype::kOpaque; to restore whole blocks only
+  // is up to the caller. Not longer than a name.
   std::string packing{};
   // Rotary angles as the engine uses them (cairn/rotary.h): fp32 inverse frequencies, one a pair of
   // elements, and its scale on the result. One set for all planes of the group that are rotated.

@@ -134,8 +134,9 @@ class LayerGroup:
     Layers that share a cache shape.
 
     inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-    cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the engine has
-    rearranged the bytes in its blocks, whose planes are "opaque": no other packing is given this one's state.
+    cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the
+    engine has rearranged the bytes in its blocks, whose planes are "opaque": no other packing is
+    given this one's state.
     """
 
     def __init__(self, name: str, *, layers: int, planes: Sequence[Plane], retention: Retention = ..., optional: bool = False, inv_freq: Sequence[float] = [], mscale: float = 1.0, packing: str = '') -> None: ...
@@ -949,9 +950,9 @@ class Store:
     hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
     "uring", "threads"), gpus, on_event and others.
 
-    on_event: called with each line of text that the store tells, by a thread of its own, which ends with
-    close(). What it raises is shown and forgotten. It may call the store. An on_event that holds the
-    store, as a bound method of its owner does, keeps it open until close().
+    on_event: called with each line of text that the store tells, by a thread of its own, which ends
+    with close(). What it raises is shown and forgotten. It may call the store. An on_event that holds
+    the store, as a bound method of its owner does, keeps it open until close().
 
     A context manager: leaving closes. All methods are thread-safe, and run without the interpreter's
     lock. Branches keep the object alive; what is open when the interpreter ends is closed then. Does

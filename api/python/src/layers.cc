@@ -200,8 +200,9 @@ void BindGroup(nb::module_& module) {
   nb::class_<LayerGroup> group(module, "LayerGroup", R"(Layers that share a cache shape.
 
 inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the engine has
-rearranged the bytes in its blocks, whose planes are "opaque": no other packing is given this one's state.)");
+cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the
+engine has rearranged the bytes in its blocks, whose planes are "opaque": no other packing is
+given this one's state.)");
   group
       .def(
           "__init__",

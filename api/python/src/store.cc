@@ -256,9 +256,9 @@ max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_
 hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
 "uring", "threads"), gpus, on_event and others.
 
-on_event: called with each line of text that the store tells, by a thread of its own, which ends with
-close(). What it raises is shown and forgotten. It may call the store. An on_event that holds the
-store, as a bound method of its owner does, keeps it open until close().
+on_event: called with each line of text that the store tells, by a thread of its own, which ends
+with close(). What it raises is shown and forgotten. It may call the store. An on_event that holds
+the store, as a bound method of its owner does, keeps it open until close().
 
 A context manager: leaving closes. All methods are thread-safe, and run without the interpreter's
 lock. Branches keep the object alive; what is open when the interpreter ends is closed then. Does
