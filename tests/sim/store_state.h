@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -74,6 +75,10 @@ struct BranchState {
   bool operator==(const BranchState& other) const;
 };
 // By namespace and name.
+using State = std::shared_ptr<const BranchState>;
+inline State Share(BranchState state) {
+  return std::make_shared<const BranchState>(std::move(state));
+}
 using StoreState = std::map<std::pair<std::string, std::string>, BranchState>;
 
 // Read a branch, or a whole store, back. Fail the way a user would see it: a Status of the store's,
