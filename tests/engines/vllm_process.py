@@ -79,7 +79,7 @@ def cancel(llm, job):
 
 def leases():
     from cairn import _vllm_settings
-    return [shared.store.metrics()["leases"] for shared in _vllm_settings._shared.values()]
+    return [shared.store.metrics()["leases"] for shared in _vllm_settings._in_use.values()]
 
 
 def main():

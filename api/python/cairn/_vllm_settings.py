@@ -11,6 +11,8 @@ from vllm.platforms import current_platform
 
 import cairn
 
+from . import _shared
+
 # Prompts queue for a while between lookup and load; a lease that is over in between costs a lookup.
 LEASE_SECONDS = 30.0
 # Decoded tokens go into the store by so many: an append costs some hundred microseconds.
@@ -65,10 +67,14 @@ class Shared:
         options = {"create_if_missing": True, **settings.options}
         if current_platform.is_cuda():
             options["gpus"] = [cairn.Gpu.open(torch.cuda.current_device())]
-        self.store = cairn.Store(settings.path, **options)
-        if settings.policy:
-            self.store.set_namespace(settings.namespace, cairn.NamespacePolicy(**settings.policy))
         self.keep = cairn.Keep(**settings.keep)
+        self.store = _shared.acquire(settings.path, options)
+        try:
+            if settings.policy:
+                self.store.set_namespace(settings.namespace, cairn.NamespacePolicy(**settings.policy))
+        except BaseException:
+            _shared.release(self.store)
+            raise
         self.sequences = {}  # Request id -> Sequence, of requests that began.
         self.users = 0
         self._models = {}  # ModelSpec's variant -> Model.
@@ -93,16 +99,16 @@ class Shared:
         return self._models[key]
 
 
-_shared = {}  # Real path -> Shared
+_in_use = {}  # Real path -> Shared, of connectors; other adapters may have its store open as well.
 _lock = threading.Lock()
 
 
 def acquire(settings):
     path = os.path.realpath(settings.path)
     with _lock:
-        shared = _shared.get(path)
+        shared = _in_use.get(path)
         if shared is None:
-            shared = _shared[path] = Shared(settings)
+            shared = _in_use[path] = Shared(settings)
         elif shared.settings != settings:
             raise ValueError(f"CairnConnector: {path} is open in this process with another configuration")
         shared.users += 1
@@ -110,10 +116,9 @@ def acquire(settings):
 
 
 def release(shared):
-    """The last one closes the store."""
+    """The last one gives the store back."""
     with _lock:
         shared.users -= 1
         if shared.users == 0:
-            for path in [path for path, other in _shared.items() if other is shared]:
-                del _shared[path]
-            shared.store.close()
+            del _in_use[os.path.realpath(shared.settings.path)]
+            _shared.release(shared.store)
