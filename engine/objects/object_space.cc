@@ -64,7 +64,7 @@ Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
   return found;
 }
 
-// Of what the directory does not know.
+// Answers what the directory does not know.
 Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_view> keys,
                              std::span<ObjectDirectory::Answer> answers) {
   const std::string space = SpaceOf(ns);
@@ -89,7 +89,7 @@ Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_vi
   return Status::Ok();
 }
 
-// Of what may be there; what is there is told by the tree then.
+// Leases what the answers say may be there. The tree decides what is, and corrects the answers.
 Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std::string_view> keys,
                                         uint64_t lease_ns,
                                         std::span<ObjectDirectory::Answer> answers) {

@@ -262,7 +262,7 @@ class Store {
   std::shared_ptr<StoreCore> core_;
 };
 
-// Of what is on disk, as a whole; files have versions of their own besides.
+// The version of the store's directory as a whole. Each file has a version of its own besides.
 inline constexpr uint32_t kFormatVersion = 1;
 
 }  // namespace cairn

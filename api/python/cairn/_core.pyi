@@ -104,7 +104,7 @@ class Plane:
 
 class Retention:
     """
-    What of a group's rows whoever goes on after L tokens needs.
+    Which rows of a group a branch of L tokens needs to go on.
 
     kind: "all"; "window" (the newest `window` rows and the first `sinks`); "chunk_local" (rows since
     the last multiple of `chunk`); "checkpoint" (a recurrent state: row L - 1 is the state after L
@@ -1173,7 +1173,9 @@ class Branch:
         """
 
     def evicted_kv(self, begin: int = 0, end: int | None = None) -> list[KvHole]:
-        """What of [begin, end) lacks KV that a restore needs, as KvHoles."""
+        """
+        The positions in [begin, end) without the KV that a restore needs, as KvHoles.
+        """
 
     def sampler_at(self, position: int | None = None) -> tuple[int, SamplerState]:
         """

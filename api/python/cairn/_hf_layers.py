@@ -46,7 +46,7 @@ class _Attention:
         self.cache, self.capacity, self.rows, self.length = cache, capacity, None, 0
 
     def oldest_needed(self, length):
-        """The first row that whoever goes on after `length` tokens attends to."""
+        """The first row that the token after `length` tokens attends to."""
         return 0
 
     @property

@@ -73,7 +73,7 @@ void BindLooks(nb::class_<PyBranch>& branch) {
             Unlocked([&] { return self.branch.EvictedKv(begin, end.value_or(UINT64_MAX)); }));
       },
       "begin"_a = 0, "end"_a = nb::none(),
-      "What of [begin, end) lacks KV that a restore needs, as KvHoles.");
+      "The positions in [begin, end) without the KV that a restore needs, as KvHoles.");
   branch.def(
       "sampler_at",
       [](const PyBranch& self, std::optional<uint64_t> position) {

@@ -108,7 +108,7 @@ equal parts, one a head, a row of a state divides; 0: not said.)")
       });
 
   nb::class_<RetentionRule>(module, "Retention",
-                            R"(What of a group's rows whoever goes on after L tokens needs.
+                            R"(Which rows of a group a branch of L tokens needs to go on.
 
 kind: "all"; "window" (the newest `window` rows and the first `sinks`); "chunk_local" (rows since
 the last multiple of `chunk`); "checkpoint" (a recurrent state: row L - 1 is the state after L

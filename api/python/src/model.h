@@ -16,7 +16,7 @@ struct Model {
   bool operator==(const Model& other) const { return id == other.id && *spec == *other.spec; }
 };
 
-// Of what a program has at hand: a ModelSpec or a Model.
+// `model` is a ModelSpec or a Model; anything else is a TypeError.
 std::shared_ptr<const ModelSpec> SpecOf(nb::handle model);
 
 }  // namespace cairn::python
