@@ -23,6 +23,29 @@ Status NoObject(std::string_view what) {
 
 Status CheckSpace(std::string_view ns) { return CheckNameBytes(ns, kMaxNameBytes, "namespace"); }
 
+// Asks again about the keys whose answers `wanted` picks, at most `at_once` at a time:
+// ask(names, tell), which calls tell(index of the name, whether it is there).
+template <typename Wanted, typename Ask>
+Status AskAnew(std::span<const std::string_view> keys, std::span<ObjectDirectory::Answer> answers,
+               size_t at_once, const Wanted& wanted, const Ask& ask) {
+  using Answer = ObjectDirectory::Answer;
+  std::vector<std::string> names;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (wanted(answers[i])) {
+      names.push_back(NameOfKey(keys[i]));
+      places.push_back(i);
+    }
+    if (names.empty() || (names.size() < at_once && i + 1 < keys.size())) continue;
+    CAIRN_RETURN_IF_ERROR(ask(std::span<const std::string>(names), [&](size_t name, bool there) {
+      answers[places[name]] = there ? Answer::kPresent : Answer::kAbsent;
+    }));
+    names.clear();
+    places.clear();
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Status ObjectSpace::CheckKeys(std::span<const std::string_view> keys) const {
@@ -68,25 +91,17 @@ Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
 Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_view> keys,
                              std::span<ObjectDirectory::Answer> answers) {
   const std::string space = SpaceOf(ns);
-  std::vector<std::string> names;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (answers[i] == ObjectDirectory::Answer::kUnknown) {
-      names.push_back(NameOfKey(keys[i]));
-      places.push_back(i);
-    }
-    if (names.empty() || (names.size() < kObjectsAtOnce && i + 1 < keys.size())) continue;
-    counters_.unknown.fetch_add(names.size(), std::memory_order_relaxed);
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadNamed(space, names));
-    for (size_t j = 0; j < heads.size(); ++j) {
-      const bool there = heads[j].id != 0 && IsWhole(heads[j]);
-      answers[places[j]] =
-          there ? ObjectDirectory::Answer::kPresent : ObjectDirectory::Answer::kAbsent;
-    }
-    names.clear();
-    places.clear();
-  }
-  return Status::Ok();
+  const auto unknown = [](auto answer) { return answer == ObjectDirectory::Answer::kUnknown; };
+  return AskAnew(keys, answers, kObjectsAtOnce, unknown,
+                 [&](std::span<const std::string> names, const auto& tell) -> Status {
+                   counters_.unknown.fetch_add(names.size(), std::memory_order_relaxed);
+                   CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads,
+                                          means_.access->ReadNamed(space, names));
+                   for (size_t i = 0; i < heads.size(); ++i) {
+                     tell(i, heads[i].id != 0 && IsWhole(heads[i]));
+                   }
+                   return Status::Ok();
+                 });
 }
 
 // Leases what the answers say may be there. The tree decides what is, and corrects the answers.
@@ -95,21 +110,11 @@ Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std
                                         std::span<ObjectDirectory::Answer> answers) {
   const std::string space = SpaceOf(ns);
   ObjectLease lease(means_, &leases_, lease_ns);
-  std::vector<std::string> names;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (answers[i] != ObjectDirectory::Answer::kAbsent) {
-      names.push_back(NameOfKey(keys[i]));
-      places.push_back(i);
-    }
-    if (names.empty() || (names.size() < kLeasedAtOnce && i + 1 < keys.size())) continue;
-    CAIRN_RETURN_IF_ERROR(lease.Hold(space, names, [&](size_t name, bool there) {
-      answers[places[name]] =
-          there ? ObjectDirectory::Answer::kPresent : ObjectDirectory::Answer::kAbsent;
-    }));
-    names.clear();
-    places.clear();
-  }
+  const auto possible = [](auto answer) { return answer != ObjectDirectory::Answer::kAbsent; };
+  CAIRN_RETURN_IF_ERROR(AskAnew(keys, answers, kLeasedAtOnce, possible,
+                                [&](std::span<const std::string> names, const auto& tell) {
+                                  return lease.Hold(space, names, tell);
+                                }));
   return lease.Take();
 }
 

@@ -20,7 +20,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCache
 from vllm.v1.request import Request, RequestStatus
 
 import cairn
-from cairn import _vllm_identity
+from cairn import _shared, _vllm_identity, _vllm_settings
 
 BLOCK, BLOCKS, HEADS, DIM, LAYERS = 16, 40, 2, 8, 3
 SHAPE = dict(block_size=BLOCK, num_kv_heads=HEADS, head_size=DIM, dtype=torch.bfloat16)
@@ -282,3 +282,16 @@ def test_other_weights_are_another_model(exported, tmp_path):
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     assert _vllm_identity._digest(folder, "") != _vllm_identity._digest(exported.huggingface, "")
     assert _vllm_identity._digest(folder, "a") != _vllm_identity._digest(folder, "b")
+
+
+def test_other_adapters_of_the_process_have_its_store_too(tmp_path):
+    path = str(tmp_path / "kv.store")
+    ours = _vllm_settings.acquire(_vllm_settings.Settings.of({"path": path}))
+    other = _shared.acquire(path, {"create_if_missing": True})
+    assert other is ours.store
+    _vllm_settings.release(ours)
+    other.metrics()  # Still open.
+    _shared.release(other)
+    with pytest.raises(TypeError):
+        _vllm_settings.acquire(_vllm_settings.Settings.of({"path": path, "policy": {"no such field": 1}}))
+    cairn.Store(path).close()  # What was refused left it to others.
