@@ -3,6 +3,7 @@
 
 #include "base/core/text.h"
 #include "engine/tree/decisions.h"
+#include "engine/tree/path.h"
 #include "engine/tree/reserved_names.h"
 
 namespace cairn::engine {
@@ -175,13 +176,11 @@ Result<BranchId> Changes::ForkNode(NodeId node, uint64_t position, const BranchO
   CAIRN_RETURN_IF_ERROR(CheckNotReserved(options.ns));
   const auto number = static_cast<uint64_t>(node);
   const auto resolve = [&](const Tree& tree) -> Result<Op> {
-    const Node* from = tree.FindNode(number);
-    if (from != nullptr) CAIRN_RETURN_IF_ERROR(CheckNotReserved(from->ns));
-    while (from != nullptr && position < from->lanes[kTokenLane].start) {
-      from = tree.OnPath(from->parent);
-    }
-    return ResolveForkOfNode(tree, from == nullptr ? number : from->id, position, options.name,
-                             options.ns, options.keep);
+    const Node* const found = tree.FindNode(number);
+    if (found != nullptr) CAIRN_RETURN_IF_ERROR(CheckNotReserved(found->ns));
+    return ResolveForkOfNode(tree,
+                             found == nullptr ? number : ForkedNode(tree, *found, position).id,
+                             position, options.name, options.ns, options.keep);
   };
   CAIRN_ASSIGN_OR_RETURN(
       const Op op, Make({.branches = {}, .nodes = {number}, .names = {{options.ns, options.name}}},

@@ -43,6 +43,44 @@ uint64_t OutsideAtomic(std::span<const ContentSpan> spans, uint64_t position) {
   return position;
 }
 
+struct PathView {
+  const Tree& tree;
+  const Node& end;
+  std::span<const ContentSpan> spans;  // Of all of it.
+  bool approximate;
+};
+
+// What a branch can restore that ends on this node, at or before `at_most`.
+uint64_t RestorableOn(const PathView& path, const Node& node, uint64_t at_most, uint64_t* exact) {
+  // Other KV than the path's own counts where the path leaves the node.
+  if (&node != &path.end) {
+    *exact = std::min(*exact, FirstApproximate(path.tree, node, at_most));
+    if (!path.approximate) at_most = std::min(at_most, *exact);
+  }
+  const Head head = HeadOfNode(node);
+  while (true) {
+    const uint64_t restorable = RestorableLength(path.tree, head, at_most);
+    at_most = OutsideAtomic(path.spans, restorable);
+    if (at_most == restorable) return restorable;
+  }
+}
+
+// A hit is restored from the node that `matched` lies on, and forked at any position before: then
+// the fork ends on the node of that position, which need not have the KV that a child of it has.
+// So both must have it.
+void FindRestorable(const PathView& path, const Node& on, PathMatch* match) {
+  match->restorable = RestorableOn(path, on, match->matched, &match->exact);
+  while (match->restorable != 0) {
+    const Node& forked = ForkedNode(path.tree, on, match->restorable);
+    match->kv_node = forked.id;
+    if (&forked == &on) return;
+    const uint64_t left = RestorableOn(path, forked, match->restorable, &match->exact);
+    if (left == match->restorable) return;
+    match->restorable = RestorableOn(path, on, left, &match->exact);
+  }
+  match->kv_node = 0;
+}
+
 }  // namespace
 
 uint64_t FirstOtherSpan(std::span<const ContentSpan> a, std::span<const ContentSpan> b,
@@ -71,16 +109,13 @@ PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
   if (!approximate) match.matched = match.exact;
   match.agrees = match.matched;
   match.matched = OutsideAtomic(here, match.matched);
-  match.exact = std::min(match.exact, match.matched);
-  if (match.matched == 0) return match;
-  for (uint64_t at_most = match.matched;; at_most = OutsideAtomic(here, match.restorable)) {
-    match.restorable = RestorableLength(tree, head, at_most);
-    if (OutsideAtomic(here, match.restorable) == match.restorable) break;
+  if (match.matched != 0) {
+    const Node* const on = NodeOf(tree, &node, match.matched);
+    match.node = on->id;
+    match.ns_seed = SeedOf(on->ns);
+    FindRestorable({tree, node, here, approximate}, *on, &match);
   }
-  const Node* const on = NodeOf(tree, &node, match.matched);
-  match.node = on->id;
-  match.ns_seed = SeedOf(on->ns);
-  if (match.restorable != 0) match.kv_node = NodeOf(tree, on, match.restorable)->id;
+  match.exact = std::min(match.exact, match.matched);
   return match;
 }
 

@@ -33,18 +33,24 @@ void PrefixSearch::Refute(uint64_t node, uint64_t position) {
   entry->second = std::min(entry->second, position);
 }
 
-// Nothing is matched where it is not there.
-Result<PathMatch> PrefixSearch::Match(uint64_t number, uint64_t position) {
-  Committer::Lock lock(write_.mutex());
+// Null: it is not there. A tree with little memory forgets a node as soon as the lock is released.
+Result<const Node*> PrefixSearch::LoadNode(uint64_t number, Committer::Lock* lock) {
   const Tree& tree = write_.tree();
   if (!tree.KnowsNode(number)) {
     if (query_.memory_only) return Status(StatusCode::kBusy, "a node is not in memory");
     CAIRN_RETURN_IF_ERROR(
-        write_.access->Load({.branches = {}, .nodes = {number}, .names = {}}, &lock));
+        write_.access->Load({.branches = {}, .nodes = {number}, .names = {}}, lock));
   }
   const Node* const node = tree.FindNode(number);
-  if (node == nullptr || !Suits(*node)) return PathMatch();
-  return MatchPath(tree, *node, position, query_.spans, query_.approximate);
+  return node != nullptr && Suits(*node) ? node : nullptr;
+}
+
+// Nothing is matched where it is not there.
+Result<PathMatch> PrefixSearch::Match(uint64_t number, uint64_t position) {
+  Committer::Lock lock(write_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Node* const node, LoadNode(number, &lock));
+  if (node == nullptr) return PathMatch();
+  return MatchPath(write_.tree(), *node, position, query_.spans, query_.approximate);
 }
 
 // Their nodes are read together, those that are not in memory. What is gone for good is forgotten.
@@ -155,8 +161,8 @@ Status PrefixSearch::GoOn(uint64_t from, Candidate* candidate) {
   uint64_t end =
       std::min<uint64_t>(query_.tokens.size(), from - from % kPrefixBlock + kPrefixBlock);
   {
-    const std::lock_guard lock(write_.mutex());
-    const Node* const node = write_.tree().FindNode(candidate->node);
+    Committer::Lock lock(write_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Node* const node, LoadNode(candidate->node, &lock));
     if (node == nullptr) return Status::Ok();
     end = std::min(end, node->lanes[kTokenLane].end);
   }

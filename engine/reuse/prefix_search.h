@@ -63,6 +63,7 @@ class PrefixSearch {
 
  private:
   Result<std::vector<Candidate>> At(uint64_t position, const Digest& chain);
+  Result<const Node*> LoadNode(uint64_t number, Committer::Lock* lock);
   Result<PathMatch> Match(uint64_t node, uint64_t position);
   Status MatchAll(std::span<const PrefixEntry> entries, std::vector<Candidate>* found);
   uint64_t DeepestMaybe() const;

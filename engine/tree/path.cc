@@ -67,10 +67,9 @@ const Mark* FindDerived(const Tree& tree, const Head& head, uint32_t kind, uint6
   uint64_t limit = std::min(position, head.lengths[kTokenLane]);
   for (const Node* node = tree.OnPath(head.node); node != nullptr;
        node = tree.OnPath(node->parent)) {
-    const auto newest =
-        std::find_if(node->derived.rbegin(), node->derived.rend(), [&](const Mark& mark) {
-          return mark.position <= limit && mark.strip == kind;
-        });
+    const auto newest = std::find_if(
+        node->derived.rbegin(), node->derived.rend(),
+        [&](const Mark& mark) { return mark.position <= limit && mark.strip == kind; });
     if (newest != node->derived.rend()) {
       *on_node = node->id;
       return &*newest;
@@ -111,20 +110,39 @@ std::vector<Hole> FindHoles(const Tree& tree, const Head& head, uint32_t lane, u
   return holes;
 }
 
-const Node* NodeAt(const Tree& tree, const Node* node, uint64_t position,
-                   std::vector<uint64_t>* lengths) {
-  for (uint64_t& length : *lengths) length = std::min(length, position);
+namespace {
+
+// It does not reach to the position, and has no state there, either.
+bool BeginsBehind(const Node& node, uint64_t position) {
   const auto has_state = [position](const std::vector<Mark>& marks) {
     return !marks.empty() && marks.front().position == position;
   };
-  while (node != nullptr && position <= node->lanes[kTokenLane].start) {
-    if (CAIRN_KEPT(kLiveState) && (has_state(node->samplers) || has_state(node->metadata))) break;
+  if (position > node.lanes[kTokenLane].start) return false;
+  return !CAIRN_KEPT(kLiveState) || (!has_state(node.samplers) && !has_state(node.metadata));
+}
+
+}  // namespace
+
+const Node* NodeAt(const Tree& tree, const Node* node, uint64_t position,
+                   std::vector<uint64_t>* lengths) {
+  for (uint64_t& length : *lengths) length = std::min(length, position);
+  while (node != nullptr && BeginsBehind(*node, position)) {
     for (size_t lane = 0; lane < lengths->size(); ++lane) {
       (*lengths)[lane] = std::min((*lengths)[lane], node->lanes[lane].start);
     }
     node = tree.OnPath(node->parent);
   }
   return node;
+}
+
+const Node& ForkedNode(const Tree& tree, const Node& node, uint64_t position) {
+  const Node* forked = &node;
+  while (BeginsBehind(*forked, position)) {
+    const Node* const parent = tree.OnPath(forked->parent);
+    if (parent == nullptr) break;
+    forked = parent;
+  }
+  return *forked;
 }
 
 size_t ExtentAt(const Lane& lane, uint64_t position) {

@@ -38,6 +38,9 @@ std::vector<Hole> FindHoles(const Tree& tree, const Head& head, uint32_t lane, u
 // without a token.
 const Node* NodeAt(const Tree& tree, const Node* node, uint64_t position,
                    std::vector<uint64_t>* lengths);
+// The same for a fork of the node's path, which is none of a branch: it gets all that lies on the
+// node where it ends, also KV that this had from its own branch later than the path left it.
+const Node& ForkedNode(const Tree& tree, const Node& node, uint64_t position);
 // The first extent of the lane that reaches beyond `position`.
 size_t ExtentAt(const Lane& lane, uint64_t position);
 std::vector<uint64_t> EndsOf(const Node& node);  // Lengths of a branch with all of it.

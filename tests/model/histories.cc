@@ -26,6 +26,7 @@ void Add(const RunResult& one, HistoriesResult* all) {
   all->sums.segments_retired += one.segments_retired;
   all->sums.loads += one.loads;
   all->sums.approximate_bytes += one.approximate_bytes;
+  all->sums.found += one.found;
 }
 
 void Report(const std::string& failure, const Script& script, const OptionSet& set, uint64_t seed,
@@ -94,6 +95,7 @@ void ExpectThatMostHappened(const HistoriesResult& all) {
   EXPECT_GT(sums.segments_retired, 0u);
   EXPECT_GT(sums.loads, 0u);
   EXPECT_GT(sums.approximate_bytes, 0u);
+  EXPECT_GT(sums.found, 0u);
 }
 
 HistoriesResult RunEverywhere(uint64_t seed, const Profile& profile, size_t length) {

@@ -18,7 +18,9 @@ constexpr uint64_t kOperations = 80'000;  // With those of the slow tests far mo
 
 TEST(ModelTest, AStoreShowsWhatTheModelShows) {
   const HistoriesResult all = RunHistories(QuickTestSeed(), kOperations, 1'500);
-  std::printf("%llu model operations\n", static_cast<unsigned long long>(all.operations));
+  std::printf("%llu model operations, %llu prefixes found\n",
+              static_cast<unsigned long long>(all.operations),
+              static_cast<unsigned long long>(all.sums.found));
   RecordProperty("model_operations", std::to_string(all.operations));
   EXPECT_GE(all.operations, kOperations);
   ExpectThatMostHappened(all);

@@ -13,6 +13,7 @@ const std::vector<OptionSet>& OptionSets() {
                          const std::function<void(OptionSet*)>& change) {
       OptionSet set{.name = name, .world = world, .options = TinyOptions()};
       set.options.direct_ingest_bytes = 0;
+      set.options.index = Index::kPrefix;
       change(&set);
       made.push_back(std::move(set));
     };
@@ -108,6 +109,7 @@ const std::vector<OptionSet>& OptionSets() {
       set->options.max_bytes = 16 << 20;
       set->options.log_bytes_max = 1 << 20;
     });
+    add("no index", "simulated", [](OptionSet* set) { set->options.index = Index::kNone; });
     add("everything", "simulated", everything);
     add("memory", "memory", nothing);
     add("memory, join 8", "memory", join(8));

@@ -38,6 +38,7 @@ struct RunResult {
   uint64_t joined = 0, ingests = 0, evicted_bytes = 0, seals = 0, refused = 0;
   uint64_t tables_rewritten = 0, segments_retired = 0, loads = 0;
   uint64_t approximate_bytes = 0;  // That were read.
+  uint64_t found = 0;              // Prefixes.
 };
 RunResult RunScript(const Script& script, const OptionSet& options, uint64_t seed = 1);
 

@@ -17,8 +17,7 @@ constexpr const char* kNames[kOpKinds] = {
     "drop",   "rename", "fill",    "refill", "keep",   "policy", "read", "list",
     "wrong",  "flush",  "compact", "verify", "reopen", "kill",   "copy"};
 
-constexpr uint32_t ScriptOp::* kNumbers[] = {&ScriptOp::a, &ScriptOp::b, &ScriptOp::c,
-                                             &ScriptOp::d};
+constexpr uint32_t ScriptOp::*kNumbers[] = {&ScriptOp::a, &ScriptOp::b, &ScriptOp::c, &ScriptOp::d};
 
 }  // namespace
 
@@ -187,7 +186,7 @@ Script Shrink(Script script, const std::function<bool(const Script&)>& fails) {
     }
   }
   for (size_t i = 0; i < script.size(); ++i) {
-    for (uint32_t ScriptOp::* const number : kNumbers) {
+    for (uint32_t ScriptOp::*const number : kNumbers) {
       const auto try_with = [&](uint32_t smaller) {
         const uint32_t before = std::exchange(script[i].*number, smaller);
         if (smaller < before && fails(script)) return true;

@@ -52,7 +52,7 @@ struct PrefixQuery {
 struct PrefixHit {
   NodeId node{};            // 0: nothing was found.
   uint64_t matched = 0;     // Ids and content spans are the same up to here...
-  uint64_t restorable = 0;  // ...and KV can be restored up to here (Branch::RestorableLength).
+  uint64_t restorable = 0;  // ...and KV up to here can be restored, and a fork here has it.
   uint64_t exact = 0;       // Up to here no KV was appended with Delta::exact off.
   bool confirmed = false;   // Ids and spans were compared, one by one.
   // Everything that was appended before the call was looked at. Off: the index is being made anew,
