@@ -76,6 +76,10 @@ class HostLane {
   uint32_t AtomicOr(uint32_t* at, uint32_t bits) const {
     return __atomic_fetch_or(at, bits, __ATOMIC_RELAXED);
   }
+  uint32_t AtomicCas(uint32_t* at, uint32_t expected, uint32_t value) const {
+    __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+  }
   uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     uint64_t is = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (value < is && !__atomic_compare_exchange_n(at, &is, value, false, __ATOMIC_RELAXED,

@@ -34,4 +34,12 @@ LaunchShape ShapeOf(const CheckTable& k) {
           .shared_bytes = 0};
 }
 
+LaunchShape ShapeOf(const ResolveSlots& k) {
+  return {.blocks = std::max(1u, k.row_count),
+          .threads = kBlockThreads,
+          .shared_bytes = ResolveSharedBytes(k)};
+}
+
+LaunchShape ShapeOf(const GatherPieces& k) { return OfWarps(k.row_count * k.count_max, 0); }
+
 }  // namespace cairn::gpu

@@ -8,8 +8,10 @@
 
 #include "gpu/kernels/check_table.h"
 #include "gpu/kernels/decode_scatter.h"
+#include "gpu/kernels/gather_pieces.h"
 #include "gpu/kernels/gather_save.h"
 #include "gpu/kernels/gather_step.h"
+#include "gpu/kernels/resolve_slots.h"
 
 namespace cairn::gpu {
 
@@ -19,7 +21,9 @@ namespace cairn::gpu {
   X(GatherSave)              \
   X(GatherStep)              \
   X(EndStep)                 \
-  X(CheckTable)
+  X(CheckTable)              \
+  X(ResolveSlots)            \
+  X(GatherPieces)
 
 enum class Kernel : uint16_t {
 #define CAIRN_KERNEL_NUMBER(name) k##name,
@@ -44,11 +48,14 @@ inline constexpr uint32_t kBlockThreads = 128;
 inline constexpr uint32_t kBlocksOfProcessor = 6;
 inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
-// The shape of a launch: a warp for each frame, each strip; a thread for each entry.
+// The shape of a launch: a warp for each frame, each strip, each piece; a thread for each entry; a
+// block for each row of slots.
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
 LaunchShape ShapeOf(const GatherStep& k);
 LaunchShape ShapeOf(const EndStep& k);
 LaunchShape ShapeOf(const CheckTable& k);
+LaunchShape ShapeOf(const ResolveSlots& k);
+LaunchShape ShapeOf(const GatherPieces& k);
 
 }  // namespace cairn::gpu

@@ -16,7 +16,7 @@
 //   Ballot(vote)                     bit i: the vote of lane i
 //   Ballots(votes)                   of several votes at a time: Votes<n>
 //   Shuffle(value, from)             the value of lane `from` modulo 32
-//   AtomicOr, AtomicMin              relaxed; they return what was there
+//   AtomicOr, AtomicMin, AtomicCas   relaxed; they return what was there
 //   Load<T>(at), Store(at, value)    of memory that is aligned to T
 //   PopCount(x), BitWidth(x)
 //

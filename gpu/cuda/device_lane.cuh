@@ -35,6 +35,9 @@ struct DeviceLane {
     return __shfl_sync(~0u, value, static_cast<int>(from));
   }
   __device__ uint32_t AtomicOr(uint32_t* at, uint32_t bits) const { return atomicOr(at, bits); }
+  __device__ uint32_t AtomicCas(uint32_t* at, uint32_t expected, uint32_t value) const {
+    return atomicCAS(at, expected, value);
+  }
   __device__ uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     return atomicMin(reinterpret_cast<unsigned long long*>(at), value);
   }

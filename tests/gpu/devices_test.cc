@@ -10,6 +10,7 @@
 #include "tests/gpu/card.h"
 #include "tests/gpu/kernel_rounds.h"
 #include "tests/gpu/ring_pipeline.h"
+#include "tests/gpu/slot_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::testing {
@@ -19,8 +20,9 @@ using Round = std::string (*)(KernelMachine&, uint64_t);
 
 void AllRounds(gpu::Device& device, uint64_t seed, uint64_t count) {
   const std::unique_ptr<KernelMachine> machine = MakeDeviceMachine(device);
-  for (const Round round : {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound,
-                            GatherStepRound, CheckTableRound}) {
+  for (const Round round :
+       {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound, GatherStepRound,
+        CheckTableRound, ResolveSlotsRound, GatherPiecesRound}) {
     for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(round(*machine, seed + i), "") << i;
   }
 }

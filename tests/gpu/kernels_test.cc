@@ -7,6 +7,7 @@
 
 #include "gpu/describe.h"
 #include "tests/gpu/kernel_rounds.h"
+#include "tests/gpu/slot_rounds.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::testing {
@@ -35,6 +36,10 @@ TEST(Kernels, GatherSaveIsGatherSlice) { Rounds(GatherSaveRound, 1000); }
 TEST(Kernels, GatherStepIsGatherSliceIntoTheSlotOfTheStep) { Rounds(GatherStepRound, 500); }
 
 TEST(Kernels, CheckTableFindsWhatLiesOutsideAndWhatIsThereTwice) { Rounds(CheckTableRound, 500); }
+
+TEST(Kernels, ResolveSlotsForgetsWhatWasWantedLongestAgo) { Rounds(ResolveSlotsRound, 150); }
+
+TEST(Kernels, GatherPiecesBringsWhatIsWanted) { Rounds(GatherPiecesRound, 150); }
 
 }  // namespace
 }  // namespace cairn::testing

@@ -29,6 +29,7 @@
 #include "tests/crash/script_cuts.h"
 #include "tests/crash/scripts.h"
 #include "tests/gpu/kernel_rounds.h"
+#include "tests/gpu/slot_rounds.h"
 #include "tests/model/histories.h"
 #include "tests/sim/gpu_restores.h"
 #include "tests/sim/swarm.h"
@@ -130,10 +131,11 @@ std::string Simulation(uint64_t seed, Counts* counts) {
 // The GPU's kernels on the host's grid, against base/codec.
 std::string Kernels(uint64_t seed, Counts* counts) {
   const auto machine = testing::MakeGridMachine(seed);
-  (*counts)["kernel_cases"] += 5;
+  (*counts)["kernel_cases"] += 8;
   for (const auto round :
        {testing::DecodeScatterRound, testing::DamagedFramesRound, testing::LostTableRound,
-        testing::GatherSaveRound, testing::GatherStepRound, testing::CheckTableRound}) {
+        testing::GatherSaveRound, testing::GatherStepRound, testing::CheckTableRound,
+        testing::ResolveSlotsRound, testing::GatherPiecesRound}) {
     std::string differs = round(*machine, seed);
     if (!differs.empty()) return differs;
   }
