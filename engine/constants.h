@@ -335,6 +335,15 @@ inline constexpr uint32_t kLengthsTrackedMax = 64;
 inline constexpr uint32_t kLengthsSwept = 2;
 static_assert(kLengthsSwept > 1 && kLengthsTrackedMax > 1);
 
+// Of a page of a sparse session, each plane: a frame of a table, which is read and unpacked as a
+// whole.
+inline constexpr uint32_t kSparsePageBytesMax = 64u << 10;
+// Pinned memory below this has no use.
+inline constexpr uint64_t kSparsePinnedBytesMin = 1u << 20;
+// Pages that one fetch reads at once: enough to keep a disk busy, and little enough that another
+// session's turn comes soon.
+inline constexpr size_t kSparsePagesAtOnce = 256;
+
 // A batch is one record, and a record must fit a group.
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
 

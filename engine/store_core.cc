@@ -181,4 +181,16 @@ std::string StoreCore::sync_method() const {
   return options_file_.sync_method == wal::SyncMethod::kDurableWrite ? "dsync" : "fdatasync";
 }
 
+Status StoreCore::CheckGpu(const Gpu& gpu) const {
+  for (const Gpu& one : options_.gpus) {
+    if (one.device() == gpu.device()) return Status::Ok();
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "gpu " + std::to_string(gpu.ordinal()) + " is none of Options::gpus");
+}
+
+SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> self) {
+  return {.write = &write_means_, .joined = &joined_, .reads = &reads_, .keep = std::move(self)};
+}
+
 }  // namespace cairn

@@ -46,6 +46,7 @@
 #include "engine/reuse/indexer.h"
 #include "engine/reuse/prefix_finder.h"
 #include "engine/space/space_manager.h"
+#include "engine/sparse/sparse_arena.h"
 #include "wal/log.h"
 
 namespace cairn {
@@ -72,6 +73,9 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
   const engine::WriteMeans& write_means() const { return write_means_; }
+  // kInvalidArgument: it is none of the store's.
+  Status CheckGpu(const Gpu& gpu) const;
+  SparseArenaState::Means MakeSparseMeans(std::shared_ptr<StoreCore> self);
 
   Result<Draft> BeginAppend(BranchId id, uint64_t positions);  // draft.cc
   Result<Store::WriteResult> Write(const WriteBatch& batch, const AppendOptions& options);

@@ -88,6 +88,7 @@ class HostLane {
     return is;
   }
 
+  void Flag(uint8_t* at) const { __atomic_store_n(at, uint8_t{1}, __ATOMIC_RELAXED); }
   template <typename T>
   T Load(const void* at) const {
     CAIRN_CHECK(reinterpret_cast<uintptr_t>(at) % alignof(T) == 0);

@@ -17,6 +17,7 @@
 //   Ballots(votes)                   of several votes at a time: Votes<n>
 //   Shuffle(value, from)             the value of lane `from` modulo 32
 //   AtomicOr, AtomicMin, AtomicCas   relaxed; they return what was there
+//   Flag(byte)                       makes it 1; several may at a time, and the host look meanwhile
 //   Load<T>(at), Store(at, value)    of memory that is aligned to T
 //   PopCount(x), BitWidth(x)
 //

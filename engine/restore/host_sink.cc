@@ -28,14 +28,15 @@ std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
 
 HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
                    LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
-                   bool ahead)
+                   bool ahead, std::optional<HeadOfPlane> only)
     : store_(store),
       tokens_(plan, request.tokens),
       layers_(layers),
       open_(open),
       counts_(plan, request.into, open),
       cache_(cache),
-      ahead_(ahead) {
+      ahead_(ahead),
+      only_(only) {
   if (cache == nullptr || ahead) return;
   uint64_t frame_bytes = 0;
   for (const OpenPiece& piece : open) {
@@ -61,10 +62,17 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
   const GroupView& view = *target->view;
   const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
   const auto scatter = [&](const KvLayout::Slice& slice, uint32_t layer, const std::byte* rows) {
-    const Plane& plane = target->group->planes[slice.plane];
-    ScatterSlice(plane, view.planes[slice.plane], layer, map, rows, range.count,
-                 piece.begin - range.begin);
-    delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
+    Plane plane = target->group->planes[slice.plane];
+    const uint64_t first = piece.begin - range.begin;
+    if (!only_.has_value()) {
+      ScatterSlice(plane, view.planes[slice.plane], layer, map, rows, range.count, first);
+      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
+    } else if (only_->plane == slice.plane) {
+      plane.heads = 1;
+      ScatterHead(*target, {layer, slice.plane, only_->head}, map,
+                  {rows + only_->head * SliceBytes(plane, range.count), range.count, first});
+      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
+    }
     if (slice.plane + 1 == target->group->planes.size()) {
       LayerCounts::PieceDone(target, layer, this);
     }
@@ -170,6 +178,18 @@ uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) 
   return 0;
 }
 
+// `at`: of the view.
+void HostSink::ScatterHead(const LayerCounts::Target& target, const HeadSlice& at,
+                           const PositionMap& map, const HeadRows& rows) {
+  Plane plane = target.group->planes[at.plane];
+  plane.heads = 1;
+  PlaneView one = target.view->planes[at.plane];
+  std::byte* const base =
+      one.layer_bases[at.layer] + static_cast<int64_t>(at.head) * one.head_stride;
+  one.layer_bases = {&base, 1};
+  ScatterSlice(plane, one, 0, map, rows.rows, rows.count, rows.first);
+}
+
 uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw) {
   const OpenPiece& open = open_[job.piece];
   LayerCounts::Target* const target = counts_.TargetOf(open.piece.view);
@@ -178,14 +198,11 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   const PageRowsWanted page = WantedOfPage(open, job.page);
   const GroupView& view = *target->view;
   const uint32_t layer = at.layer - view.layer_begin;
-  // The frame is a plane of one layer with one head.
+  const PositionMap map(view, open.piece.Target(page.begin), page.end - page.begin);
+  ScatterHead(*target, {layer, at.plane, at.head}, map,
+              {raw.data(), page.rows, page.begin - page.page_begin});
   Plane plane = target->group->planes[at.plane];
   plane.heads = 1;
-  PlaneView one = view.planes[at.plane];
-  std::byte* const base = one.layer_bases[layer] + static_cast<int64_t>(at.head) * one.head_stride;
-  one.layer_bases = {&base, 1};
-  const PositionMap map(view, open.piece.Target(page.begin), page.end - page.begin);
-  ScatterSlice(plane, one, 0, map, raw.data(), page.rows, page.begin - page.page_begin);
   const uint64_t bytes = SliceBytes(plane, map.count());
   delivered_.Add(plane, bytes, /*of_frame=*/true, open.piece.exact);
   LayerCounts::PieceDone(target, layer, this);

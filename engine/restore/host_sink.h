@@ -4,10 +4,14 @@
 // them, and frames, unpacked, also into the page cache. It keeps no buffer.
 #pragma once
 
+#include <optional>
+
+#include "base/codec/kv_copy.h"
 #include "engine/commit/kv_layout.h"
 #include "engine/restore/layer_counts.h"
 #include "engine/restore/layer_words.h"
 #include "engine/restore/page_cache.h"
+#include "engine/restore/restore_item.h"
 #include "engine/restore/sink.h"
 #include "engine/restore/sink_parts.h"
 
@@ -17,9 +21,10 @@ class HostSink final : public RestoreSink {
  public:
   // `open`: all whose frames will come; they may get their entries meanwhile. `layers` may be null:
   // nobody is told. `cache` may be null: no frame is kept. `ahead`: the request has no room, and
-  // all is unpacked for the cache alone.
+  // all is unpacked for the cache alone. `only`: see RestoreItem.
   HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-           LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead);
+           LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
+           std::optional<HeadOfPlane> only);
 
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
   Status Frame(const FrameJob& job, const ReadBytes& stored) override;
@@ -42,6 +47,13 @@ class HostSink final : public RestoreSink {
   // A frame that is unpacked. The KV bytes that it was wanted for.
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
+  // Rows of one head, of `count` positions, of which those from `first` on are wanted.
+  struct HeadRows {
+    const std::byte* rows;
+    uint64_t count, first;
+  };
+  static void ScatterHead(const LayerCounts::Target& target, const HeadSlice& at,
+                          const PositionMap& map, const HeadRows& rows);
   static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
@@ -52,6 +64,7 @@ class HostSink final : public RestoreSink {
   LayerCounts counts_;
   PageCache* const cache_;
   const bool ahead_;
+  const std::optional<HeadOfPlane> only_;
   bool large_ = false;  // More frames than the cache takes in at first sight.
   DeliveredCount delivered_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/codec/hash.h"
+#include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
@@ -191,6 +192,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     hashes.push_back(HashOfPlaces(run.plan));
     Status open = FindGpu(item.request, runs, &run);
     if (open.ok()) {
+      run.only = item.only;
       open = OpenItem(item.request, item.layers, ReadFor::kCaller, attempt->deadline_ns, &run);
     }
     if (!open.ok()) run.outcome.End(std::move(open));
@@ -290,6 +292,12 @@ Status Reader::FindFragments(const RestoreRequest& request, ItemRun* run) {
     }
     CAIRN_ASSIGN_OR_RETURN(OpenPiece found, FindFragment(*run->plan.model, piece, std::move(table),
                                                          layer_begin, layer_end));
+    if (run->only.has_value()) {
+      CAIRN_CHECK(layer_end == layer_begin + 1);
+      found.first_slice = found.layout.SliceOf({layer_begin, run->only->plane, run->only->head});
+      found.end_slice = found.first_slice + 1;
+      found.missing = found.frames();
+    }
     run->open.push_back(std::move(found));
   }
   return Status::Ok();
@@ -339,9 +347,10 @@ Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadF
     run->sink = std::move(sink);
     return Status::Ok();
   }
+  const bool keeps = why != ReadFor::kSpace && !run->only.has_value();
   run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,
-                                         why == ReadFor::kSpace ? nullptr : &page_cache_,
-                                         why == ReadFor::kPrefetch);
+                                         keeps ? &page_cache_ : nullptr, why == ReadFor::kPrefetch,
+                                         run->only);
   return Status::Ok();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/core/mutex.h"
@@ -19,6 +20,10 @@
 
 namespace cairn::engine {
 
+struct HeadOfPlane {
+  uint32_t plane = 0, head = 0;
+};
+
 struct RestoreItem {
   // --- Asked. Borrowed until the call returns.
   BranchId branch{};         // Where it is read from; or, if `node` is not 0, ...
@@ -29,6 +34,9 @@ struct RestoreItem {
   LayerWords* layers = nullptr;
   const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: nothing does.
   bool counts = true;                   // As a restore, among the metrics.
+  // Of KV nothing but this head, of the one layer of a view of host memory; memory of the view's
+  // other planes and heads is not touched, and need not be there. No page of it is kept for others.
+  std::optional<HeadOfPlane> only{};
   // Asked under the commit lock before each plan, for a reader plans anew, by another tree, where
   // its writer has moved files. An error ends the item. Null: any tree will do.
   std::function<Status(const Tree&)> may_plan{};
@@ -88,6 +96,7 @@ struct ItemRun {
   RestorePlan plan{};
   std::vector<OpenPiece> open{};  // The fragments of plan.sealed.
   std::vector<uint8_t> have{};    // By record of the plan: 1 once a tier had it. Empty: none.
+  std::optional<HeadOfPlane> only{};
   std::unique_ptr<RestoreSink> sink{};
   GpuTarget* gpu = nullptr;      // Where it goes; null: host memory.
   PinnedTaker* taker = nullptr;  // The sink, if it takes what is pinned.

@@ -72,13 +72,13 @@ void FindRestorable(const PathView& path, const Node& on, PathMatch* match) {
   match->restorable = RestorableOn(path, on, match->matched, &match->exact);
   while (match->restorable != 0) {
     const Node& forked = ForkedNode(path.tree, on, match->restorable);
-    match->kv_node = forked.id;
-    if (&forked == &on) return;
-    const uint64_t left = RestorableOn(path, forked, match->restorable, &match->exact);
-    if (left == match->restorable) return;
+    const uint64_t left = &forked == &on
+                              ? match->restorable
+                              : RestorableOn(path, forked, match->restorable, &match->exact);
+    if (left == match->restorable) break;
     match->restorable = RestorableOn(path, on, left, &match->exact);
   }
-  match->kv_node = 0;
+  if (match->restorable != 0) match->kv_node = NodeOf(path.tree, &on, match->restorable)->id;
 }
 
 }  // namespace

@@ -45,6 +45,12 @@ HeadSlice FragmentLayout::At(uint32_t slice) const {
   return found;
 }
 
+uint32_t FragmentLayout::SliceOf(const HeadSlice& at) const {
+  uint32_t slice = at.layer * slices_per_layer() + at.head;
+  for (uint32_t plane = 0; plane < at.plane; ++plane) slice += group_->planes[plane].heads;
+  return slice;
+}
+
 FrameShape FragmentLayout::Shape(uint32_t slice, uint32_t rows) const {
   const Plane& plane = group_->planes[At(slice).plane];
   return {.rows = rows,

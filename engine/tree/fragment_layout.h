@@ -38,6 +38,7 @@ class FragmentLayout {
   const LayerGroup& group() const { return *group_; }
   uint32_t slices_per_layer() const { return static_cast<uint32_t>(heads_.size()); }
   HeadSlice At(uint32_t slice) const;
+  uint32_t SliceOf(const HeadSlice& at) const;
   // Of a frame of `rows` positions of this slice.
   FrameShape Shape(uint32_t slice, uint32_t rows) const;
   // What is quantised before it is packed, and how; kNone: it is packed as it is.

@@ -41,6 +41,7 @@ struct DeviceLane {
   __device__ uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     return atomicMin(reinterpret_cast<unsigned long long*>(at), value);
   }
+  __device__ void Flag(uint8_t* at) const { *static_cast<volatile uint8_t*>(at) = 1; }
   template <typename T>
   __device__ T Load(const void* at) const {
     return *static_cast<const T*>(at);

@@ -40,7 +40,7 @@ CAIRN_GPU void Run(const Lane& at, const GatherPieces& k) {
   const uint32_t row_index = warp / k.count_max, i = warp % k.count_max;
   if (row_index >= k.row_count) return;
   const SlotRow& row = k.rows[row_index];
-  if (i >= row.count || row.source[i] == kNoPage) return;
+  if (i >= *row.count || row.source[i] == kNoPage) return;
   const auto* const page = reinterpret_cast<const uint8_t*>(row.source[i]);
   const uint64_t piece = row.wanted[i] % row.pieces_of_page;
   const auto slot = static_cast<uint64_t>(row.slot_of[i]);

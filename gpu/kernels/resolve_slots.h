@@ -29,19 +29,22 @@ inline constexpr uint32_t kWantedMax = 4096, kSlotsMax = 65'536;
 
 struct SlotRow {
   // --- The state of the buffer
-  uint32_t* pieces_in = nullptr;    // By slot: which piece, or kNoPiece.
-  const uint32_t* order = nullptr;  // Slots, the one that was wanted longest ago first.
-  uint32_t* next_order = nullptr;   // Out: the same after this step.
+  uint32_t* pieces_in = nullptr;  // By slot: which piece, or kNoPiece.
+  // Twice `slots` slots, the one that was wanted longest ago first; those of now are at `turn` % 2.
+  uint32_t* orders = nullptr;
+  uint32_t* turn = nullptr;
   // --- What is wanted
-  const uint32_t* wanted = nullptr;  // `count` pieces.
-  const uint64_t* pages = nullptr;   // By page: its address in host memory, or kNoPage.
+  const uint32_t* wanted = nullptr;
+  const uint32_t* count = nullptr;  // How many. REQUIRES: at most `slots`, and count_max.
+  const uint64_t* pages = nullptr;  // By page: its address in host memory, or kNoPage.
+  uint8_t* page_used = nullptr;     // By page: set to 1 when something is loaded from it.
   // --- Out, by wanted piece
   int32_t* slot_of = nullptr;  // kNoSlot: a fault.
   uint64_t* source = nullptr;  // The address of the page that it is to be copied from, or kNoPage.
-  uint32_t* faults = nullptr;  // Room for `count` pieces.
+  uint32_t* faults = nullptr;  // Room for count_max pieces.
   uint32_t* fault_count = nullptr;
-  uint32_t slots = 0, count = 0;  // REQUIRES: count <= slots.
-  uint32_t pieces_end = 0;        // All pieces are below.
+  uint32_t slots = 0;
+  uint32_t pieces_end = 0;  // All pieces are below.
   uint32_t pieces_of_page = 1;
 };
 
@@ -67,6 +70,9 @@ struct ResolveRoom {
   uint32_t table_size;  // A power of two.
   uint32_t* used;       // A bit a slot: wanted by this step.
   uint32_t* counts;     // Of BlockRank.
+  uint32_t count;       // Of wanted pieces.
+  const uint32_t* order;
+  uint32_t* next_order;
   uint32_t* is_wrong;
 };
 CAIRN_GPU uint32_t ResolveSharedBytes(const ResolveSlots& k) {
@@ -80,7 +86,7 @@ CAIRN_GPU uint32_t HashOfPiece(uint32_t piece) { return piece * 0x9e3779b1u; }
 template <typename Lane>
 CAIRN_GPU void EnterWanted(const Lane& at, const ResolveSlots& k, const SlotRow& row,
                            const ResolveRoom& room) {
-  for (uint32_t i = at.thread(); i < row.count; i += at.threads()) {
+  for (uint32_t i = at.thread(); i < room.count; i += at.threads()) {
     const uint32_t piece = row.wanted[i];
     row.slot_of[i] = kNoSlot;
     row.source[i] = kNoPage;
@@ -122,9 +128,9 @@ struct Misses {
 template <typename Lane>
 CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveRoom& room) {
   BlockRank<Lane> ranks(room.counts);
-  for (uint32_t base = 0; base < row.count; base += at.threads()) {
+  for (uint32_t base = 0; base < room.count; base += at.threads()) {
     const uint32_t i = base + at.thread();
-    const bool miss = i < row.count && row.slot_of[i] == kNoSlot;
+    const bool miss = i < room.count && row.slot_of[i] == kNoSlot;
     uint64_t page = kNoPage;
     if (miss) page = row.pages[row.wanted[i] / row.pieces_of_page];
     uint32_t rank[kRanks];
@@ -134,6 +140,7 @@ CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveRo
       row.faults[rank[1]] = row.wanted[i];
     } else {
       row.source[i] = page;
+      at.Flag(&row.page_used[row.wanted[i] / row.pieces_of_page]);
       row.slot_of[i] = -2 - static_cast<int32_t>(rank[0]);
     }
   }
@@ -148,7 +155,7 @@ CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom&
   BlockRank<Lane> ranks(room.counts);
   for (uint32_t base = 0; base < row.slots; base += at.threads()) {
     const uint32_t i = base + at.thread();
-    const uint32_t slot = i < row.slots ? row.order[i] : 0;
+    const uint32_t slot = i < row.slots ? room.order[i] : 0;
     const bool unused = i < row.slots && (room.used[slot / 32] >> slot % 32 & 1) == 0;
     uint32_t rank[kRanks];
     ranks.Next(at, {unused, false}, rank);
@@ -156,7 +163,7 @@ CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom&
     if (rank[0] < loads) {
       room.table[rank[0]] = slot;
     } else {
-      row.next_order[rank[0] - loads] = slot;
+      room.next_order[rank[0] - loads] = slot;
     }
   }
 }
@@ -165,11 +172,11 @@ CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom&
 template <typename Lane>
 CAIRN_GPU void GiveSlots(const Lane& at, const SlotRow& row, const ResolveRoom& room,
                          uint32_t faults) {
-  const uint32_t first = row.slots - (row.count - faults);
+  const uint32_t first = row.slots - (room.count - faults);
   BlockRank<Lane> ranks(room.counts);
-  for (uint32_t base = 0; base < row.count; base += at.threads()) {
+  for (uint32_t base = 0; base < room.count; base += at.threads()) {
     const uint32_t i = base + at.thread();
-    int32_t slot = i < row.count ? row.slot_of[i] : kNoSlot;
+    int32_t slot = i < room.count ? row.slot_of[i] : kNoSlot;
     const bool has = slot != kNoSlot;
     uint32_t rank[kRanks];
     ranks.Next(at, {has, false}, rank);
@@ -179,17 +186,21 @@ CAIRN_GPU void GiveSlots(const Lane& at, const SlotRow& row, const ResolveRoom& 
       row.slot_of[i] = slot;
       row.pieces_in[slot] = row.wanted[i];
     }
-    row.next_order[first + rank[0]] = static_cast<uint32_t>(slot);
+    room.next_order[first + rank[0]] = static_cast<uint32_t>(slot);
   }
 }
 
 template <typename Lane>
 CAIRN_GPU void Run(const Lane& at, const ResolveSlots& k) {
   const SlotRow& row = k.rows[at.block()];
+  const uint32_t turn = *row.turn;
   ResolveRoom room{};
+  room.count = *row.count;
+  room.order = row.orders + turn % 2 * row.slots;
+  room.next_order = row.orders + (turn + 1) % 2 * row.slots;
   room.counts = at.template Shared<uint32_t>(0);
   room.table = at.template Shared<uint32_t>(kRankBytes);
-  room.table_size = WantedTableSize(row.count);
+  room.table_size = WantedTableSize(room.count);
   const uint32_t used_words = (row.slots + 31) / 32;
   room.used = room.table + room.table_size;
   room.is_wrong = room.used + used_words;
@@ -199,9 +210,6 @@ CAIRN_GPU void Run(const Lane& at, const ResolveSlots& k) {
   EnterWanted(at, k, row, room);
   at.SyncBlock();
   if (*room.is_wrong != 0) {
-    for (uint32_t i = at.thread(); i < row.slots; i += at.threads()) {
-      row.next_order[i] = row.order[i];
-    }
     if (at.thread() == 0) *row.fault_count = 0;
     return;
   }
@@ -212,6 +220,7 @@ CAIRN_GPU void Run(const Lane& at, const ResolveSlots& k) {
   TakeOldest(at, row, room, misses.loads);
   at.SyncBlock();
   GiveSlots(at, row, room, misses.faults);
+  if (at.thread() == 0) *row.turn = turn + 1;
 }
 
 }  // namespace cairn::gpu

@@ -75,7 +75,12 @@ struct DrawnRow {
     row.pieces_end = pieces_end;
     row.pieces_of_page = pieces_of_page;
     row.pieces_in = machine.PutAll(model.piece_of);
-    row.order = machine.PutAll(model.order);
+    std::vector<uint32_t> orders = model.order;
+    orders.resize(2 * slots, kUntouched);
+    row.orders = machine.PutAll(orders);
+    row.turn = machine.PutAll(std::vector<uint32_t>{turn});
+    page_used.resize(pages.size());
+    row.page_used = machine.PutAll(page_used);
     row.pages = machine.PutAll(pages);
     row.fault_count = machine.PutAll(std::vector<uint32_t>{kUntouched});
   }
@@ -100,12 +105,11 @@ struct DrawnRow {
                        : outside[random->Below(std::size(outside))];
       wrong = wanted[at];
     }
-    row.count = static_cast<uint32_t>(wanted.size());
+    row.count = machine.PutAll(std::vector<uint32_t>{static_cast<uint32_t>(wanted.size())});
     row.wanted = machine.PutAll(wanted);
     row.slot_of = machine.PutAll(std::vector<int32_t>(wanted.size(), 77));
     row.source = machine.PutAll(std::vector<uint64_t>(wanted.size(), 77));
     row.faults = machine.PutAll(std::vector<uint32_t>(wanted.size(), kUntouched));
-    row.next_order = machine.PutAll(std::vector<uint32_t>(slots, kUntouched));
   }
 
   // The kernel's step against the model's.
@@ -115,6 +119,10 @@ struct DrawnRow {
                         {}};
     if (wrong == kNoPiece) {
       step = model.Want(wanted, [&](uint32_t piece) { return pages[piece / pieces_of_page]; });
+      ++turn;
+    }
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (step.source[i] != kNoPage) page_used[wanted[i] / pieces_of_page] = 1;
     }
     const size_t faults = step.faults.size();
     step.faults.resize(wanted.size(), kUntouched);
@@ -127,26 +135,30 @@ struct DrawnRow {
     compare("slot_of", machine.GetAll(row.slot_of, wanted.size()), step.slot_of);
     compare("source", machine.GetAll(row.source, wanted.size()), step.source);
     compare("pieces_in", machine.GetAll(row.pieces_in, slots), model.piece_of);
-    compare("next_order", machine.GetAll(row.next_order, slots), model.order);
-    row.order = row.next_order;
+    compare("turn", machine.GetAll(row.turn, 1)[0], turn);
+    compare("order", machine.GetAll(row.orders + turn % 2 * slots, slots), model.order);
+    compare("page_used", machine.GetAll(row.page_used, page_used.size()), page_used);
     return differs;
   }
 
   uint32_t slots;
   LruModel model;
   uint32_t pieces_end = 0, pieces_of_page = 1, wrong = kNoPiece;
+  uint32_t turn = 0;
   std::vector<uint64_t> pages;
+  std::vector<uint8_t> page_used;
   std::vector<uint32_t> wanted;
   gpu::SlotRow row;
 };
 
-gpu::ResolveSlots Resolve(KernelMachine& machine, const std::vector<gpu::SlotRow>& rows) {
+gpu::ResolveSlots Resolve(KernelMachine& machine, const std::vector<gpu::SlotRow>& rows,
+                          uint32_t count_max) {
   gpu::ResolveSlots k;
   k.rows = machine.PutAll(rows);
   k.wrong = machine.PutAll(std::vector<uint64_t>{gpu::kNothingWrong});
   k.row_count = static_cast<uint32_t>(rows.size());
+  k.count_max = count_max;
   for (const gpu::SlotRow& row : rows) {
-    k.count_max = std::max(k.count_max, row.count);
     k.slots_max = std::max(k.slots_max, row.slots);
   }
   machine.Launch(k);
@@ -163,14 +175,16 @@ std::string ResolveSlotsRound(KernelMachine& machine, uint64_t seed) {
   for (uint64_t step = 1 + random.Below(6); step > 0 && differs.empty(); --step) {
     std::vector<gpu::SlotRow> rows;
     uint64_t wrong = gpu::kNothingWrong;
+    uint32_t count_max = 0;
     for (DrawnRow& one : drawn) {
       one.Draw(&random, machine);
       if (one.wrong != kNoPiece) {
         wrong = std::min(wrong, gpu::WrongPiece(static_cast<uint32_t>(rows.size()), one.wrong));
       }
       rows.push_back(one.row);
+      count_max = std::max(count_max, static_cast<uint32_t>(one.wanted.size()));
     }
-    const gpu::ResolveSlots k = Resolve(machine, rows);
+    const gpu::ResolveSlots k = Resolve(machine, rows, count_max);
     for (DrawnRow& one : drawn) {
       if (differs.empty()) differs = one.Compare(machine);
     }
@@ -200,13 +214,13 @@ std::string GatherPiecesRound(KernelMachine& machine, uint64_t seed) {
   std::string differs;
   for (uint64_t step = 1 + random.Below(3); step > 0 && differs.empty(); --step) {
     one.Draw(&random, machine);
-    k.rows = Resolve(machine, {one.row}).rows;
+    k.count_max = std::max<uint32_t>(1, static_cast<uint32_t>(one.wanted.size()));
+    k.rows = Resolve(machine, {one.row}, k.count_max).rows;
     k.buffers = machine.PutAll(std::vector<gpu::PieceBuffer>{buffer});
     k.row_count = 1;
-    k.count_max = std::max(1u, one.row.count);
     machine.Launch(k);
     differs = one.Compare(machine);
-    const std::vector<int32_t> slot_of = machine.GetAll(one.row.slot_of, one.row.count);
+    const std::vector<int32_t> slot_of = machine.GetAll(one.row.slot_of, one.wanted.size());
     for (uint32_t p = 0; p < k.plane_count; ++p) {
       const uint64_t bytes = k.planes[p].bytes;
       for (size_t i = 0; i < one.wanted.size(); ++i) {

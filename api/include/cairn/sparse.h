@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sparse attention reads little of a long context in each step, and nobody knows before which part.
+// A sparse session keeps the KV of a branch where it lies, in tables on the disk, and brings the
+// pieces that a step asks for into a buffer of slots on the GPU. The buffer remembers: a piece that
+// an earlier step wanted is there still, until the slots are needed for others.
+//
+//   device     slots: for each layer and head the pieces that were wanted last, exact LRU
+//   pinned     pages: pieces of one head of one layer, some 64 KiB, shared by sessions and forks
+//   disk       tables and the log: all there is
+//
+//   auto arena = SparseArena::Make(store, gpu, {.pinned_bytes = 8ull << 30,
+//                                               .device_bytes = 4ull << 30});
+//   auto session = arena->Open(branch, {.piece_tokens = 4, .slots = 1024, .wanted_max = 512});
+//   for each step, for each layer:
+//     auto view = session->Fetch({.layer = layer, .pieces = chosen, .count = 512,
+//                                 .stride = 512, .stream = stream});
+//     attention<<<..., stream>>>(view->planes[0], view->slot_of, ...)
+//
+// Sources: the resolver and the gather over the bus are those of ShadowKV (arXiv 2410.21465) and of
+// SGLang's and vLLM's HiSparse, with an exact LRU of any size instead of the last step's choice, and
+// with tables below the host's memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cairn/branch.h"
+#include "cairn/gpu.h"
+#include "cairn/status.h"
+#include "cairn/store.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+class SparseArenaState;
+class SparseSessionState;
+
+struct SparseArenaOptions {
+  uint64_t pinned_bytes = 0;  // Of pages. From 1 MiB; registered with the device once.
+  uint64_t device_bytes = 0;  // Of all sessions' buffers together; taken as they are opened.
+};
+
+struct SparseOptions {
+  uint32_t group = 0;  // Of the model. It keeps all positions (Retention::kAll).
+  // Which planes of the group are fetched, a bit each, one or two of them, with as many heads. By
+  // default the values, plane 1 of keys and values; both planes of MLA are 3.
+  uint32_t planes = 2;
+  // A piece is so many tokens of one head: 1 for models that choose tokens, the chunk of ShadowKV.
+  // Its bytes, of each plane, are a multiple of 16.
+  uint32_t piece_tokens = 4;
+  // Tokens that come from the disk at once, a multiple of piece_tokens. 0: as many as make 64 KiB.
+  uint32_t page_tokens = 0;
+  uint32_t slots = 1024;      // Pieces on the device, by layer and head; up to 65,536.
+  uint32_t wanted_max = 512;  // Pieces of a fetch, by head; up to `slots`, and 4096.
+  uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+};
+
+enum class SparseMode : uint8_t {
+  // All that is wanted is there when the stream goes on: what no page has is read first.
+  kStrict,
+  // What no page has is left out of this step, and read for the next. The call does not block.
+  kRelaxed,
+};
+
+struct SparseWanted {
+  uint32_t layer = 0;
+  // Of head h those at pieces[h * stride], `count` of them: piece p is tokens [p * piece_tokens,
+  // (p + 1) * piece_tokens). None twice.
+  const uint32_t* pieces = nullptr;
+  uint32_t count = 0;
+  uint32_t stride = 0;
+  bool on_device = false;  // `pieces` is memory of the device, written by the stream before.
+  uintptr_t stream = 0;    // A cudaStream_t, in which the pieces are brought.
+  SparseMode mode = SparseMode::kStrict;
+  uint64_t timeout_ns = UINT64_MAX;  // kStrict: kDeadlineExceeded.
+};
+
+// Where a step finds what it wanted, in memory of the device. Valid, once the stream has come so
+// far, until the next Fetch of the layer.
+struct SparseView {
+  struct PlaneSlots {
+    const std::byte* base = nullptr;  // Slot s of head h: base + h * head_stride + s * piece_bytes.
+    uint64_t head_stride = 0;
+    uint64_t piece_bytes = 0;  // piece_tokens rows, one behind the other.
+  };
+  std::array<PlaneSlots, 2> planes{};  // Those of SparseOptions::planes, in order.
+  // The slot of wanted piece i of head h: slot_of[h * slot_of_stride + i]; -1: it was left out.
+  const int32_t* slot_of = nullptr;
+  uint32_t slot_of_stride = 0;
+};
+
+// Of a session, or of all sessions of an arena, since it was opened.
+struct SparseStats {
+  uint64_t fetches = 0, wanted = 0;  // Calls; pieces.
+  uint64_t faults = 0;               // Pieces that no page had when they were first asked for.
+  uint64_t left_out = 0;             // Of these, those of relaxed fetches.
+  uint64_t pages_read = 0, page_bytes_read = 0;
+};
+
+// A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
+// those of one session wait for each other. What it reads stays as it is while the session lives: a
+// rewind of the branch goes on elsewhere, and nothing evicts it. A drop of the last branch that
+// needs it does not ask: then Fetch gives kNotFound when it needs the disk.
+class SparseSession {
+ public:
+  SparseSession() = default;
+  explicit SparseSession(std::shared_ptr<SparseSessionState> state) : state_(std::move(state)) {}
+
+  // Blocking when strict: waits for the device, and where pages must be read for the disk. What is
+  // wrong with the pieces (beyond the end, or twice) a strict call says, with head and piece, and
+  // nothing was fetched; a relaxed one leaves the head without pieces, and the next strict call of
+  // the layer says it.
+  // kInvalidArgument, kDeadlineExceeded, kNotFound (the branch was dropped), kCorruption, kIoError,
+  // kEvicted (KV of these positions was never given, or was evicted before the session began),
+  // kOutOfMemory (the arena is smaller than the pages of one piece), kInvalidState (the store is
+  // closed), and what the device says.
+  Result<SparseView> Fetch(const SparseWanted& wanted);
+  // The pages of these pieces, in host memory, are read in the background, after what fetches need.
+  // Never blocks. kBusy: earlier ones are still under way; nothing was noted.
+  Status Prefetch(const SparseWanted& wanted);
+  uint64_t pieces() const;        // Whole ones: those that may be wanted are below.
+  uint64_t device_bytes() const;  // That it holds.
+  SparseStats stats() const;
+
+ private:
+  std::shared_ptr<SparseSessionState> state_;
+};
+
+// Memory that sessions of one store on one GPU share: pinned memory for pages, and room on the
+// device. It is the caller's choice, and counts for nothing else. Handles may be copied.
+class SparseArena {
+ public:
+  SparseArena() = default;
+  explicit SparseArena(std::shared_ptr<SparseArenaState> state) : state_(std::move(state)) {}
+
+  // `gpu`: one of Options::gpus of the store. kInvalidArgument; kOutOfMemory when the system or the
+  // driver does not give it.
+  static Result<SparseArena> Make(const Store& store, const Gpu& gpu,
+                                  const SparseArenaOptions& options);
+  // kInvalidArgument names the option; kNotFound; kOutOfMemory: device_bytes do not suffice, with
+  // what is needed and what is left. No content is read yet.
+  Result<SparseSession> Open(const Branch& branch, const SparseOptions& options = {});
+
+  uint64_t pinned_bytes() const;       // In use by pages.
+  uint64_t device_bytes() const;       // In use by sessions.
+  SparseStats stats() const;
+
+ private:
+  std::shared_ptr<SparseArenaState> state_;
+};
+
+}  // namespace cairn

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The public classes SparseArena and SparseSession: they guard, and pass on.
+#include "cairn/sparse.h"
+
+#include <string>
+
+#include "engine/on_core.h"
+#include "engine/sparse/sparse_session.h"
+
+namespace cairn {
+
+namespace {
+
+// Around every call.
+template <typename State, typename Body>
+auto OnState(const std::shared_ptr<State>& state, Body&& body) -> decltype(body(*state)) {
+  if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
+  const io::NoCancel guard;
+  return Guarded([&]() -> decltype(body(*state)) { return body(*state); });
+}
+
+}  // namespace
+
+Result<SparseArena> SparseArena::Make(const Store& store, const Gpu& gpu,
+                                      const SparseArenaOptions& options) {
+  const std::shared_ptr<StoreCore> core = store.core();
+  return OnCore(core, [&](StoreCore& on) -> Result<SparseArena> {
+    CAIRN_RETURN_IF_ERROR(on.lifecycle().CheckWritable());
+    CAIRN_RETURN_IF_ERROR(on.CheckGpu(gpu));
+    CAIRN_ASSIGN_OR_RETURN(auto state,
+                           SparseArenaState::Make(on.MakeSparseMeans(core), gpu, options));
+    return SparseArena(std::move(state));
+  });
+}
+
+Result<SparseSession> SparseArena::Open(const Branch& branch, const SparseOptions& options) {
+  return OnState(state_, [&](SparseArenaState& arena) -> Result<SparseSession> {
+    const auto* const core = static_cast<const StoreCore*>(arena.means().keep.get());
+    CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckProcess());
+    CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckWritable());
+    if (branch.core().get() != core) {
+      return Status(StatusCode::kInvalidArgument, "sparse: the branch is of another store");
+    }
+    CAIRN_ASSIGN_OR_RETURN(auto state, SparseSessionState::Make(state_, branch.id(), options));
+    return SparseSession(std::move(state));
+  });
+}
+
+uint64_t SparseArena::pinned_bytes() const {
+  return state_ == nullptr ? 0 : state_->pinned_bytes();
+}
+uint64_t SparseArena::device_bytes() const {
+  return state_ == nullptr ? 0 : state_->device_bytes();
+}
+SparseStats SparseArena::stats() const {
+  return state_ == nullptr ? SparseStats() : state_->counters().Stats();
+}
+
+Result<SparseView> SparseSession::Fetch(const SparseWanted& wanted) {
+  return OnState(state_, [&](SparseSessionState& state) { return state.Fetch(wanted); });
+}
+Status SparseSession::Prefetch(const SparseWanted& wanted) {
+  return OnState(state_, [&](SparseSessionState& state) { return state.Prefetch(wanted); });
+}
+uint64_t SparseSession::pieces() const { return state_ == nullptr ? 0 : state_->layout().pieces; }
+uint64_t SparseSession::device_bytes() const {
+  return state_ == nullptr ? 0 : state_->device_bytes();
+}
+SparseStats SparseSession::stats() const {
+  return state_ == nullptr ? SparseStats() : state_->stats();
+}
+
+}  // namespace cairn

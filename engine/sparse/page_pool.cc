@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/page_pool.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+#include "engine/constants.h"
+
+namespace cairn::engine {
+
+PagePool::~PagePool() {
+  for (Page& page : pages_) {
+    CAIRN_CHECK(page.uses.empty());
+    memory_->Return(page.at);
+  }
+}
+
+void PagePool::Remove(Pages::iterator page) {
+  if (hand_ == page) ++hand_;
+  by_key_.erase(page->key);
+  memory_->Return(page->at);
+  pages_.erase(page);
+}
+
+// False: nothing may go.
+bool PagePool::EvictOne() {
+  // Once round to take the marks away, once more to find one without.
+  for (size_t steps = 2 * pages_.size(); steps > 0; --steps) {
+    if (hand_ == pages_.end()) hand_ = pages_.begin();
+    const auto page = hand_++;
+    if (page->round == round_ || page->is_abandoned) continue;
+    bool used = false;
+    for (const Use& use : page->uses) used |= use.user->TakeUsed(use.index);
+    if (used) continue;
+    for (const Use& use : page->uses) use.user->Map(use.index, nullptr);
+    // A kernel may have seen the page in a table before.
+    bool lost = false;
+    for (const Use& use : page->uses) lost |= !use.user->AwaitReaders(use.index).ok();
+    page->uses.clear();
+    // Of a device that is lost it is not known what it still reads.
+    page->is_abandoned = lost;
+    if (!lost) Remove(page);
+    return !lost;
+  }
+  return false;
+}
+
+std::byte* PagePool::TakeMemory(uint64_t bytes) {
+  while (true) {
+    std::byte* const at = memory_->Take(bytes);
+    if (at != nullptr || !EvictOne()) return at;
+  }
+}
+
+// Null: there is no room.
+PagePool::Page* PagePool::FindOrAdd(const PageKey& key, uint64_t bytes) {
+  if (const auto known = by_key_.find(key); known != by_key_.end()) return &*known->second;
+  Pages fresh;
+  fresh.push_back({.key = key, .uses = {}});
+  const auto entry = by_key_.emplace(key, fresh.begin()).first;
+  fresh.front().at = TakeMemory(bytes);
+  if (fresh.front().at == nullptr) {
+    by_key_.erase(entry);
+    return nullptr;
+  }
+  pages_.splice(pages_.end(), fresh);
+  return &pages_.back();
+}
+
+Result<PagePool::Brought> PagePool::Bring(PageUser* user, NodeId node, const SparseLayout& layout,
+                                          std::span<const Wanted> wanted, uint64_t timeout_ns) {
+  ++round_;
+  Brought brought;
+  std::vector<Page*> mapped, to_read;
+  mapped.reserve(wanted.size());
+  to_read.reserve(wanted.size());
+  for (const Wanted& one : wanted) {
+    Page* const page = FindOrAdd(one.key, layout.page_bytes());
+    if (page == nullptr) break;
+    page->round = round_;
+    page->uses.reserve(page->uses.size() + 1);
+    mapped.push_back(page);
+    if (!page->is_read) to_read.push_back(page);
+  }
+  if (mapped.empty()) {
+    return Status(StatusCode::kOutOfMemory,
+                  "sparse: the arena's " + std::to_string(memory_->bytes()) +
+                      " bytes of pinned memory have no room for a page of " +
+                      std::to_string(layout.page_bytes()));
+  }
+  CAIRN_RETURN_IF_ERROR(Read(node, layout, to_read, timeout_ns));
+  for (Page* page : to_read) page->is_read = true;
+  for (size_t i = 0; i < mapped.size(); ++i) {
+    mapped[i]->uses.push_back({user, wanted[i].index});
+    user->Map(wanted[i].index, mapped[i]->at);
+  }
+  brought.pages = mapped.size();
+  brought.read = to_read.size();
+  brought.read_bytes = to_read.size() * layout.page_bytes();
+  return brought;
+}
+
+// Each plane of a page is a restore of its own, of one head. The view tells where that head's rows
+// go; where other heads would lie is not looked at (RestoreItem::only).
+Status PagePool::Read(NodeId node, const SparseLayout& layout, std::span<Page*> pages,
+                      uint64_t timeout_ns) {
+  struct PageView {
+    std::byte* base = nullptr;
+    std::vector<PlaneView> planes{};
+    GroupView group{};
+    KvView kv{};
+  };
+  const size_t count = pages.size() * layout.plane_count;
+  std::vector<PageView> views(count);
+  std::vector<RestoreItem> items(count);
+  for (size_t i = 0; i < count; ++i) {
+    const Page& page = *pages[i / layout.plane_count];
+    const auto index = static_cast<uint32_t>(i % layout.plane_count);
+    const uint32_t plane = layout.planes[index];
+    const auto head_stride = static_cast<int64_t>(layout.page_tokens) * layout.row_bytes[index];
+    PageView& view = views[i];
+    view.base = page.at + layout.page_offset(index) - head_stride * page.key.head;
+    view.planes.resize(layout.group_row_bytes.size());
+    for (size_t p = 0; p < view.planes.size(); ++p) {
+      view.planes[p].layer_bases = {&view.base, 1};
+      view.planes[p].token_stride = layout.group_row_bytes[p];
+      view.planes[p].head_stride =
+          static_cast<int64_t>(layout.page_tokens) * layout.group_row_bytes[p];
+    }
+    view.group = {.group = layout.group,
+                  .layer_begin = page.key.layer,
+                  .position = page.key.first,
+                  .count = page.key.tokens,
+                  .planes = view.planes};
+    view.kv.groups = {&view.group, 1};
+    RestoreItem& item = items[i];
+    item.node = node;
+    item.request.begin = page.key.first;
+    item.request.end = page.key.first + page.key.tokens;
+    item.request.into = &view.kv;
+    item.request.require_kv = true;
+    item.counts = false;
+    item.only = HeadOfPlane{plane, page.key.head};
+  }
+  CAIRN_RETURN_IF_ERROR(reads_.RestoreMany(items, timeout_ns));
+  for (const RestoreItem& item : items) CAIRN_RETURN_IF_ERROR(item.status);
+  return Status::Ok();
+}
+
+void PagePool::Leave(PageUser* user) {
+  const io::Turn::Holder turn(&turn_);
+  for (Page& page : pages_) {
+    std::erase_if(page.uses, [user](const Use& use) { return use.user == user; });
+  }
+}
+
+void PagePool::Abandon(PageUser* user) {
+  const io::Turn::Holder turn(&turn_);
+  for (Page& page : pages_) {
+    page.is_abandoned |=
+        std::erase_if(page.uses, [user](const Use& use) { return use.user == user; }) != 0;
+  }
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/sparse_arena.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/constants.h"
+
+namespace cairn {
+
+SparseStats SparseArenaState::Counters::Stats() const {
+  return {.fetches = fetches.load(),
+          .wanted = wanted.load(),
+          .faults = faults.load(),
+          .left_out = left_out.load(),
+          .pages_read = pages_read.load(),
+          .page_bytes_read = page_bytes_read.load()};
+}
+
+SparseArenaState::SparseArenaState(Means means, const Gpu& gpu,
+                                   std::unique_ptr<engine::PinnedArena> pinned,
+                                   uint64_t device_bytes)
+    : means_(std::move(means)),
+      gpu_(gpu),
+      waits_(gpu.device(), means_.write->world.scheduler),
+      device_bytes_max_(device_bytes),
+      pool_(std::move(pinned), means_.write->world.scheduler.get(), means_.reads),
+      background_(*means_.write->world.scheduler, "cairn-sparse", 1,
+                  io::ThreadPriority::kInherited) {}
+
+Result<std::shared_ptr<SparseArenaState>> SparseArenaState::Make(
+    Means means, const Gpu& gpu, const SparseArenaOptions& options) {
+  if (options.pinned_bytes < engine::kSparsePinnedBytesMin) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        "sparse: pinned_bytes is " + std::to_string(options.pinned_bytes) + ", less than 1 MiB");
+  }
+  CAIRN_ASSIGN_OR_RETURN(auto pinned,
+                         engine::PinnedArena::Make(gpu.device(), means.write->options->allocator,
+                                                   options.pinned_bytes));
+  return std::make_shared<SparseArenaState>(std::move(means), gpu, std::move(pinned),
+                                            options.device_bytes);
+}
+
+Status SparseArenaState::TakeDeviceBytes(uint64_t bytes) {
+  uint64_t used = device_bytes_.load();
+  do {
+    if (bytes > device_bytes_max_ - used) {
+      return Status(StatusCode::kOutOfMemory,
+                    "sparse: the session needs " + std::to_string(bytes) +
+                        " bytes of the device; of the arena's device_bytes, " +
+                        std::to_string(device_bytes_max_) + ", " +
+                        std::to_string(device_bytes_max_ - used) + " are left");
+    }
+  } while (!device_bytes_.compare_exchange_weak(used, used + bytes));
+  return Status::Ok();
+}
+
+}  // namespace cairn

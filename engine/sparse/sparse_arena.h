@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What stands behind SparseArena: the pool of pages, the room on the device, and the thread that
+// reads pages in the background.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/io/executor.h"
+#include "cairn/gpu.h"
+#include "cairn/sparse.h"
+#include "engine/commit/joined_appends.h"
+#include "engine/commit/write_means.h"
+#include "engine/gpu/gpu_waits.h"
+#include "engine/sparse/page_pool.h"
+
+namespace cairn {
+
+class [[gnu::visibility("hidden")]] SparseArenaState final {
+ public:
+  // `keep` holds all of it.
+  struct Means {
+    const engine::WriteMeans* write = nullptr;
+    engine::JoinedAppends* joined = nullptr;
+    engine::BranchReads* reads = nullptr;
+    std::shared_ptr<const void> keep{};
+  };
+  static Result<std::shared_ptr<SparseArenaState>> Make(Means means, const Gpu& gpu,
+                                                        const SparseArenaOptions& options);
+  SparseArenaState(Means means, const Gpu& gpu, std::unique_ptr<engine::PinnedArena> pinned,
+                   uint64_t device_bytes);
+
+  const Means& means() const { return means_; }
+  const engine::GpuWaits& waits() const { return waits_; }
+  gpu::Device& device() const { return *gpu_.device(); }
+  engine::PagePool& pool() { return pool_; }
+  io::Executor& background() { return background_; }
+
+  // Room on the device for a session. kOutOfMemory.
+  Status TakeDeviceBytes(uint64_t bytes);
+  void ReturnDeviceBytes(uint64_t bytes) { device_bytes_.fetch_sub(bytes); }
+  uint64_t device_bytes() const { return device_bytes_.load(); }
+  uint64_t pinned_bytes() const { return pool_.used_bytes(); }
+
+  // Of all sessions.
+  struct Counters {
+    std::atomic<uint64_t> fetches{0}, wanted{0}, faults{0}, left_out{0}, pages_read{0},
+        page_bytes_read{0};
+    SparseStats Stats() const;
+  };
+  Counters& counters() { return counters_; }
+
+ private:
+  const Means means_;
+  const Gpu gpu_;
+  const engine::GpuWaits waits_;
+  const uint64_t device_bytes_max_;
+  std::atomic<uint64_t> device_bytes_{0};
+  Counters counters_;
+  engine::PagePool pool_;
+  io::Executor background_;  // Stops first. Sessions await their jobs, so none is left by then.
+};
+
+}  // namespace cairn

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/sparse/sparse_session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/no_cancel.h"
+#include "engine/constants.h"
+#include "engine/tree/path.h"
+
+namespace cairn {
+
+namespace {
+
+Status Bad(const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "sparse: " + what);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- opening and closing
+
+Result<std::shared_ptr<SparseSessionState>> SparseSessionState::Make(
+    std::shared_ptr<SparseArenaState> arena, BranchId branch, const SparseOptions& options) {
+  const std::shared_ptr<SparseSessionState> state(new SparseSessionState(std::move(arena)),
+                                                  Destroy);
+  CAIRN_RETURN_IF_ERROR(state->Open(branch, options));
+  return state;
+}
+
+Status SparseSessionState::Open(BranchId branch, const SparseOptions& options) {
+  std::shared_ptr<const ModelSpec> model;
+  CAIRN_RETURN_IF_ERROR(FindSource(branch, options.end, &model));
+  CAIRN_ASSIGN_OR_RETURN(layout_, engine::SparseLayout::Of(*model, options, source_.tokens));
+  memory_ = std::make_unique<engine::SparseMemory>(&waits_, layout_);
+  CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
+  taken_bytes_ = memory_->device_bytes();
+  layers_.resize(layout_.layers);
+  for (Layer& layer : layers_) {
+    CAIRN_ASSIGN_OR_RETURN(layer.ended, waits_.device().NewEvent());
+    layer.has_event = true;
+  }
+  const Status allocated = memory_->Allocate();
+  is_lost_ = !allocated.ok() && !waits_.device().lost().ok();
+  return allocated;
+}
+
+// The branch as it is now, which a rewind or a drop of it does not change.
+Status SparseSessionState::FindSource(BranchId branch, uint64_t end,
+                                      std::shared_ptr<const ModelSpec>* model) {
+  const engine::WriteMeans& write = *arena_->means().write;
+  engine::Committer::Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const engine::Head* const head,
+                         arena_->means().joined->LookAt(branch, &lock));
+  const engine::Tree& tree = write.tree();
+  const uint64_t length = head->lengths[engine::kTokenLane];
+  source_.tokens = std::min(end, length);
+  if (source_.tokens == 0 || (end != UINT64_MAX && end > length)) {
+    return Bad("end is " + std::to_string(end) + "; the branch has " + std::to_string(length) +
+               " tokens");
+  }
+  *model = tree.FindModel(head->model);
+  for (const engine::Node* node = tree.OnPath(head->node); node != nullptr;
+       node = tree.OnPath(node->parent)) {
+    const uint64_t begin = node->lanes[engine::kTokenLane].start;
+    if (begin < source_.tokens) source_.path.push_back({begin, node->id});
+  }
+  source_.node = source_.path.front().node;
+  source_.lease = write.tree().leases().Grant({source_.node, source_.tokens}, UINT64_MAX);
+  return Status::Ok();
+}
+
+// In a child of fork() the memory, and the device, are the parent's.
+void SparseSessionState::Destroy(SparseSessionState* state) {
+  const io::NoCancel guard;
+  if (state->waits_.scheduler().ProcessId() == state->process_id_) delete state;
+}
+
+SparseSessionState::~SparseSessionState() {
+  AwaitJob();
+  for (const Layer& layer : layers_) {
+    if (!layer.has_event) continue;
+    is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
+    waits_.device().Return(layer.ended);
+  }
+  // What kernels may still read is never given to others.
+  if (is_lost_) {
+    if (memory_ != nullptr) memory_->Leak();
+    arena_->pool().Abandon(this);
+  } else {
+    arena_->pool().Leave(this);
+  }
+  memory_ = nullptr;
+  arena_->ReturnDeviceBytes(taken_bytes_);
+  if (source_.lease == 0) return;
+  const std::lock_guard lock(arena_->means().write->mutex());
+  arena_->means().write->tree().leases().Release(source_.lease);
+}
+
+// ---------------------------------------------------------------- pages
+
+bool SparseSessionState::IsMapped(size_t index) const {
+  std::atomic_ref<uint64_t> entry(memory_->pages(LayerOf(index))[InLayer(index)]);
+  return entry.load(std::memory_order_relaxed) != gpu::kNoPage;
+}
+
+void SparseSessionState::Map(size_t index, std::byte* page) {
+  std::atomic_ref<uint64_t> entry(memory_->pages(LayerOf(index))[InLayer(index)]);
+  entry.store(reinterpret_cast<uint64_t>(page), std::memory_order_release);
+}
+
+bool SparseSessionState::TakeUsed(size_t index) {
+  std::atomic_ref<uint8_t> used(memory_->used(LayerOf(index))[InLayer(index)]);
+  return used.exchange(0, std::memory_order_relaxed) != 0;
+}
+
+Status SparseSessionState::AwaitReaders(size_t index) {
+  gpu::Event ended;
+  {
+    const MutexLock lock(&enqueue_mutex_);
+    ended = layers_[LayerOf(index)].ended;
+  }
+  return waits_.For(ended, io::kNoDeadline);
+}
+
+engine::PageKey SparseSessionState::KeyOf(size_t index) const {
+  const size_t in_layer = InLayer(index);
+  const uint64_t first = uint64_t{in_layer % layout_.pages} * layout_.page_tokens;
+  const uint64_t end =
+      std::min(first + layout_.page_tokens, uint64_t{layout_.pieces} * layout_.piece_tokens);
+  const auto on = std::find_if(source_.path.begin(), source_.path.end(),
+                               [end](const Source::Step& step) { return step.begin < end; });
+  uint32_t planes = 0;
+  for (uint32_t i = 0; i < layout_.plane_count; ++i) planes |= 1u << layout_.planes[i];
+  return {.node = on->node,
+          .first = first,
+          .tokens = static_cast<uint32_t>(end - first),
+          .layer = LayerOf(index),
+          .head = static_cast<uint32_t>(in_layer / layout_.pages),
+          .group = layout_.group,
+          .planes = planes,
+          .piece_tokens = layout_.piece_tokens,
+          .page_tokens = layout_.page_tokens};
+}
+
+std::set<size_t> SparseSessionState::FaultsOf(uint32_t layer, uint64_t* pieces) const {
+  std::set<size_t> pages;
+  for (uint32_t head = 0; head < layout_.heads; ++head) {
+    const uint32_t count = memory_->fault_counts(layer)[head];
+    CAIRN_CHECK(count <= layout_.wanted_max);
+    const uint32_t* const faults = memory_->faults(layer) + size_t{head} * layout_.wanted_max;
+    for (uint32_t i = 0; i < count; ++i) {
+      CAIRN_CHECK(faults[i] < layout_.pieces);
+      pages.insert(IndexOf(layer, head, faults[i] / layout_.pieces_of_page()));
+    }
+    *pieces += count;
+  }
+  return pages;
+}
+
+// As many as there is room for. REQUIRES: the pool's turn.
+Status SparseSessionState::BringPages(std::span<const size_t> pages, uint64_t timeout_ns) {
+  std::vector<engine::PagePool::Wanted> wanted;
+  for (const size_t index : pages) {
+    if (wanted.size() == engine::kSparsePagesAtOnce) break;
+    if (!IsMapped(index)) wanted.push_back({KeyOf(index), index});
+  }
+  if (wanted.empty()) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(
+      const engine::PagePool::Brought brought,
+      arena_->pool().Bring(this, NodeId{source_.node}, layout_, wanted, timeout_ns));
+  Count(&SparseArenaState::Counters::pages_read, brought.read);
+  Count(&SparseArenaState::Counters::page_bytes_read, brought.read_bytes);
+  return Status::Ok();
+}
+
+void SparseSessionState::Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter,
+                               uint64_t more) {
+  (counters_.*counter).fetch_add(more, std::memory_order_relaxed);
+  (arena_->counters().*counter).fetch_add(more, std::memory_order_relaxed);
+}
+
+// ---------------------------------------------------------------- in the background
+
+// False: earlier ones are still to be read.
+bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
+  const MutexLock lock(&background_mutex_);
+  if (to_read_.size() > engine::kSparsePagesAtOnce) return false;
+  to_read_.insert(pages.begin(), pages.end());
+  if (job_is_posted_ || to_read_.empty()) return true;
+  job_is_posted_ = true;
+  arena_->background().Post([this] { BackgroundJob(); });
+  return true;
+}
+
+void SparseSessionState::BackgroundJob() noexcept {
+  while (true) {
+    std::vector<size_t> pages;
+    {
+      const MutexLock lock(&background_mutex_);
+      while (!to_read_.empty() && pages.size() < engine::kSparsePagesAtOnce) {
+        pages.push_back(to_read_.extract(to_read_.begin()).value());
+      }
+      if (pages.empty()) {
+        job_is_posted_ = false;
+        jobs_ended_.fetch_add(1);
+        waits_.scheduler().WakeAll(jobs_ended_);
+        return;
+      }
+    }
+    const Status brought = Guarded([&] {
+      const io::Turn::Holder turn(arena_->pool().turn());
+      return BringPages(pages, UINT64_MAX);
+    });
+    if (brought.ok()) continue;
+    const MutexLock lock(&background_mutex_);
+    if (background_.ok()) background_ = brought;
+    to_read_.clear();
+  }
+}
+
+void SparseSessionState::AwaitJob() {
+  while (true) {
+    const uint32_t ended = jobs_ended_.load();
+    {
+      const MutexLock lock(&background_mutex_);
+      to_read_.clear();
+      if (!job_is_posted_) return;
+    }
+    waits_.scheduler().Wait(jobs_ended_, ended, io::kNoDeadline);
+  }
+}
+
+// What relaxed fetches lacked, of those that have ended.
+Status SparseSessionState::LookAtPending() {
+  for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
+    if (!layers_[layer].is_pending) continue;
+    CAIRN_ASSIGN_OR_RETURN(const bool reached, waits_.device().Reached(layers_[layer].ended));
+    if (!reached) continue;
+    uint64_t pieces = 0;
+    const std::set<size_t> pages = FaultsOf(layer, &pieces);
+    if (!ReadInBackground(pages)) continue;  // Looked at again.
+    layers_[layer].is_pending = false;
+    Count(&SparseArenaState::Counters::faults, pieces);
+    Count(&SparseArenaState::Counters::left_out, pieces);
+  }
+  const MutexLock lock(&background_mutex_);
+  return std::exchange(background_, Status::Ok());
+}
+
+// ---------------------------------------------------------------- fetching
+
+// The caller's stream, for the length of a call.
+class SparseSessionState::UsedStream {
+ public:
+  explicit UsedStream(gpu::Device* device) : device_(device) {}
+  ~UsedStream() {
+    if (has_stream_) device_->Return(stream_);
+  }
+  UsedStream(const UsedStream&) = delete;
+  UsedStream& operator=(const UsedStream&) = delete;
+  Result<gpu::Stream> Adopt(uintptr_t handle) {
+    CAIRN_ASSIGN_OR_RETURN(stream_, device_->AdoptStream(handle));
+    has_stream_ = true;
+    return stream_;
+  }
+
+ private:
+  gpu::Device* const device_;
+  gpu::Stream stream_{};
+  bool has_stream_ = false;
+};
+
+Status SparseSessionState::CheckWanted(const SparseWanted& wanted) const {
+  if (wanted.layer >= layout_.layers) {
+    return Bad("layer is " + std::to_string(wanted.layer) + "; there are " +
+               std::to_string(layout_.layers));
+  }
+  if (wanted.count > layout_.wanted_max) {
+    return Bad("count is " + std::to_string(wanted.count) + ", more than wanted_max, " +
+               std::to_string(layout_.wanted_max));
+  }
+  if (wanted.count != 0 && wanted.pieces == nullptr) return Bad("pieces is null");
+  if (layout_.heads > 1 && wanted.stride < wanted.count) {
+    return Bad("stride is " + std::to_string(wanted.stride) + ", less than count");
+  }
+  return Status::Ok();
+}
+
+Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
+  CAIRN_RETURN_IF_ERROR(arena_->means().write->lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckWanted(wanted));
+  const io::Turn::Holder turn(&turn_);
+  CAIRN_RETURN_IF_ERROR(LookAtPending());
+  UsedStream used(&waits_.device());
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
+  Count(&SparseArenaState::Counters::fetches, 1);
+  Count(&SparseArenaState::Counters::wanted, uint64_t{wanted.count} * layout_.heads);
+  return wanted.mode == SparseMode::kStrict ? FetchAll(wanted, stream) : FetchSome(wanted, stream);
+}
+
+// Pieces in host memory, to where the device copies them from.
+Status SparseSessionState::Stage(const SparseWanted& wanted) {
+  const gpu::Event ended = layers_[wanted.layer].ended;
+  if (wanted.mode == SparseMode::kRelaxed) {
+    CAIRN_ASSIGN_OR_RETURN(const bool reached, waits_.device().Reached(ended));
+    if (!reached) {
+      return Status(StatusCode::kBusy, "sparse: the layer's last fetch has not ended");
+    }
+  } else {
+    CAIRN_RETURN_IF_ERROR(waits_.For(ended, io::kNoDeadline));
+  }
+  for (uint32_t head = 0; head < layout_.heads; ++head) {
+    memory_->staged_counts(wanted.layer)[head] = wanted.count;
+    if (wanted.count == 0 || wanted.on_device) continue;
+    std::memcpy(memory_->staged(wanted.layer) + size_t{head} * layout_.wanted_max,
+                wanted.pieces + size_t{head} * wanted.stride, wanted.count * sizeof(uint32_t));
+  }
+  return Status::Ok();
+}
+
+// `with_pieces`: they are not on the device yet.
+Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream stream,
+                                   bool with_pieces) {
+  gpu::Device& device = waits_.device();
+  std::vector<gpu::CopyPiece> copies;
+  const uint32_t layer = wanted.layer;
+  if (with_pieces) {
+    copies.push_back({reinterpret_cast<std::byte*>(memory_->counts(layer)),
+                      reinterpret_cast<const std::byte*>(memory_->staged_counts(layer)),
+                      layout_.heads * sizeof(uint32_t)});
+    for (uint32_t head = 0; head < layout_.heads && wanted.count != 0; ++head) {
+      const size_t at = size_t{head} * layout_.wanted_max;
+      const uint32_t* const from = wanted.on_device ? wanted.pieces + size_t{head} * wanted.stride
+                                                    : memory_->staged(layer) + at;
+      copies.push_back({reinterpret_cast<std::byte*>(memory_->wanted(layer) + at),
+                        reinterpret_cast<const std::byte*>(from), wanted.count * sizeof(uint32_t)});
+    }
+  }
+  const MutexLock lock(&enqueue_mutex_);
+  if (!copies.empty()) CAIRN_RETURN_IF_ERROR(device.Copy(stream, copies));
+  CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Resolve(layer, wanted.count)));
+  if (wanted.count != 0) {
+    CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Gather(layer, wanted.count)));
+  }
+  return device.Record(stream, layers_[layer].ended);
+}
+
+SparseView SparseSessionState::ViewOf(uint32_t layer) const {
+  SparseView view;
+  for (uint32_t plane = 0; plane < layout_.plane_count; ++plane) {
+    const uint64_t bytes = layout_.piece_bytes(plane);
+    view.planes[plane] = {memory_->slots(layer, plane), layout_.slots * bytes, bytes};
+  }
+  view.slot_of = memory_->slot_of(layer);
+  view.slot_of_stride = layout_.wanted_max;
+  return view;
+}
+
+Status SparseSessionState::TellWrong(uint32_t layer) const {
+  const uint64_t wrong = std::exchange(*memory_->wrong(layer), gpu::kNothingWrong);
+  if (wrong == gpu::kNothingWrong) return Status::Ok();
+  const auto piece = static_cast<uint32_t>(wrong);
+  return Bad("layer " + std::to_string(layer) + ", head " + std::to_string(wrong >> 32) +
+             ": piece " + std::to_string(piece) +
+             (piece >= layout_.pieces ? " is beyond the last, " + std::to_string(layout_.pieces - 1)
+                                      : " is wanted twice"));
+}
+
+// Goes on until no page is missing: where the arena is small, a part of the pieces at a time. Those
+// that are in slots by then need their pages no more.
+Result<SparseView> SparseSessionState::FetchAll(const SparseWanted& wanted, gpu::Stream stream) {
+  const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
+  const uint32_t layer = wanted.layer;
+  CAIRN_RETURN_IF_ERROR(Stage(wanted));
+  CAIRN_RETURN_IF_ERROR(TellWrong(layer));  // Of a relaxed fetch before.
+  layers_[layer].is_pending = false;
+  CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
+  for (bool first = true;; first = false) {
+    CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, deadline_ns));
+    CAIRN_RETURN_IF_ERROR(TellWrong(layer));
+    uint64_t pieces = 0;
+    const std::set<size_t> missing = FaultsOf(layer, &pieces);
+    if (first) Count(&SparseArenaState::Counters::faults, pieces);
+    if (missing.empty()) return ViewOf(layer);
+    const std::vector<size_t> pages(missing.begin(), missing.end());
+    // Held until kernels that need the pages are enqueued: an eviction waits for those.
+    const io::Turn::Holder pool(arena_->pool().turn());
+    const uint64_t now_ns = waits_.scheduler().MonotonicNs();
+    CAIRN_RETURN_IF_ERROR(BringPages(pages, deadline_ns == io::kNoDeadline
+                                                ? UINT64_MAX
+                                                : deadline_ns - std::min(now_ns, deadline_ns)));
+    CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/false));
+  }
+}
+
+Result<SparseView> SparseSessionState::FetchSome(const SparseWanted& wanted, gpu::Stream stream) {
+  CAIRN_RETURN_IF_ERROR(Stage(wanted));
+  CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
+  layers_[wanted.layer].is_pending = true;
+  return ViewOf(wanted.layer);
+}
+
+Status SparseSessionState::Prefetch(const SparseWanted& wanted) {
+  CAIRN_RETURN_IF_ERROR(arena_->means().write->lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(CheckWanted(wanted));
+  if (wanted.on_device) return Bad("a prefetch takes pieces in host memory");
+  std::set<size_t> pages;
+  for (uint32_t head = 0; head < layout_.heads; ++head) {
+    for (uint32_t i = 0; i < wanted.count; ++i) {
+      const uint32_t piece = wanted.pieces[size_t{head} * wanted.stride + i];
+      if (piece >= layout_.pieces) {
+        return Bad("head " + std::to_string(head) + ": piece " + std::to_string(piece) +
+                   " is beyond the last, " + std::to_string(layout_.pieces - 1));
+      }
+      const size_t index = IndexOf(wanted.layer, head, piece / layout_.pieces_of_page());
+      if (!IsMapped(index)) pages.insert(index);
+    }
+  }
+  if (ReadInBackground(pages)) return Status::Ok();
+  return Status(StatusCode::kBusy, "sparse: earlier pages are still to be read");
+}
+
+}  // namespace cairn

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What stands behind SparseSession. One fetch at a time:
+//
+//   enqueued   the pieces go to the device, slots are found, pieces are gathered; then an event
+//   looked at  strict: when the event is reached; relaxed: by a later fetch
+//   read       pages of faults, by the caller (strict) or in the background; enqueued again
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/core/mutex.h"
+#include "base/io/executor.h"
+#include "cairn/sparse.h"
+#include "engine/sparse/sparse_arena.h"
+#include "engine/sparse/sparse_memory.h"
+
+namespace cairn {
+
+class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::PageUser {
+ public:
+  static Result<std::shared_ptr<SparseSessionState>> Make(
+      std::shared_ptr<SparseArenaState> arena, BranchId branch, const SparseOptions& options);
+  ~SparseSessionState() override;
+  static void Destroy(SparseSessionState * state);
+  SparseSessionState(const SparseSessionState&) = delete;
+  SparseSessionState& operator=(const SparseSessionState&) = delete;
+
+  Result<SparseView> Fetch(const SparseWanted& wanted);
+  Status Prefetch(const SparseWanted& wanted);
+  const engine::SparseLayout& layout() const { return layout_; }
+  uint64_t device_bytes() const { return memory_->device_bytes(); }
+  const SparseArenaState& arena() const { return *arena_; }
+  SparseStats stats() const { return counters_.Stats(); }
+
+  // --- PageUser
+  void Map(size_t index, std::byte * page) override;
+  bool TakeUsed(size_t index) override;
+  Status AwaitReaders(size_t index) override;
+
+ private:
+  // The content that it reads: the path of a node, up to a position, on lease.
+  struct Source {
+    uint64_t node = 0, tokens = 0, lease = 0;
+    struct Step {
+      uint64_t begin = 0, node = 0;
+    };
+    std::vector<Step> path{};  // The newest first.
+  };
+  struct Layer {
+    gpu::Event ended{};
+    bool has_event = false;
+    bool is_pending = false;  // A relaxed fetch of it was not looked at yet.
+  };
+  class UsedStream;
+
+  explicit SparseSessionState(std::shared_ptr<SparseArenaState> arena) : arena_(std::move(arena)) {}
+  Status Open(BranchId branch, const SparseOptions& options);
+  Status FindSource(BranchId branch, uint64_t end, std::shared_ptr<const ModelSpec> * model);
+  Status CheckWanted(const SparseWanted& wanted) const;
+  Status Stage(const SparseWanted& wanted);
+  Status Enqueue(const SparseWanted& wanted, gpu::Stream stream, bool with_pieces);
+  Result<SparseView> FetchAll(const SparseWanted& wanted, gpu::Stream stream);
+  Result<SparseView> FetchSome(const SparseWanted& wanted, gpu::Stream stream);
+  SparseView ViewOf(uint32_t layer) const;
+  Status TellWrong(uint32_t layer) const;
+  // Pages that the layer's last fetch lacked, and how many pieces that were.
+  std::set<size_t> FaultsOf(uint32_t layer, uint64_t * pieces) const;
+  Status BringPages(std::span<const size_t> pages, uint64_t timeout_ns);
+  Status LookAtPending();
+  bool ReadInBackground(const std::set<size_t>& pages);
+  void BackgroundJob() noexcept;
+  void AwaitJob();
+
+  size_t IndexOf(uint32_t layer, uint32_t head, uint32_t page) const {
+    return (size_t{layer} * layout_.heads + head) * layout_.pages + page;
+  }
+  uint32_t LayerOf(size_t index) const {
+    return static_cast<uint32_t>(index / (size_t{layout_.heads} * layout_.pages));
+  }
+  size_t InLayer(size_t index) const { return index % (size_t{layout_.heads} * layout_.pages); }
+  bool IsMapped(size_t index) const;
+  engine::PageKey KeyOf(size_t index) const;
+  void Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter, uint64_t more);
+
+  const std::shared_ptr<SparseArenaState> arena_;
+  const engine::GpuWaits& waits_ = arena_->waits();
+  const uint64_t process_id_ = waits_.scheduler().ProcessId();
+  engine::SparseLayout layout_;
+  Source source_;
+  uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
+  bool is_lost_ = false;      // What is enqueued cannot be waited for.
+  std::unique_ptr<engine::SparseMemory> memory_;
+  SparseArenaState::Counters counters_;
+
+  io::Turn turn_{waits_.scheduler()};  // Of who fetches.
+  // Held while kernels are enqueued up to their event, so that a page that no table names any more
+  // is not waited for too early.
+  mutable Mutex enqueue_mutex_;
+  std::vector<Layer> layers_;  // The events: by enqueue_mutex_; the rest: by the turn.
+
+  Mutex background_mutex_;
+  std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);
+  bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
+  Status background_ CAIRN_GUARDED_BY(background_mutex_);  // What a job met, until it is told.
+  std::atomic<uint32_t> jobs_ended_{0};                    // Word to wait for.
+};
+
+}  // namespace cairn
