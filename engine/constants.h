@@ -344,6 +344,11 @@ inline constexpr uint64_t kSparsePinnedBytesMin = 1u << 20;
 // session's turn comes soon.
 inline constexpr size_t kSparsePagesAtOnce = 256;
 
+// What DerivedTables knows the pieces in slots by: what it is, and which version of it.
+inline constexpr uint32_t kSparseWarmthKind = 1;
+// Of a head: as many as a fetch may want. A frame holds them.
+inline constexpr size_t kSparseWarmPiecesMax = 4096;
+
 // A batch is one record, and a record must fit a group.
 inline constexpr uint64_t kBatchBytesMax = kPartBytesMax;
 

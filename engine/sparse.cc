@@ -63,6 +63,9 @@ Result<SparseView> SparseSession::Fetch(const SparseWanted& wanted) {
 Status SparseSession::Prefetch(const SparseWanted& wanted) {
   return OnState(state_, [&](SparseSessionState& state) { return state.Prefetch(wanted); });
 }
+Status SparseSession::Save() {
+  return OnState(state_, [](SparseSessionState& state) { return state.Save(); });
+}
 uint64_t SparseSession::pieces() const { return state_ == nullptr ? 0 : state_->layout().pieces; }
 uint64_t SparseSession::device_bytes() const {
   return state_ == nullptr ? 0 : state_->device_bytes();

@@ -190,7 +190,11 @@ Status StoreCore::CheckGpu(const Gpu& gpu) const {
 }
 
 SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> self) {
-  return {.write = &write_means_, .joined = &joined_, .reads = &reads_, .keep = std::move(self)};
+  return {.write = &write_means_,
+          .joined = &joined_,
+          .reads = &reads_,
+          .derived = &derived_,
+          .keep = std::move(self)};
 }
 
 }  // namespace cairn

@@ -39,8 +39,9 @@ bool PagePool::EvictOne() {
     page->uses.clear();
     // Of a device that is lost it is not known what it still reads.
     page->is_abandoned = lost;
-    if (!lost) Remove(page);
-    return !lost;
+    if (lost) continue;
+    Remove(page);
+    return true;
   }
   return false;
 }

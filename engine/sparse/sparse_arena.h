@@ -16,6 +16,7 @@
 #include "engine/commit/joined_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/gpu/gpu_waits.h"
+#include "engine/restore/derived_tables.h"
 #include "engine/sparse/page_pool.h"
 
 namespace cairn {
@@ -27,6 +28,7 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
     const engine::WriteMeans* write = nullptr;
     engine::JoinedAppends* joined = nullptr;
     engine::BranchReads* reads = nullptr;
+    engine::DerivedTables* derived = nullptr;
     std::shared_ptr<const void> keep{};
   };
   static Result<std::shared_ptr<SparseArenaState>> Make(Means means, const Gpu& gpu,

@@ -21,6 +21,12 @@ std::string Is(const char* option, uint64_t value) {
 
 }  // namespace
 
+uint32_t SparseLayout::plane_bits() const {
+  uint32_t bits = 0;
+  for (uint32_t plane = 0; plane < plane_count; ++plane) bits |= 1u << planes[plane];
+  return bits;
+}
+
 uint32_t SparseLayout::page_bytes() const {
   uint32_t bytes = 0;
   for (uint32_t plane = 0; plane < plane_count; ++plane) bytes += page_tokens * row_bytes[plane];

@@ -33,6 +33,7 @@ struct SparseLayout {
   uint32_t pieces = 0;  // Whole ones.
   uint32_t pages = 0;   // Of a head.
 
+  uint32_t plane_bits() const;  // As SparseOptions::planes.
   uint32_t pieces_of_page() const { return page_tokens / piece_tokens; }
   uint32_t piece_bytes(uint32_t plane) const { return piece_tokens * row_bytes[plane]; }
   uint32_t page_bytes() const;

@@ -99,12 +99,21 @@ Status SparseMemory::Allocate() {
   return begun;
 }
 
-Status SparseMemory::Begin(std::byte* image) {
+Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece) const {
   gpu::Device& device = waits_.device();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.NewStream(gpu::Priority::kHigh));
-  Result<gpu::Event> copied = device.NewEvent();
+  const Result<gpu::Event> copied = device.NewEvent();
   Status status = copied.status();
-  for (uint32_t layer = 0; layer < layout_.layers && status.ok(); ++layer) {
+  if (status.ok()) status = device.Copy(stream, {&piece, 1});
+  if (status.ok()) status = device.Record(stream, *copied);
+  if (status.ok()) status = waits_.For(*copied, io::kNoDeadline);
+  if (copied.ok()) device.Return(*copied);
+  device.Return(stream);
+  return status;
+}
+
+Status SparseMemory::Begin(std::byte* image) {
+  for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     std::memset(image, 0, begun_end_);
     for (uint32_t head = 0; head < layout_.heads; ++head) {
       const gpu::SlotRow row = RowOf(layer, head);
@@ -120,14 +129,31 @@ Status SparseMemory::Begin(std::byte* image) {
       std::iota(order, order + layout_.slots, 0);
     }
     std::memset(image + pieces_in_at_, 0xff, orders_at_ - pieces_in_at_);
-    const gpu::CopyPiece piece{Device<std::byte>(layer, 0), image, begun_end_};
-    status = device.Copy(stream, {&piece, 1});
-    if (status.ok()) status = device.Record(stream, *copied);
-    if (status.ok()) status = waits_.For(*copied, io::kNoDeadline);  // The image is written anew.
+    CAIRN_RETURN_IF_ERROR(CopyAndWait({Device<std::byte>(layer, 0), image, begun_end_}));
   }
-  if (copied.ok()) device.Return(*copied);
-  device.Return(stream);
-  return status;
+  return Status::Ok();
+}
+
+Status SparseMemory::ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const {
+  gpu::Device& device = waits_.device();
+  const uint64_t bytes = counts_at_ - pieces_in_at_;  // Pieces, orders, turns.
+  CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, bytes));
+  const Status copied = CopyAndWait({image, Device<std::byte>(layer, pieces_in_at_), bytes});
+  if (!copied.ok()) return copied;  // The copy may still be under way.
+  const auto* const in = reinterpret_cast<const uint32_t*>(image);
+  const auto* const orders = reinterpret_cast<const uint32_t*>(image + orders_at_ - pieces_in_at_);
+  const auto* const turns = reinterpret_cast<const uint32_t*>(image + turns_at_ - pieces_in_at_);
+  for (uint32_t head = 0; head < layout_.heads; ++head) {
+    const uint64_t slots = layout_.slots;
+    const uint32_t* const order = orders + (2 * head + turns[head] % 2) * slots;
+    std::vector<uint32_t>& of_head = pieces->emplace_back();
+    for (uint64_t i = 0; i < slots; ++i) {
+      const uint32_t piece = in[head * slots + order[i]];
+      if (piece != gpu::kNoPiece) of_head.push_back(piece);
+    }
+  }
+  device.Free(image);
+  return Status::Ok();
 }
 
 gpu::ResolveSlots SparseMemory::Resolve(uint32_t layer, uint32_t count) const {

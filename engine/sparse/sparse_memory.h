@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/gpu/gpu_waits.h"
@@ -27,6 +28,9 @@ class SparseMemory {
   uint64_t device_bytes() const { return device_bytes_; }
   // Takes it, and waits until the device has its beginning: empty slots.
   Status Allocate();
+  // By head the pieces in slots, the one that was wanted longest ago first. Waits for the device;
+  // nothing of the layer is enqueued.
+  Status ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const;
   void Leak() { device_memory_ = pinned_memory_ = nullptr; }  // The device is lost.
 
   // --- Of a layer. By head and page, head and wanted piece.
@@ -43,6 +47,9 @@ class SparseMemory {
   }
   uint32_t* wanted(uint32_t layer) const { return Device<uint32_t>(layer, wanted_at_); }
   uint32_t* counts(uint32_t layer) const { return Device<uint32_t>(layer, counts_at_); }
+  std::span<std::byte> pieces_in(uint32_t layer) const {
+    return {Device<std::byte>(layer, pieces_in_at_), orders_at_ - pieces_in_at_};
+  }
   const int32_t* slot_of(uint32_t layer) const { return Device<int32_t>(layer, slot_of_at_); }
   const std::byte* slots(uint32_t layer, uint32_t plane) const {
     return Device<std::byte>(layer, slots_at_[plane]);
@@ -61,6 +68,7 @@ class SparseMemory {
   }
   gpu::SlotRow RowOf(uint32_t layer, uint32_t head) const;
   Status Begin(std::byte* image);
+  Status CopyAndWait(const gpu::CopyPiece& piece) const;
 
   const GpuWaits& waits_;
   const SparseLayout layout_;

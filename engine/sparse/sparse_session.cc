@@ -10,6 +10,7 @@
 #include "base/core/out_of_memory.h"
 #include "base/io/no_cancel.h"
 #include "engine/constants.h"
+#include "engine/sparse/sparse_warmth.h"
 #include "engine/tree/path.h"
 
 namespace cairn {
@@ -46,7 +47,62 @@ Status SparseSessionState::Open(BranchId branch, const SparseOptions& options) {
   }
   const Status allocated = memory_->Allocate();
   is_lost_ = !allocated.ok() && !waits_.device().lost().ok();
-  return allocated;
+  CAIRN_RETURN_IF_ERROR(allocated);
+  return options.warm ? Warm() : Status::Ok();
+}
+
+// Fetches what an earlier session had, the oldest first, so that the order of use is the same. Of
+// no use is what cannot be had; a fetch that wants it will say so.
+Status SparseSessionState::Warm() {
+  const auto saved =
+      engine::ReadWarmth(arena_->means().derived, source_.branch, source_.tokens, layout_);
+  if (!saved.ok()) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, waits_.device().NewStream(gpu::Priority::kHigh));
+  Status warmed;
+  for (uint32_t layer = 0; layer < layout_.layers && warmed.ok(); ++layer) {
+    warmed = WarmLayer(
+        layer, std::span(*saved).subspan(size_t{layer} * layout_.heads, layout_.heads), stream);
+  }
+  waits_.device().Return(stream);
+  return is_lost_ ? warmed : Status::Ok();
+}
+
+Status SparseSessionState::WarmLayer(uint32_t layer, std::span<const std::vector<uint32_t>> heads,
+                                     gpu::Stream stream) {
+  size_t longest = 0;
+  for (const auto& head : heads) longest = std::max(longest, head.size());
+  for (size_t done = 0; done < longest; done += layout_.wanted_max) {
+    SparseWanted wanted{.layer = layer};
+    CAIRN_RETURN_IF_ERROR(AwaitStaging(wanted));
+    for (uint32_t head = 0; head < layout_.heads; ++head) {
+      const std::vector<uint32_t>& pieces = heads[head];
+      const size_t from = std::min(done, pieces.size());
+      const size_t count = std::min<size_t>(layout_.wanted_max, pieces.size() - from);
+      memory_->staged_counts(layer)[head] = static_cast<uint32_t>(count);
+      std::copy_n(pieces.begin() + static_cast<std::ptrdiff_t>(from), count,
+                  memory_->staged(layer) + size_t{head} * layout_.wanted_max);
+      wanted.count = std::max(wanted.count, static_cast<uint32_t>(count));
+    }
+    CAIRN_RETURN_IF_ERROR(FetchStaged(wanted, stream).status());
+  }
+  return Status::Ok();
+}
+
+Status SparseSessionState::Save() {
+  const engine::WriteMeans& write = *arena_->means().write;
+  CAIRN_RETURN_IF_ERROR(write.lifecycle->CheckWritable());
+  const io::Turn::Holder turn(&turn_);
+  engine::PiecesByUse pieces;
+  for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
+    CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, io::kNoDeadline));
+    if (layers_[layer].is_spoiled) {
+      pieces.resize(pieces.size() + layout_.heads);
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(memory_->ReadPieces(layer, &pieces));
+  }
+  return engine::WriteWarmth(arena_->means().derived, source_.branch, source_.tokens, layout_,
+                             pieces);
 }
 
 // The branch as it is now, which a rewind or a drop of it does not change.
@@ -58,6 +114,7 @@ Status SparseSessionState::FindSource(BranchId branch, uint64_t end,
                          arena_->means().joined->LookAt(branch, &lock));
   const engine::Tree& tree = write.tree();
   const uint64_t length = head->lengths[engine::kTokenLane];
+  source_.branch = branch;
   source_.tokens = std::min(end, length);
   if (source_.tokens == 0 || (end != UINT64_MAX && end > length)) {
     return Bad("end is " + std::to_string(end) + "; the branch has " + std::to_string(length) +
@@ -83,9 +140,7 @@ void SparseSessionState::Destroy(SparseSessionState* state) {
 SparseSessionState::~SparseSessionState() {
   AwaitJob();
   for (const Layer& layer : layers_) {
-    if (!layer.has_event) continue;
-    is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
-    waits_.device().Return(layer.ended);
+    if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
   // What kernels may still read is never given to others.
   if (is_lost_) {
@@ -93,6 +148,10 @@ SparseSessionState::~SparseSessionState() {
     arena_->pool().Abandon(this);
   } else {
     arena_->pool().Leave(this);
+  }
+  // Until then others asked for them.
+  for (const Layer& layer : layers_) {
+    if (layer.has_event) waits_.device().Return(layer.ended);
   }
   memory_ = nullptr;
   arena_->ReturnDeviceBytes(taken_bytes_);
@@ -119,12 +178,11 @@ bool SparseSessionState::TakeUsed(size_t index) {
 }
 
 Status SparseSessionState::AwaitReaders(size_t index) {
-  gpu::Event ended;
   {
-    const MutexLock lock(&enqueue_mutex_);
-    ended = layers_[LayerOf(index)].ended;
+    const io::Turn::Holder turn(&enqueue_turn_);
+    if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
   }
-  return waits_.For(ended, io::kNoDeadline);
+  return waits_.For(layers_[LayerOf(index)].ended, io::kNoDeadline);
 }
 
 engine::PageKey SparseSessionState::KeyOf(size_t index) const {
@@ -134,15 +192,13 @@ engine::PageKey SparseSessionState::KeyOf(size_t index) const {
       std::min(first + layout_.page_tokens, uint64_t{layout_.pieces} * layout_.piece_tokens);
   const auto on = std::find_if(source_.path.begin(), source_.path.end(),
                                [end](const Source::Step& step) { return step.begin < end; });
-  uint32_t planes = 0;
-  for (uint32_t i = 0; i < layout_.plane_count; ++i) planes |= 1u << layout_.planes[i];
   return {.node = on->node,
           .first = first,
           .tokens = static_cast<uint32_t>(end - first),
           .layer = LayerOf(index),
           .head = static_cast<uint32_t>(in_layer / layout_.pages),
           .group = layout_.group,
-          .planes = planes,
+          .planes = layout_.plane_bits(),
           .piece_tokens = layout_.piece_tokens,
           .page_tokens = layout_.page_tokens};
 }
@@ -300,20 +356,27 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
   Count(&SparseArenaState::Counters::fetches, 1);
   Count(&SparseArenaState::Counters::wanted, uint64_t{wanted.count} * layout_.heads);
-  return wanted.mode == SparseMode::kStrict ? FetchAll(wanted, stream) : FetchSome(wanted, stream);
+  CAIRN_RETURN_IF_ERROR(Stage(wanted));
+  return wanted.mode == SparseMode::kStrict ? FetchStaged(wanted, stream)
+                                            : FetchSome(wanted, stream);
 }
 
-// Pieces in host memory, to where the device copies them from.
-Status SparseSessionState::Stage(const SparseWanted& wanted) {
+// Until the last fetch's pieces were copied from there.
+Status SparseSessionState::AwaitStaging(const SparseWanted& wanted) {
   const gpu::Event ended = layers_[wanted.layer].ended;
   if (wanted.mode == SparseMode::kRelaxed) {
     CAIRN_ASSIGN_OR_RETURN(const bool reached, waits_.device().Reached(ended));
     if (!reached) {
       return Status(StatusCode::kBusy, "sparse: the layer's last fetch has not ended");
     }
-  } else {
-    CAIRN_RETURN_IF_ERROR(waits_.For(ended, io::kNoDeadline));
+    return Status::Ok();
   }
+  return waits_.For(ended, io::kNoDeadline);
+}
+
+// Pieces in host memory, to where the device copies them from.
+Status SparseSessionState::Stage(const SparseWanted& wanted) {
+  CAIRN_RETURN_IF_ERROR(AwaitStaging(wanted));
   for (uint32_t head = 0; head < layout_.heads; ++head) {
     memory_->staged_counts(wanted.layer)[head] = wanted.count;
     if (wanted.count == 0 || wanted.on_device) continue;
@@ -326,7 +389,6 @@ Status SparseSessionState::Stage(const SparseWanted& wanted) {
 // `with_pieces`: they are not on the device yet.
 Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream stream,
                                    bool with_pieces) {
-  gpu::Device& device = waits_.device();
   std::vector<gpu::CopyPiece> copies;
   const uint32_t layer = wanted.layer;
   if (with_pieces) {
@@ -341,13 +403,32 @@ Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream strea
                         reinterpret_cast<const std::byte*>(from), wanted.count * sizeof(uint32_t)});
     }
   }
-  const MutexLock lock(&enqueue_mutex_);
-  if (!copies.empty()) CAIRN_RETURN_IF_ERROR(device.Copy(stream, copies));
-  CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Resolve(layer, wanted.count)));
-  if (wanted.count != 0) {
-    CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Gather(layer, wanted.count)));
+  const io::Turn::Holder turn(&enqueue_turn_);
+  if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
+  Status enqueued = EnqueueKernels(wanted, stream, copies);
+  if (!enqueued.ok()) {
+    layers_[layer].is_spoiled = true;
+    is_lost_ = !waits_.Drain(stream, layers_[layer].ended);
   }
-  return device.Record(stream, layers_[layer].ended);
+  return enqueued;
+}
+
+Status SparseSessionState::EnqueueKernels(const SparseWanted& wanted, gpu::Stream stream,
+                                          std::span<const gpu::CopyPiece> copies) {
+  gpu::Device& device = waits_.device();
+  Layer& layer = layers_[wanted.layer];
+  if (layer.is_spoiled) {
+    CAIRN_RETURN_IF_ERROR(
+        device.Fill(stream, memory_->pieces_in(wanted.layer), std::byte{0xff}));  // kNoPiece.
+  }
+  if (!copies.empty()) CAIRN_RETURN_IF_ERROR(device.Copy(stream, copies));
+  CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Resolve(wanted.layer, wanted.count)));
+  if (wanted.count != 0) {
+    CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Gather(wanted.layer, wanted.count)));
+  }
+  CAIRN_RETURN_IF_ERROR(device.Record(stream, layer.ended));
+  layer.is_spoiled = false;
+  return Status::Ok();
 }
 
 SparseView SparseSessionState::ViewOf(uint32_t layer) const {
@@ -373,10 +454,9 @@ Status SparseSessionState::TellWrong(uint32_t layer) const {
 
 // Goes on until no page is missing: where the arena is small, a part of the pieces at a time. Those
 // that are in slots by then need their pages no more.
-Result<SparseView> SparseSessionState::FetchAll(const SparseWanted& wanted, gpu::Stream stream) {
+Result<SparseView> SparseSessionState::FetchStaged(const SparseWanted& wanted, gpu::Stream stream) {
   const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
   const uint32_t layer = wanted.layer;
-  CAIRN_RETURN_IF_ERROR(Stage(wanted));
   CAIRN_RETURN_IF_ERROR(TellWrong(layer));  // Of a relaxed fetch before.
   layers_[layer].is_pending = false;
   CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
@@ -399,7 +479,6 @@ Result<SparseView> SparseSessionState::FetchAll(const SparseWanted& wanted, gpu:
 }
 
 Result<SparseView> SparseSessionState::FetchSome(const SparseWanted& wanted, gpu::Stream stream) {
-  CAIRN_RETURN_IF_ERROR(Stage(wanted));
   CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
   layers_[wanted.layer].is_pending = true;
   return ViewOf(wanted.layer);

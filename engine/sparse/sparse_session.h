@@ -35,6 +35,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
 
   Result<SparseView> Fetch(const SparseWanted& wanted);
   Status Prefetch(const SparseWanted& wanted);
+  Status Save();
   const engine::SparseLayout& layout() const { return layout_; }
   uint64_t device_bytes() const { return memory_->device_bytes(); }
   const SparseArenaState& arena() const { return *arena_; }
@@ -48,6 +49,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
  private:
   // The content that it reads: the path of a node, up to a position, on lease.
   struct Source {
+    BranchId branch{};
     uint64_t node = 0, tokens = 0, lease = 0;
     struct Step {
       uint64_t begin = 0, node = 0;
@@ -57,6 +59,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   struct Layer {
     gpu::Event ended{};
     bool has_event = false;
+    bool is_spoiled = false;  // Slots may be said to hold what was never copied there.
     bool is_pending = false;  // A relaxed fetch of it was not looked at yet.
   };
   class UsedStream;
@@ -65,9 +68,15 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Status Open(BranchId branch, const SparseOptions& options);
   Status FindSource(BranchId branch, uint64_t end, std::shared_ptr<const ModelSpec> * model);
   Status CheckWanted(const SparseWanted& wanted) const;
+  Status Warm();
+  Status WarmLayer(uint32_t layer, std::span<const std::vector<uint32_t>> heads,
+                   gpu::Stream stream);
+  Status AwaitStaging(const SparseWanted& wanted);
   Status Stage(const SparseWanted& wanted);
   Status Enqueue(const SparseWanted& wanted, gpu::Stream stream, bool with_pieces);
-  Result<SparseView> FetchAll(const SparseWanted& wanted, gpu::Stream stream);
+  Status EnqueueKernels(const SparseWanted& wanted, gpu::Stream stream,
+                        std::span<const gpu::CopyPiece> copies);
+  Result<SparseView> FetchStaged(const SparseWanted& wanted, gpu::Stream stream);
   Result<SparseView> FetchSome(const SparseWanted& wanted, gpu::Stream stream);
   SparseView ViewOf(uint32_t layer) const;
   Status TellWrong(uint32_t layer) const;
@@ -96,15 +105,15 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   engine::SparseLayout layout_;
   Source source_;
   uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
-  bool is_lost_ = false;      // What is enqueued cannot be waited for.
   std::unique_ptr<engine::SparseMemory> memory_;
   SparseArenaState::Counters counters_;
 
   io::Turn turn_{waits_.scheduler()};  // Of who fetches.
-  // Held while kernels are enqueued up to their event, so that a page that no table names any more
-  // is not waited for too early.
-  mutable Mutex enqueue_mutex_;
-  std::vector<Layer> layers_;  // The events: by enqueue_mutex_; the rest: by the turn.
+  // Of who enqueues, up to the event, so that a page that no table names any more is not waited for
+  // too early.
+  io::Turn enqueue_turn_{waits_.scheduler()};
+  bool is_lost_ = false;       // What was enqueued cannot be waited for. By enqueue_turn_.
+  std::vector<Layer> layers_;  // By turn_; the events, by enqueue_turn_.
 
   Mutex background_mutex_;
   std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);

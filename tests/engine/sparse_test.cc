@@ -34,7 +34,7 @@ TEST_F(SparseTest, BringsWhatIsWanted) {
           const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), count);
           const SparseWanted wanted = WantedOf(layer, pieces, count);
           ASSERT_OK_ASSIGN(const SparseView view, session.Fetch(wanted));
-          EXPECT_EQ(0u, Compare(view, wanted, kSeed, options));
+          EXPECT_EQ(0u, Compare(view, wanted, {{0, kSeed}}, options));
         }
       }
       EXPECT_EQ(24u, session.stats().fetches);
@@ -166,7 +166,7 @@ TEST_F(SparseTest, ForksShareTheirPages) {
   ASSERT_OK_ASSIGN(view, session.Fetch(behind));
   Compare(view, behind);
   ASSERT_OK_ASSIGN(view, of_fork.Fetch(behind));
-  Compare(view, behind, kSeed + 1);
+  Compare(view, behind, {{0, kSeed}, {300, kSeed + 1}});
   EXPECT_EQ(4u + 8, arena_.stats().pages_read);
 }
 
@@ -185,7 +185,7 @@ TEST_F(SparseTest, ARewindGoesOnElsewhereADropEndsIt) {
   const std::vector<uint32_t> changed = {60, 99};
   const SparseWanted other = WantedOf(0, changed, 1);
   ASSERT_OK_ASSIGN(view, of_now.Fetch(other));
-  Compare(view, other, kSeed + 1);
+  Compare(view, other, {{0, kSeed}, {100, kSeed + 1}});
   ASSERT_OK(chat_.Drop());
   ASSERT_OK_ASSIGN(view, session.Fetch(wanted));  // It is there.
   const std::vector<uint32_t> more = {30, 31};
@@ -211,6 +211,154 @@ TEST_F(SparseTest, ASessionEndsBeforeThatOfOthers) {
   EXPECT_EQ(4u, arena_.stats().pages_read);
   ASSERT_OK(store_.Close());
   EXPECT_FAILS(stays.Fetch(wanted), StatusCode::kInvalidState, "");
+}
+
+TEST_F(SparseTest, WhatIsWrongWithPiecesIsSaid) {
+  Fill(model_, 400, 400);
+  Make();
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+  const std::vector<uint32_t> beyond = {7, 60, 3, 100};
+  EXPECT_FAILS(session.Fetch(WantedOf(2, beyond, 2)), StatusCode::kInvalidArgument,
+               "layer 2, head 1: piece 100 is beyond the last, 99");
+  const std::vector<uint32_t> twice = {7, 7, 3, 9};
+  EXPECT_FAILS(session.Fetch(WantedOf(2, twice, 2)), StatusCode::kInvalidArgument,
+               "layer 2, head 0: piece 7 is wanted twice");
+  EXPECT_FAILS(session.Prefetch(WantedOf(2, beyond, 2)), StatusCode::kInvalidArgument,
+               "piece 100 is beyond");
+  SparseWanted wanted = WantedOf(2, twice, 2);
+  wanted.mode = SparseMode::kRelaxed;
+  ASSERT_OK_ASSIGN(SparseView view, session.Fetch(wanted));
+  EXPECT_EQ(4u, Compare(view, wanted));  // None of the head that is wrong, none of the other yet.
+  const std::vector<uint32_t> right = {7, 60, 3, 99};
+  EXPECT_FAILS(session.Fetch(WantedOf(2, right, 2)), StatusCode::kInvalidArgument, "twice");
+  ASSERT_OK_ASSIGN(view, session.Fetch(WantedOf(2, right, 2)));
+  EXPECT_EQ(0u, Compare(view, WantedOf(2, right, 2)));
+  wanted = WantedOf(3, right, 2);
+  EXPECT_FAILS(session.Fetch(wanted), StatusCode::kInvalidArgument, "layer is 3; there are 3");
+  wanted = WantedOf(0, right, 13);
+  EXPECT_FAILS(session.Fetch(wanted), StatusCode::kInvalidArgument, "count is 13");
+  wanted = WantedOf(0, right, 2);
+  wanted.stride = 1;
+  EXPECT_FAILS(session.Fetch(wanted), StatusCode::kInvalidArgument, "stride is 1");
+  wanted.pieces = nullptr;
+  EXPECT_FAILS(session.Fetch(wanted), StatusCode::kInvalidArgument, "pieces is null");
+  ASSERT_OK(store_.Compact());
+  const std::vector<uint32_t> on_disk = {30, 40, 50, 60};
+  wanted = WantedOf(0, on_disk, 2);
+  wanted.timeout_ns = 0;
+  EXPECT_FAILS(session.Fetch(wanted), StatusCode::kDeadlineExceeded, "");
+  EXPECT_FAILS(SparseSession().Fetch(wanted), StatusCode::kInvalidState, "empty handle");
+}
+
+TEST_F(SparseTest, OptionsThatCannotBe) {
+  Fill(model_, 400, 400);
+  const auto refused = [&](const char* what, auto change) {
+    SparseOptions options = Small();
+    change(&options);
+    EXPECT_FAILS(arena_.Open(chat_, options), StatusCode::kInvalidArgument, what);
+  };
+  EXPECT_FAILS(SparseArena::Make(store_, *gpu_, {.pinned_bytes = 1000}),
+               StatusCode::kInvalidArgument, "pinned_bytes is 1000");
+  const Gpu other(gpu::MakeHostDevice(sim_.scheduler, {}), kOrdinal);
+  EXPECT_FAILS(SparseArena::Make(store_, other, {.pinned_bytes = kSmallArena}),
+               StatusCode::kInvalidArgument, "none of Options::gpus");
+  Make();
+  refused("group is 1", [](SparseOptions* o) { o->group = 1; });
+  refused("planes is 0", [](SparseOptions* o) { o->planes = 0; });
+  refused("planes is 4", [](SparseOptions* o) { o->planes = 4; });
+  refused("piece_tokens is 0", [](SparseOptions* o) { o->piece_tokens = 0; });
+  refused("piece_tokens is 3000", [](SparseOptions* o) { o->piece_tokens = 3000; });
+  refused("page_tokens is 18", [](SparseOptions* o) { o->page_tokens = 18; });
+  refused("slots is 0", [](SparseOptions* o) { o->slots = 0; });
+  refused("slots is 65537", [](SparseOptions* o) { o->slots = 65'537; });
+  refused("wanted_max is 25", [](SparseOptions* o) { o->wanted_max = 25; });
+  refused("wanted_max is 0", [](SparseOptions* o) { o->wanted_max = 0; });
+  refused("end is 401", [](SparseOptions* o) { o->end = 401; });
+  refused("0 whole pieces", [](SparseOptions* o) { o->end = 3; });
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+  const uint64_t bytes = session.device_bytes();
+  Make(kSmallArena, 2 * bytes - 1);
+  ASSERT_OK_ASSIGN(session, arena_.Open(chat_, Small()));
+  EXPECT_FAILS(arena_.Open(chat_, Small()), StatusCode::kOutOfMemory,
+               std::to_string(bytes - 1) + " are left");
+  ASSERT_OK_ASSIGN(Branch none, store_.CreateBranch(*store_.RegisterModel(model_), {}));
+  EXPECT_FAILS(arena_.Open(none, Small()), StatusCode::kInvalidArgument, "0 tokens");
+  EXPECT_FAILS(SparseArena().Open(chat_), StatusCode::kInvalidState, "empty handle");
+}
+
+// The next session begins with what was saved, in the same order of use.
+TEST_F(SparseTest, WhatWasSavedIsThereAtOnce) {
+  Fill(model_, 400, 400);
+  Make();
+  const std::vector<uint32_t> first = {1, 2, 3, 4}, then = {7, 60, 3, 99};
+  {
+    ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      ASSERT_OK(session.Fetch(WantedOf(layer, first, 2)));
+      ASSERT_OK(session.Fetch(WantedOf(layer, then, 2)));
+    }
+    ASSERT_OK(session.Save());
+  }
+  ASSERT_OK_ASSIGN(Branch fork, chat_.ForkAt(400, {.name = "fork"}));
+  ASSERT_OK(AppendSome(fork, model_, 400, 20));
+  for (const char* when : {"at once", "opened again"}) {
+    SCOPED_TRACE(when);
+    if (std::string(when) == "opened again") {
+      Unmake();
+      Start({.seed = 9});
+      Find();
+      ASSERT_OK_ASSIGN(fork, store_.FindBranch("fork"));
+    }
+    Make();
+    for (const Branch& branch : {chat_, fork}) {
+      SparseOptions options = Small();
+      options.slots = 5;  // The newest five of each head, of which one goes with what is new.
+      options.wanted_max = 3;
+      ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(branch, options));
+      const uint64_t warm = session.stats().faults;
+      for (uint32_t layer = 0; layer < 3; ++layer) {
+        ASSERT_OK_ASSIGN(const SparseView view, session.Fetch(WantedOf(layer, then, 2)));
+        EXPECT_EQ(0u, Compare(view, WantedOf(layer, then, 2)));
+      }
+      EXPECT_EQ(warm, session.stats().faults) << "something was not there";
+      options.warm = false;
+      ASSERT_OK_ASSIGN(SparseSession cold, arena_.Open(branch, options));
+      EXPECT_EQ(0u, cold.stats().faults);
+      options.warm = true;
+      options.piece_tokens = 2;
+      ASSERT_OK_ASSIGN(SparseSession other, arena_.Open(branch, options));
+      EXPECT_EQ(0u, other.stats().faults);
+    }
+  }
+}
+
+// Between finding slots and copying into them the device fails: what the slots are said to hold is
+// not there.
+TEST_F(SparseTest, ADeviceThatFailsInBetween) {
+  for (uint64_t at = 0; at < 12; ++at) {
+    SCOPED_TRACE(at);
+    Start({.seed = 5, .fail_kinds = gpu::kFailAny, .fail_at = UINT64_MAX});
+    if (at == 0) {
+      Fill(model_, 400, 400);
+    } else {
+      Find();
+    }
+    Make();
+    {
+      ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+      const std::vector<uint32_t> first = {1, 2, 3, 4}, then = {7, 60, 3, 99};
+      ASSERT_OK_ASSIGN(SparseView view, session.Fetch(WantedOf(0, first, 2)));
+      device_->FailAt(device_->calls() + at);
+      const auto failed = session.Fetch(WantedOf(0, then, 2));
+      device_->FailAt(UINT64_MAX);
+      if (failed.ok()) {
+        EXPECT_EQ(0u, Compare(*failed, WantedOf(0, then, 2)));
+      }
+      ASSERT_OK_ASSIGN(view, session.Fetch(WantedOf(0, then, 2)));
+      EXPECT_EQ(0u, Compare(view, WantedOf(0, then, 2)));
+    }
+    Unmake();
+  }
 }
 
 }  // namespace

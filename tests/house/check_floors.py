@@ -37,7 +37,8 @@ ENGINE_LOW = "engine/constants"
 ENGINE_LOW_FILES = ("engine/constants.h", "engine/memory_line.cc", "engine/memory_line.h", "engine/memory_parts.h",
                     "engine/options.cc", "engine/transaction.cc", "engine/transaction.h")
 ENGINE_ROWS = [[ENGINE_LOW], ["engine/tree", "engine/gpu"], ["engine/manifest", "engine/pages"], ["engine/commit"], ["engine/restore"],
-               ["engine/reuse"], ["engine/space", "engine/follow", "engine/metrics", "engine/objects"], ["engine"]]
+               ["engine/reuse"], ["engine/space", "engine/follow", "engine/metrics", "engine/objects", "engine/sparse"],
+               ["engine"]]
 ENGINE = [floor for row in ENGINE_ROWS for floor in row]
 
 LIBRARY = BELOW_ENGINE + ENGINE

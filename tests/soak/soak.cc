@@ -32,6 +32,7 @@
 #include "tests/gpu/slot_rounds.h"
 #include "tests/model/histories.h"
 #include "tests/sim/gpu_restores.h"
+#include "tests/sim/sparse_fetches.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/last_words.h"
 #include "tests/wal/crash_enumeration.h"
@@ -142,6 +143,14 @@ std::string Kernels(uint64_t seed, Counts* counts) {
   return "";
 }
 
+// Sparse sessions in a small arena, beside faults of disk and GPU.
+std::string SparseFetches(uint64_t seed, Counts* counts) {
+  const sim::SparseFetchesResult result = sim::RunSparseFetches({.seed = seed});
+  (*counts)["sparse_fetch_seeds"] += 1;
+  (*counts)["sparse_fetches"] += result.fetches;
+  return result.violation;
+}
+
 // Restores into a simulated GPU, beside faults of disk and GPU.
 std::string GpuRestores(uint64_t seed, Counts* counts) {
   const sim::GpuRestoresResult result = sim::RunGpuRestores({.seed = seed});
@@ -157,6 +166,7 @@ const std::map<std::string, Run> kParts = {{"crashes", Crashes},
                                            {"model", Model},
                                            {"kernels", Kernels},
                                            {"gpu-restores", GpuRestores},
+                                           {"sparse-fetches", SparseFetches},
                                            {"kills", Kills}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {

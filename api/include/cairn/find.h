@@ -37,8 +37,8 @@ struct PrefixQuery {
   std::span<const ContentSpan> spans{};  // Of these tokens, in order. They must be there, too.
   std::string_view ns{};                 // The caller's namespace,
   std::span<const std::string_view> also{};  // and others that it may see. There is no "all".
-  // So long the hit stays as it is (Options::max_lease_ns at most): no rewind, eviction or expiry
-  // takes it. A drop of the last branch that needs it does.
+  // So long the hit stays as it is (Options::max_lease_ns at most): no eviction, expiry or rewind
+  // takes it. A drop of the last branch that needs it does, or its rewind to before its own part.
   uint64_t lease_ns = 0;
   // Never touches the disk: kBusy when something that is needed is not in memory.
   bool memory_only = false;

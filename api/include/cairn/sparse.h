@@ -18,7 +18,7 @@
 //     attention<<<..., stream>>>(view->planes[0], view->slot_of, ...)
 //
 // Sources: the resolver and the gather over the bus are those of ShadowKV (arXiv 2410.21465) and of
-// SGLang's and vLLM's HiSparse, with an exact LRU of any size instead of the last step's choice, and
+// HiSparse (SGLang, vLLM), with an exact LRU of any size instead of the last step's choice, and
 // with tables below the host's memory.
 #pragma once
 
@@ -55,6 +55,10 @@ struct SparseOptions {
   uint32_t slots = 1024;      // Pieces on the device, by layer and head; up to 65,536.
   uint32_t wanted_max = 512;  // Pieces of a fetch, by head; up to `slots`, and 4096.
   uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+  // Begins with the pieces that an earlier session had when it was saved, of this branch or of one
+  // that it was forked from, with the same group, planes and piece_tokens: Open reads them. Where
+  // there is none, or it cannot be read, slots are empty.
+  bool warm = true;
 };
 
 enum class SparseMode : uint8_t {
@@ -101,8 +105,9 @@ struct SparseStats {
 
 // A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
 // those of one session wait for each other. What it reads stays as it is while the session lives: a
-// rewind of the branch goes on elsewhere, and nothing evicts it. A drop of the last branch that
-// needs it does not ask: then Fetch gives kNotFound when it needs the disk.
+// rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it does not
+// ask, nor does a rewind of that to before where its own part begins (where it was forked): then
+// Fetch gives kNotFound when it needs the disk.
 class SparseSession {
  public:
   SparseSession() = default;
@@ -120,6 +125,11 @@ class SparseSession {
   // The pages of these pieces, in host memory, are read in the background, after what fetches need.
   // Never blocks. kBusy: earlier ones are still under way; nothing was noted.
   Status Prefetch(const SparseWanted& wanted);
+  // Which pieces are in slots, and their order of use, becomes a state of the branch, which the next
+  // session begins with (SparseOptions::warm); the last Save counts. A table of some 4 bytes a slot.
+  // Blocking: waits for the device and the disk. Lost in a crash, or damaged, it costs a cold
+  // beginning. Errors: kNotFound (the branch was dropped), those of appends, and of the device.
+  Status Save();
   uint64_t pieces() const;        // Whole ones: those that may be wanted are below.
   uint64_t device_bytes() const;  // That it holds.
   SparseStats stats() const;
