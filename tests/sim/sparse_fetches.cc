@@ -131,26 +131,26 @@ class Run {
         known.length = to;
         return Append(&known, 1 + random_.Below(60));
       }
-      case 3: {
-        if (branches_.size() < 3) return;
+      case 3:
+      case 4: {
+        if (branches_.size() < 2) return;
         drops_ = true;
         const Status dropped = known.branch.Drop();
         if (!dropped.ok()) return Fail("drop: " + dropped.ToString());
         branches_.erase(branches_.begin() + (&known - branches_.data()));
         return;
       }
-      case 4: {
+      case 5: {
         const Status compacted = store_.Compact();
         if (!compacted.ok() && !disk_struck_) Fail("compact: " + compacted.ToString());
         return;
       }
-      case 5: return StrikeDisk();
-      case 6: return Mend();
-      case 7: {
+      case 6: return StrikeDisk();
+      case 7: return Mend();
+      default: {
         device_struck_ = true;
         return device_->FailAt(device_->calls() + random_.Below(uint64_t{1} << random_.Below(8)));
       }
-      default: return;
     }
   }
   // Reads of tables and log fail now and then.
