@@ -26,7 +26,7 @@ HotTail::Chunk::~Chunk() {
 HotTail::HotTail(const Allocator& allocator, uint64_t limit_bytes, uint64_t chunk_bytes)
     : allocator_(allocator),
       limit_bytes_(limit_bytes),
-      memory_(std::make_shared<Memory>(chunk_bytes)) {}
+      memory_(std::make_shared<Memory>(chunk_bytes, limit_bytes)) {}
 
 AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
   if (bytes <= memory_->chunk_bytes) {
@@ -41,9 +41,9 @@ AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
   return AlignedBuffer::TryAllocate(allocator_, bytes, kBlock);
 }
 
-bool HotTail::HasTouched() {
+uint64_t HotTail::touched() {
   MutexLock lock(&memory_->mutex);
-  return !memory_->free.empty();
+  return memory_->free.size();
 }
 
 void HotTail::MakeRoom(uint64_t bytes, uint64_t limit) {
@@ -65,7 +65,10 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
   bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
   MutexLock lock(&mutex_);
   const uint64_t at_once = kHotTailAtOnce * memory_->chunk_bytes;
-  if (bytes == memory_->chunk_bytes && bytes_ >= at_once && !HasTouched()) {
+  if (touched() != 0) {
+    missed_ -= std::min<uint64_t>(missed_, 1);
+  } else if (bytes == memory_->chunk_bytes && bytes_ >= at_once) {
+    missed_ += bytes_ + bytes <= limit_bytes_ ? 1 : 0;
     MakeRoom(bytes, bytes_);  // Where all are pinned there is still what the limit allows.
   }
   MakeRoom(bytes, limit_bytes_);
@@ -94,7 +97,9 @@ Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
 
 bool HotTail::WantsTouched() {
   MutexLock lock(&mutex_);
-  return bytes_ + memory_->chunk_bytes <= limit_bytes_ && !HasTouched();
+  const uint64_t ahead = touched();
+  return bytes_ + (ahead + 1) * memory_->chunk_bytes <= limit_bytes_ &&
+         ahead < std::max<uint64_t>(missed_, 1);
 }
 
 bool HotTail::Prefault() {
@@ -109,9 +114,11 @@ bool HotTail::Prefault() {
   if (end < touching_.size()) return true;
   AlignedBuffer whole = std::move(touching_);
   if (whole.empty()) return false;  // There was no memory.
-  MutexLock lock(&memory_->mutex);
-  if (memory_->free.size() < memory_->keep) memory_->free.push_back(std::move(whole));
-  return false;
+  {
+    MutexLock lock(&memory_->mutex);
+    memory_->free.push_back(std::move(whole));
+  }
+  return WantsTouched();
 }
 
 void HotTail::Clear() {

@@ -6,7 +6,8 @@
 //
 // Memory is touched for the first time by Prefault, on another thread, one chunk after the other.
 // An append that is faster does not wait for that: beyond the first kHotTailAtOnce chunks it takes
-// the oldest chunk instead, so that the tail grows as its memory is touched.
+// the oldest chunk instead, so that the tail grows as its memory is touched. As many chunks are
+// touched behind it as were missing, so that the next burst of this size finds room.
 //
 // Thread-safe; no call blocks for anything but the class's own short lock.
 #pragma once
@@ -50,7 +51,9 @@ class HotTail {
  private:
   // Outlives the HotTail when a reader still pins a chunk: chunks hand their memory back to it.
   struct Memory {
-    explicit Memory(uint64_t bytes) : chunk_bytes(bytes) { free.reserve(keep); }
+    Memory(uint64_t bytes, uint64_t limit) : chunk_bytes(bytes) {
+      free.reserve(keep + limit / bytes);
+    }
     const uint64_t chunk_bytes;
     // What eviction frees is taken at once; more would be memory beyond the limit, and is given
     // back to the allocator.
@@ -59,9 +62,9 @@ class HotTail {
     std::vector<AlignedBuffer> free CAIRN_GUARDED_BY(mutex);  // All of chunk_bytes.
   };
 
+  uint64_t touched();  // Chunks that nobody has taken yet.
   bool WantsTouched();
   AlignedBuffer TakeBuffer(uint64_t bytes);
-  bool HasTouched();
   // Drops the oldest chunks that nobody pins until `bytes` more are within `limit`.
   void MakeRoom(uint64_t bytes, uint64_t limit) CAIRN_REQUIRES(mutex_);
 
@@ -74,6 +77,8 @@ class HotTail {
   Mutex mutex_;
   std::deque<std::shared_ptr<Chunk>> chunks_ CAIRN_GUARDED_BY(mutex_);  // Oldest first.
   uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;                         // Of chunks_.
+  // For want of touched memory the oldest was taken so often, and not yet made up for.
+  uint64_t missed_ CAIRN_GUARDED_BY(mutex_) = 0;
 
  public:
   struct Chunk {

@@ -305,7 +305,8 @@ std::vector<ReadWindow> PlanWindows(std::span<const ReadJob> jobs) {
       ReadWindow& last = windows.back();
       const uint64_t last_end = last.offset + last.bytes;
       if (jobs[last.first_job].SameFile(jobs[i]) && begin >= last.offset &&
-          begin <= last_end + kReadGapBytes && end - last.offset <= kReadWindowBytes) {
+          begin <= last_end + kReadGapBytes &&
+          (end <= last_end || end - last.offset <= kReadWindowBytes)) {
         last.bytes = std::max(last_end, end) - last.offset;
         ++last.job_count;
         continue;

@@ -624,7 +624,7 @@ Result<std::vector<std::byte>> Reader::ReadMark(uint64_t node, bool sampler, con
 
 void Reader::Fill(ReadAheadBuffer* read_ahead) {
   const auto entries = read_ahead->Arrange(allocator_);
-  if (entries.size() < 2) return read_ahead->Clear();
+  if (entries.empty()) return read_ahead->Clear();
   const ReadMeans means = MeansFor(ReadFor::kSpace, io::kNoDeadline);
   ReadAheadHost host(read_ahead, entries, means);
   const auto pipeline = std::make_shared<ReadPipeline>(world_, means.executor, means.helpers,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/io/file_util.h"
+#include "engine/tree/fragment_layout.h"
 #include "engine/tree/seal_source.h"
 
 namespace cairn {
@@ -12,6 +13,10 @@ namespace cairn {
 using engine::Tree;
 
 namespace {
+
+// The last source that is put into the buffer may be a small one beyond kReadAheadBytes.
+constexpr uint64_t kBufferBytes = engine::kReadAheadBytes + engine::kReadAheadSourceBytesMax;
+static_assert(2 * engine::kPartBytesMax <= kBufferBytes, "two of the largest records fit");
 
 // The records of the log that a source is read from, and how much of each.
 template <typename Visit>
@@ -24,6 +29,20 @@ void ForEachRecord(const engine::SealSource& source, const Visit& visit) {
           source.lane == engine::kTokenLane ? extent.prefix_bytes : extent.place.log.bytes);
   }
   if (source.extents.empty()) place(source.mark.place, source.mark.place.log.bytes);
+}
+
+uint64_t BytesOf(const engine::SealSource& source) {
+  if (source.extents.empty()) return source.mark.place.log.bytes;
+  return source.count * engine::FragmentLayout(*source.model, source.lane).position_bytes();
+}
+
+// Whether its records are read with those of others: they are small, or mostly of others, as those
+// of objects that were put together are.
+bool IsReadAhead(const engine::SealSource& source) {
+  uint64_t bytes = 0;
+  ForEachRecord(source, [&](const wal::Location&, uint32_t wanted) { bytes += wanted; });
+  if (bytes <= engine::kReadAheadSourceBytesMax) return true;
+  return bytes <= kBufferBytes && bytes / 2 > BytesOf(source);
 }
 
 }  // namespace
@@ -65,24 +84,30 @@ Status StoreSealReader::Read(const engine::SealSource& source, uint64_t begin, u
   return io::GoneIsDamage(reader_->ReadPlan(std::move(plan), request, &read_ahead_));
 }
 
-// Fills the buffer from this source on, when it was not looked at yet. A large one, which may come
+// Fills the buffer from the first source on that was not looked at yet. A large one, which may come
 // before its turn, has nothing there.
 Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   const size_t index = static_cast<size_t>(&source - expected_.data());
   if (index < looked_ahead_) return Status::Ok();
-  uint64_t bytes_of_it = 0;
-  ForEachRecord(source, [&](const wal::Location&, uint32_t wanted) { bytes_of_it += wanted; });
-  if (bytes_of_it > engine::kReadAheadSourceBytesMax) return Take(0);
+  if (!IsReadAhead(source)) return Take(0);
   read_ahead_.Clear();
   uint64_t bytes = 0;
-  for (looked_ahead_ = index; looked_ahead_ < expected_.size() && bytes < engine::kReadAheadBytes;
-       ++looked_ahead_) {
-    uint64_t of_source = 0;
-    ForEachRecord(expected_[looked_ahead_],
-                  [&](const wal::Location&, uint32_t wanted) { of_source += wanted; });
-    if (of_source > engine::kReadAheadSourceBytesMax) continue;
-    bytes += of_source;
-    ForEachRecord(expected_[looked_ahead_], [&](const wal::Location& at, uint32_t wanted) {
+  wal::Location last;    // Neighbours often lie in one record...
+  uint64_t of_last = 0;  // ...of which so much is read.
+  for (; looked_ahead_ < expected_.size() && bytes < engine::kReadAheadBytes; ++looked_ahead_) {
+    const engine::SealSource& next = expected_[looked_ahead_];
+    if (!IsReadAhead(next)) continue;
+    uint64_t more = 0;
+    ForEachRecord(next, [&](const wal::Location& at, uint32_t wanted) {
+      if (at != last) of_last = 0;
+      last = at;
+      if (wanted <= of_last) return;
+      more += wanted - of_last;
+      of_last = wanted;
+    });
+    if (bytes != 0 && bytes + more > kBufferBytes) break;
+    bytes += more;
+    ForEachRecord(next, [&](const wal::Location& at, uint32_t wanted) {
       // Else it may not have reached the device.
       if (!reader_->IsHot(at, wanted)) read_ahead_.Add(at, wanted);
     });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the log's memory grows as it is touched ahead; an append that is faster takes the
-// oldest chunk that nobody pins, and untouched memory only where there is none; Clear gives back
-// all, also what is just being touched.
+// Property: the log's memory grows as it is touched ahead, by as much as was missing; an append
+// that is faster takes the oldest chunk that nobody pins, and untouched memory only where there is
+// none; Clear gives back all, also what is just being touched.
 
 #include "wal/hot_tail.h"
 
@@ -46,14 +46,28 @@ TEST_F(HotTailTest, GrowsNoFasterThanItIsTouched) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(kHotTailAtOnce * kChunk, Add()) << "the oldest is taken";
   EXPECT_EQ(kHotTailAtOnce, from_.taken());
   Touch();
-  EXPECT_EQ((kHotTailAtOnce + 1) * kChunk, Add());
-  EXPECT_EQ((kHotTailAtOnce + 1) * kChunk, Add());
+  for (uint64_t i = 1; i <= 5; ++i) {
+    EXPECT_EQ((kHotTailAtOnce + i) * kChunk, Add()) << "what was missing was not made up for";
+  }
+  EXPECT_EQ((kHotTailAtOnce + 5) * kChunk, Add()) << "more is touched than was missing";
+  Touch();
+  EXPECT_EQ((kHotTailAtOnce + 6) * kChunk, Add());
   while (tail_.bytes() < kLimit) {
     Touch();
     Add();
   }
   EXPECT_FALSE(tail_.Prefault()) << "there is no room for more";
   EXPECT_EQ(kLimit, Add());
+}
+
+TEST_F(HotTailTest, WhatIsTouchedAheadIsWithinTheLimit) {
+  for (uint64_t bytes = 0; bytes < 2 * kLimit; bytes += kChunk) Add();
+  Touch();
+  EXPECT_EQ(kLimit, from_.out_bytes());
+  EXPECT_EQ(kHotTailAtOnce * kChunk, tail_.bytes());
+  for (uint64_t bytes = kHotTailAtOnce * kChunk; bytes < 2 * kLimit; bytes += kChunk) Add();
+  EXPECT_EQ(kLimit, tail_.bytes());
+  EXPECT_EQ(kLimit, from_.out_bytes());
 }
 
 TEST_F(HotTailTest, WhereAllArePinnedItTakesWhatIsUntouched) {
