@@ -5,6 +5,8 @@
 // tree over the same ids in memory (radix_tree.h). Every answer is compared with what the data set
 // says. KV is left out: no part of a search reads it.
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -46,7 +48,7 @@ class FindBench {
     for (uint64_t n = 0; n < kPrompts; ++n) prompts_.push_back(set_.MakePrompt(n));
   }
 
-  // In a process that ends without a word.
+  // In a process of its own, which ends without closing the store: a crash.
   Result<std::vector<double>> Build() const {
     CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, ModelOfTokenBytes(0));
     Options options = OptionsOf(config_);
@@ -70,7 +72,7 @@ class FindBench {
       if ((i + 1) % std::max<size_t>(1, set_.branches().size() / 100) == 0) progress.Step();
     }
     CAIRN_RETURN_IF_ERROR(store.Flush());
-    return std::vector<double>{static_cast<double>(store.Metrics().hint_nodes_behind)};
+    _exit(0);
   }
 
   // Behind the kill: until the answer is complete, and then the same as ever.

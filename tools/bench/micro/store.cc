@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole store in memory: one append at kMemory, one restore, one fork. No disk is in it, so this
-// is what the engine computes for them.
+// A whole store in memory: one append at kMemory, a durable one with and without the index of
+// prefixes, one restore, one fork. No disk is in it, so this is what the engine computes for them.
 #include "cairn/store.h"
 
 #include <optional>
@@ -16,6 +16,8 @@ constexpr uint64_t kTokenBytes = 8 << 10;
 constexpr uint64_t kRestoredTokens = 64;
 constexpr uint64_t kAppendedBytesMax = 64 << 20;  // Then another branch; the log fits in memory.
 constexpr uint64_t kForksMax = 10'000;
+// As many with the index as without, so that a counter of instructions may compare them.
+constexpr int64_t kDurableAppends = 10'000;
 
 Options SmallStore() {
   Options options;
@@ -91,6 +93,36 @@ void Append(::benchmark::State& state, uint64_t tokens) {
   }
 }
 
+// 16 ids at kPower, to branches in turn. KV is left out, so that what the index adds is not lost
+// beside copying.
+void DurableAppend(::benchmark::State& state, Index index, uint64_t branch_count) {
+  Options options = SmallStore();
+  options.index = index;
+  auto store = Store::Open(":memory:", options);
+  if (Failed(&state, store.status())) return;
+  const auto spec = ModelOfTokenBytes(0);
+  if (Failed(&state, spec.status())) return;
+  const auto model = store->RegisterModel(*spec);
+  if (Failed(&state, model.status())) return;
+  std::vector<Branch> branches;
+  while (branches.size() < branch_count) {
+    auto branch = store->CreateBranch(*model);
+    if (Failed(&state, branch.status())) return;
+    branches.push_back(std::move(*branch));
+  }
+  const std::vector<TokenId> ids(16, 7);
+  Delta delta;
+  delta.tokens = ids;
+  AppendOptions durable;
+  durable.durability = Durability::kPower;
+  uint64_t appends = 0;
+  const Meter meter(&state, ids.size(), 0);
+  for (auto _ : state) {
+    Branch& branch = branches[appends++ % branch_count];
+    if (Failed(&state, branch.AppendSync(delta, durable).status())) break;
+  }
+}
+
 // Out of the log's memory, or, sealed, out of the page cache.
 void Restore(::benchmark::State& state, bool sealed) {
   auto opened = OpenStore();
@@ -147,12 +179,19 @@ void Fork(::benchmark::State& state) {
 // By the clock, and with the processor time of the store's own threads.
 void RegisterStore() {
   const auto add = [](const std::string& name, const auto& run, auto... arguments) {
-    ::benchmark::RegisterBenchmark(("store/" + name).c_str(), run, arguments...)
+    return ::benchmark::RegisterBenchmark(("store/" + name).c_str(), run, arguments...)
         ->MeasureProcessCPUTime()
         ->UseRealTime();
   };
   for (const uint64_t tokens : {1, 16}) {
     add("append/tokens:" + std::to_string(tokens), Append, tokens);
+  }
+  for (const uint64_t branches : {1, 1000}) {
+    const std::string of = "/branches:" + std::to_string(branches);
+    add("durable_append/index:none" + of, DurableAppend, Index::kNone, branches)
+        ->Iterations(kDurableAppends);
+    add("durable_append/index:prefix" + of, DurableAppend, Index::kPrefix, branches)
+        ->Iterations(kDurableAppends);
   }
   add("restore/log", Restore, false);
   add("restore/tables", Restore, true);
