@@ -35,6 +35,7 @@ struct DeviceLane {
     return __shfl_sync(~0u, value, static_cast<int>(from));
   }
   __device__ uint32_t AtomicOr(uint32_t* at, uint32_t bits) const { return atomicOr(at, bits); }
+  __device__ uint32_t AtomicAdd(uint32_t* at, uint32_t value) const { return atomicAdd(at, value); }
   __device__ uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     return atomicMin(reinterpret_cast<unsigned long long*>(at), value);
   }
