@@ -34,4 +34,18 @@ LaunchShape ShapeOf(const CheckTable& k) {
           .shared_bytes = 0};
 }
 
+LaunchShape ShapeOf(const ScoreChunks& k) {
+  return {.blocks = std::max(1u, k.pairs * k.tiles),
+          .threads = kBlockThreads,
+          .shared_bytes = k.shared_bytes(kWarpsOfBlock)};
+}
+
+LaunchShape ShapeOf(const SelectChunks& k) {
+  return {.blocks = std::max(1u, k.pairs),
+          .threads = SelectChunks::kThreads,
+          .shared_bytes = static_cast<uint32_t>(sizeof(SelectShared) + k.group * sizeof(float))};
+}
+
+LaunchShape ShapeOf(const RebuildKeys& k) { return OfWarps(k.pairs * k.most, 0); }
+
 }  // namespace cairn::gpu

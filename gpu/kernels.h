@@ -10,6 +10,9 @@
 #include "gpu/kernels/decode_scatter.h"
 #include "gpu/kernels/gather_save.h"
 #include "gpu/kernels/gather_step.h"
+#include "gpu/kernels/rebuild_keys.h"
+#include "gpu/kernels/score_chunks.h"
+#include "gpu/kernels/select_chunks.h"
 
 namespace cairn::gpu {
 
@@ -19,7 +22,10 @@ namespace cairn::gpu {
   X(GatherSave)              \
   X(GatherStep)              \
   X(EndStep)                 \
-  X(CheckTable)
+  X(CheckTable)              \
+  X(ScoreChunks)             \
+  X(SelectChunks)            \
+  X(RebuildKeys)
 
 enum class Kernel : uint16_t {
 #define CAIRN_KERNEL_NUMBER(name) k##name,
@@ -44,11 +50,29 @@ inline constexpr uint32_t kBlockThreads = 128;
 inline constexpr uint32_t kBlocksOfProcessor = 6;
 inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
-// The shape of a launch: a warp for each frame, each strip; a thread for each entry.
+// What a kernel is compiled for: the threads of its blocks, and how many of them run on a processor
+// at once. score_chunks has 32 sums a thread and what it multiplies; select_chunks has a block a
+// pair.
+template <typename K>
+inline constexpr uint32_t kThreadsOf = kBlockThreads;
+template <>
+inline constexpr uint32_t kThreadsOf<SelectChunks> = SelectChunks::kThreads;
+template <typename K>
+inline constexpr uint32_t kBlocksOf = kBlocksOfProcessor;
+template <>
+inline constexpr uint32_t kBlocksOf<ScoreChunks> = 4;
+template <>
+inline constexpr uint32_t kBlocksOf<SelectChunks> = 2;
+
+// The shape of a launch: a warp for each frame, each strip, each chunk that is rebuilt; a thread
+// for each entry; a block for each tile, each pair.
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
 LaunchShape ShapeOf(const GatherStep& k);
 LaunchShape ShapeOf(const EndStep& k);
 LaunchShape ShapeOf(const CheckTable& k);
+LaunchShape ShapeOf(const ScoreChunks& k);
+LaunchShape ShapeOf(const SelectChunks& k);
+LaunchShape ShapeOf(const RebuildKeys& k);
 
 }  // namespace cairn::gpu
