@@ -80,6 +80,9 @@ class HostLane {
     __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
   }
+  uint32_t AtomicAdd(uint32_t* at, uint32_t value) const {
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+  }
   uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     uint64_t is = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (value < is && !__atomic_compare_exchange_n(at, &is, value, false, __ATOMIC_RELAXED,

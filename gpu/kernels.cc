@@ -42,4 +42,18 @@ LaunchShape ShapeOf(const ResolveSlots& k) {
 
 LaunchShape ShapeOf(const GatherPieces& k) { return OfWarps(k.row_count * k.count_max, 0); }
 
+LaunchShape ShapeOf(const ScoreChunks& k) {
+  return {.blocks = std::max(1u, k.pairs * k.tiles),
+          .threads = kBlockThreads,
+          .shared_bytes = k.shared_bytes(kWarpsOfBlock)};
+}
+
+LaunchShape ShapeOf(const SelectChunks& k) {
+  return {.blocks = std::max(1u, k.pairs),
+          .threads = SelectChunks::kThreads,
+          .shared_bytes = static_cast<uint32_t>(sizeof(SelectShared) + k.group * sizeof(float))};
+}
+
+LaunchShape ShapeOf(const RebuildKeys& k) { return OfWarps(k.pairs * k.most, 0); }
+
 }  // namespace cairn::gpu

@@ -11,7 +11,10 @@
 #include "gpu/kernels/gather_pieces.h"
 #include "gpu/kernels/gather_save.h"
 #include "gpu/kernels/gather_step.h"
+#include "gpu/kernels/rebuild_keys.h"
 #include "gpu/kernels/resolve_slots.h"
+#include "gpu/kernels/score_chunks.h"
+#include "gpu/kernels/select_chunks.h"
 
 namespace cairn::gpu {
 
@@ -23,7 +26,10 @@ namespace cairn::gpu {
   X(EndStep)                 \
   X(CheckTable)              \
   X(ResolveSlots)            \
-  X(GatherPieces)
+  X(GatherPieces)            \
+  X(ScoreChunks)             \
+  X(SelectChunks)            \
+  X(RebuildKeys)
 
 enum class Kernel : uint16_t {
 #define CAIRN_KERNEL_NUMBER(name) k##name,
@@ -48,8 +54,22 @@ inline constexpr uint32_t kBlockThreads = 128;
 inline constexpr uint32_t kBlocksOfProcessor = 6;
 inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
-// The shape of a launch: a warp for each frame, each strip, each piece; a thread for each entry; a
-// block for each row of slots.
+// What a kernel is compiled for: the threads of its blocks, and how many of them run on a processor
+// at once. score_chunks has 32 sums a thread and what it multiplies; select_chunks has a block a
+// pair.
+template <typename K>
+inline constexpr uint32_t kThreadsOf = kBlockThreads;
+template <>
+inline constexpr uint32_t kThreadsOf<SelectChunks> = SelectChunks::kThreads;
+template <typename K>
+inline constexpr uint32_t kBlocksOf = kBlocksOfProcessor;
+template <>
+inline constexpr uint32_t kBlocksOf<ScoreChunks> = 4;
+template <>
+inline constexpr uint32_t kBlocksOf<SelectChunks> = 2;
+
+// The shape of a launch: a warp for each frame, each strip, each piece, each chunk that is rebuilt;
+// a thread for each entry; a block for each row of slots, each tile, each pair.
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
 LaunchShape ShapeOf(const GatherStep& k);
@@ -57,5 +77,8 @@ LaunchShape ShapeOf(const EndStep& k);
 LaunchShape ShapeOf(const CheckTable& k);
 LaunchShape ShapeOf(const ResolveSlots& k);
 LaunchShape ShapeOf(const GatherPieces& k);
+LaunchShape ShapeOf(const ScoreChunks& k);
+LaunchShape ShapeOf(const SelectChunks& k);
+LaunchShape ShapeOf(const RebuildKeys& k);
 
 }  // namespace cairn::gpu

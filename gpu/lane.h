@@ -16,7 +16,8 @@
 //   Ballot(vote)                     bit i: the vote of lane i
 //   Ballots(votes)                   of several votes at a time: Votes<n>
 //   Shuffle(value, from)             the value of lane `from` modulo 32
-//   AtomicOr, AtomicMin, AtomicCas   relaxed; they return what was there
+//   AtomicOr, AtomicMin,
+//   AtomicAdd, AtomicCas             relaxed; they return what was there
 //   Flag(byte)                       makes it 1; several may at a time, and the host look meanwhile
 //   Load<T>(at), Store(at, value)    of memory that is aligned to T
 //   PopCount(x), BitWidth(x)
@@ -27,13 +28,7 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define CAIRN_GPU __device__ __forceinline__
-#define CAIRN_UNROLL _Pragma("unroll")  // Before a loop over arrays that must stay in registers.
-#else
-#define CAIRN_GPU inline
-#define CAIRN_UNROLL
-#endif
+#include "base/core/gpu_code.h"
 
 namespace cairn::gpu {
 

@@ -2,53 +2,17 @@
 #include "base/codec/rotary.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
 
+#include "base/codec/float16.h"
 #include "base/core/check.h"
 #include "base/core/text.h"
 
 namespace cairn {
 
 namespace {
-
-float FromBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-uint16_t ToBf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);  // Stays one, quiet.
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-float FromF16(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits} >> 15 << 31;
-  const uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float value = static_cast<float>(fraction) * 0x1p-24F;  // Exact.
-  return sign != 0 ? -value : value;
-}
-
-uint16_t ToF16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 31 << 15);
-  const uint32_t magnitude = bits & 0x7FFFFFFF;
-  if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);
-  if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // Rounds to infinity.
-  if (magnitude < 0x38800000) {  // Below the normal ones: whole multiples of 2^-24.
-    const uint32_t shift = 126 - (magnitude >> 23);
-    if (shift > 24) return sign;
-    const uint32_t fraction = (magnitude & 0x7FFFFF) | 0x800000;
-    const uint32_t half = 1u << (shift - 1), rest = fraction & ((1u << shift) - 1);
-    uint32_t rounded = fraction >> shift;
-    if (rest > half || (rest == half && (rounded & 1) != 0)) ++rounded;
-    return static_cast<uint16_t>(sign | rounded);
-  }
-  const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
-  return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
-}
 
 float Load(Dtype dtype, const std::byte* at) {
   if (dtype == Dtype::kF32) {
@@ -58,7 +22,7 @@ float Load(Dtype dtype, const std::byte* at) {
   }
   uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
-  return dtype == Dtype::kBf16 ? FromBf16(bits) : FromF16(bits);
+  return Widened(dtype == Dtype::kF16, bits);
 }
 
 void Store(Dtype dtype, float value, std::byte* at) {
@@ -66,7 +30,7 @@ void Store(Dtype dtype, float value, std::byte* at) {
     std::memcpy(at, &value, sizeof(value));
     return;
   }
-  const uint16_t bits = dtype == Dtype::kBf16 ? ToBf16(value) : ToF16(value);
+  const uint16_t bits = Narrowed(dtype == Dtype::kF16, value);
   std::memcpy(at, &bits, sizeof(bits));
 }
 

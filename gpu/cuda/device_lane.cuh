@@ -38,6 +38,7 @@ struct DeviceLane {
   __device__ uint32_t AtomicCas(uint32_t* at, uint32_t expected, uint32_t value) const {
     return atomicCAS(at, expected, value);
   }
+  __device__ uint32_t AtomicAdd(uint32_t* at, uint32_t value) const { return atomicAdd(at, value); }
   __device__ uint64_t AtomicMin(uint64_t* at, uint64_t value) const {
     return atomicMin(reinterpret_cast<unsigned long long*>(at), value);
   }

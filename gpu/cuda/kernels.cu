@@ -10,7 +10,7 @@ namespace cairn::gpu {
 namespace {
 
 template <typename K>
-__global__ void __launch_bounds__(kBlockThreads, kBlocksOfProcessor) Launched(const K k) {
+__global__ void __launch_bounds__(kThreadsOf<K>, kBlocksOf<K>) Launched(const K k) {
   Run(DeviceLane{}, k);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: kernels give the bits of base/codec on every device that there is, through its streams;
-// a program without a CUDA device says so and goes on. Method: the drawn cases of kernels_test.cc,
-// on the host's device and on a card where there is one.
+// Property: kernels give the bits of base/codec and base/shadow on every device that there is,
+// through its streams; a program without a CUDA device says so and goes on. Method: the drawn cases
+// of kernels_test.cc, on the host's device and on a card where there is one.
 #include <gtest/gtest.h>
 
 #include "base/io/real_scheduler.h"
@@ -10,6 +10,7 @@
 #include "tests/gpu/card.h"
 #include "tests/gpu/kernel_rounds.h"
 #include "tests/gpu/ring_pipeline.h"
+#include "tests/gpu/shadow_rounds.h"
 #include "tests/gpu/slot_rounds.h"
 #include "tests/support/test_seed.h"
 
@@ -20,9 +21,9 @@ using Round = std::string (*)(KernelMachine&, uint64_t);
 
 void AllRounds(gpu::Device& device, uint64_t seed, uint64_t count) {
   const std::unique_ptr<KernelMachine> machine = MakeDeviceMachine(device);
-  for (const Round round :
-       {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound, GatherStepRound,
-        CheckTableRound, ResolveSlotsRound, GatherPiecesRound}) {
+  for (const Round round : {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound,
+                            GatherStepRound, CheckTableRound, ResolveSlotsRound, GatherPiecesRound,
+                            ScoreChunksRound, SelectChunksRound, RebuildKeysRound}) {
     for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(round(*machine, seed + i), "") << i;
   }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: kernels give the bits that base/codec gives, in every layout that a view can describe,
-// and touch nothing else. Method: drawn cases on the host's grid, in which every lane comes when it
-// was drawn. The long form is in tools/soak.
+// those of shadows the bits of base/shadow; they touch nothing else. Method: drawn cases on the
+// host's grid, in which every lane comes when it was drawn. The long form is in tools/soak.
 #include <gtest/gtest.h>
 
 #include "gpu/describe.h"
 #include "tests/gpu/kernel_rounds.h"
+#include "tests/gpu/shadow_rounds.h"
 #include "tests/gpu/slot_rounds.h"
 #include "tests/support/test_seed.h"
 
@@ -40,6 +41,12 @@ TEST(Kernels, CheckTableFindsWhatLiesOutsideAndWhatIsThereTwice) { Rounds(CheckT
 TEST(Kernels, ResolveSlotsForgetsWhatWasWantedLongestAgo) { Rounds(ResolveSlotsRound, 150); }
 
 TEST(Kernels, GatherPiecesBringsWhatIsWanted) { Rounds(GatherPiecesRound, 150); }
+
+TEST(Kernels, ScoreChunksAndSelectChunksAreThoseOfTheShadow) { Rounds(ScoreChunksRound, 100); }
+
+TEST(Kernels, SelectChunksBreaksTies) { Rounds(SelectChunksRound, 150); }
+
+TEST(Kernels, RebuildKeysIsRebuildChunk) { Rounds(RebuildKeysRound, 300); }
 
 }  // namespace
 }  // namespace cairn::testing

@@ -29,7 +29,8 @@ SKIPPED_FOLDERS = {".git", ".venv", "build", "__pycache__", ".cache"}
 # Each floor and the floors that it may include besides itself.
 PUBLIC = "api/include/cairn"
 BASE = [PUBLIC, "base/core", "base/codec", "base/io"]
-BELOW_ENGINE = BASE + ["wal", "sstable", "gpu"]
+SHADOW = "base/shadow"
+BELOW_ENGINE = BASE + [SHADOW, "wal", "sstable", "gpu"]
 
 # The floors inside of engine/, from the lowest up; those in one row do not include each other. The files that
 # lie in engine/ itself are the highest, "engine", but for those named here, which are the lowest.
@@ -49,7 +50,8 @@ MAY_INCLUDE = {
     "base/io": BASE[:3],
     "wal": BASE,
     "sstable": BASE,
-    "gpu": BASE,
+    SHADOW: BASE[:3],
+    "gpu": BASE + [SHADOW],
     **{floor: BELOW_ENGINE + [lower for row in ENGINE_ROWS[:i] for lower in row]
        for i, row in enumerate(ENGINE_ROWS) for floor in row},
     "api/c": LIBRARY,

@@ -29,6 +29,7 @@
 #include "tests/crash/script_cuts.h"
 #include "tests/crash/scripts.h"
 #include "tests/gpu/kernel_rounds.h"
+#include "tests/gpu/shadow_rounds.h"
 #include "tests/gpu/slot_rounds.h"
 #include "tests/model/histories.h"
 #include "tests/sim/gpu_restores.h"
@@ -129,14 +130,15 @@ std::string Simulation(uint64_t seed, Counts* counts) {
   return one.violation;
 }
 
-// The GPU's kernels on the host's grid, against base/codec.
+// The GPU's kernels on the host's grid, against base/codec and base/shadow.
 std::string Kernels(uint64_t seed, Counts* counts) {
   const auto machine = testing::MakeGridMachine(seed);
-  (*counts)["kernel_cases"] += 8;
   for (const auto round :
        {testing::DecodeScatterRound, testing::DamagedFramesRound, testing::LostTableRound,
         testing::GatherSaveRound, testing::GatherStepRound, testing::CheckTableRound,
-        testing::ResolveSlotsRound, testing::GatherPiecesRound}) {
+        testing::ResolveSlotsRound, testing::GatherPiecesRound, testing::ScoreChunksRound,
+        testing::SelectChunksRound, testing::RebuildKeysRound}) {
+    (*counts)["kernel_cases"] += 1;
     std::string differs = round(*machine, seed);
     if (!differs.empty()) return differs;
   }

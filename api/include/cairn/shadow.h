@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a shadow is made of. A shadow is a small stand-in for the keys of a long context: it tells a
+// step of generation which few chunks of tokens its queries need, and gives their keys. docs/shadow.md
+// has the arithmetic. A shadow is derived from stored KV; losing it loses nothing.
+#pragma once
+
+#include <cstdint>
+
+namespace [[gnu::visibility("default")]] cairn {
+
+// Where the keys of chunks that were selected come from. On disk; never change.
+enum class ShadowKeys : uint8_t {
+  kExact = 1,    // Fetched as they were stored, with the values.
+  kInt8 = 2,     // 8 bits an element: a scale and an offset for each channel of 64 tokens.
+  kInt4 = 3,     // 4 bits an element.
+  kLowRank = 4,  // A few coefficients a token, of a basis that the heads of a layer share.
+};
+const char* ShadowKeysName(ShadowKeys keys);  // "exact", "int8", "int4", "low_rank".
+
+// All counts are by kv head and layer.
+struct ShadowSpec {
+  uint32_t chunk_tokens = 4;  // 1, 2, 4, 8 or 16: what is selected and fetched as one.
+  ShadowKeys keys = ShadowKeys::kInt4;
+  uint32_t landmark_bits = 4;  // 16, 8 or 4 bits an element of a landmark.
+  // The newest tokens, always attended to; a multiple of chunk_tokens.
+  uint32_t local_tokens = 32;
+  // The first tokens, always attended to; rounded up to whole chunks.
+  uint32_t sink_tokens = 8;
+  // Chunks whose keys differ most from their landmark are always attended to: this share of all
+  // chunks, from 0 to 1, rounded up; or, not 0, so many.
+  double outlier_share = 0.003;
+  uint32_t outlier_chunks = 0;
+  // Tokens that a step selects besides those; a multiple of chunk_tokens. 0: 2048, or an eighth of
+  // the context if that is less.
+  uint32_t budget_tokens = 0;
+  // kLowRank alone, and just one of them: so many directions, or the fewest that keep this share
+  // (above 0, up to 1) of the sum of squares of all keys of a layer.
+  uint32_t rank = 0;
+  double rank_energy = 0;
+
+  // The setting that ShadowKV was published with. Its rank is 160 of the 1024 channels that the
+  // keys of a layer have over all heads of Llama 3 8B; of fewer channels the same share.
+  static ShadowSpec Published(uint32_t key_channels = 1024);
+  bool operator==(const ShadowSpec&) const = default;
+};
+
+}  // namespace cairn

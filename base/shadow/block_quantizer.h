@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Blocks of 64 rows of bf16 or fp16, quantised by channel to 4 or 8 bits (docs/shadow.md). What a
+// code stands for is CodeValue of shadow_math.h; it differs from the element by half a scale and
+// one rounding at most.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "base/shadow/shadow_math.h"
+
+namespace cairn::shadow {
+
+// Elements of this magnitude or above, infinities and NaNs are unfit: with smaller ones no sum of
+// squares over a row, no scale and no value of a code leaves the finite numbers.
+inline constexpr float kUnfitBf16 = 0x1p59F;
+inline constexpr float kUnfitF16 = 0x1p15F;
+
+// The index of the first unfit element.
+std::optional<size_t> FindUnfit(bool fp16, std::span<const uint16_t> elements);
+
+// kBlockRows rows, one after the other, into layout.block_bytes().
+// REQUIRES: no element is unfit; just that many.
+void QuantiseBlock(const BlockLayout& layout, bool fp16, std::span<const uint16_t> rows,
+                   std::span<std::byte> block);
+
+// What `rows.size() / channels` rows of the block stand for, from `first` on.
+void ReadBlock(const BlockLayout& layout, bool fp16, std::span<const std::byte> block,
+               uint32_t first, std::span<uint16_t> rows);
+
+}  // namespace cairn::shadow
