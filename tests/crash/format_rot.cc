@@ -429,7 +429,8 @@ class Rotter {
     if (ranges.empty()) ranges = {{0, instance_.bytes.size()}};
     Bytes bytes = instance_.bytes;
     for (const auto& [begin, end] : ranges) {
-      for (uint64_t bit = begin * 8; bit < end * 8; bit += options_.bit_stride) {
+      for (uint64_t bit = begin * 8 + options_.seed % options_.bit_stride; bit < end * 8;
+           bit += options_.bit_stride) {
         const auto mask = static_cast<std::byte>(1u << (bit % 8));
         bytes[bit / 8] ^= mask;
         ++result_.flips;
@@ -441,7 +442,8 @@ class Rotter {
       return std::ranges::any_of(
           ranges, [&](const auto& range) { return range.first <= at && at <= range.second; });
     };
-    for (uint64_t cut = 0; cut < bytes.size(); cut += options_.cut_stride) {
+    for (uint64_t cut = options_.seed % options_.cut_stride; cut < bytes.size();
+         cut += options_.cut_stride) {
       if (cut % kOfZeros != 0 && !is_flipped(cut)) continue;
       ++result_.cuts;
       // In memory of its very length, so that a step too far is seen by a sanitizer.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One small instance of every format on disk, every bit of it flipped and every length cut to, each
-// read by its own reader.
+// One small instance of every format on disk, its bits flipped and cut to its lengths, each read by
+// its own reader.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 namespace cairn::crash {
 
 struct FormatRotOptions {
+  uint64_t seed = 0;        // Which bit and length are the first.
   uint64_t bit_stride = 1;  // Every how many bits one is flipped...
   uint64_t cut_stride = 1;  // ...and every how many lengths one is cut to.
 };

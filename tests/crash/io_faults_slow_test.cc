@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property and method of io_faults_test.cc, all scripts. Of three commits one fails each operation.
+// Property and method of io_faults_test.cc, all scripts. Of seven commits one fails each operation;
+// all at once: tools/soak io-faults.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -13,8 +14,7 @@ namespace cairn::crash {
 namespace {
 
 TEST(IoFaultsSlow, AllScripts) {
-  const IoFaultsResult result =
-      RunIoFaults({.point_stride = 3, .seed = testing::TestSeed()});
+  const IoFaultsResult result = RunIoFaults({.point_stride = 7, .seed = testing::TestSeed()});
   std::printf("%s\n", Counts(result).c_str());
   ::testing::Test::RecordProperty("fault_runs", std::to_string(result.runs));
   EXPECT_EQ(result.violation, "");

@@ -36,13 +36,13 @@ TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
   EXPECT_GT(all.depths[2], 0U);
 }
 
-// Of eleven commits one tries each operation.
+// Of 23 commits one tries each operation; all at once: tools/soak script-crashes.
 TEST(PowerLossSlow, EveryScriptWithEverySubset) {
-  const PowerLossResult all = RunScriptCuts({.seed = testing::TestSeed(), .point_stride = 11});
+  const PowerLossResult all = RunScriptCuts({.seed = testing::TestSeed(), .point_stride = 23});
   std::printf("%s\n", all.Counts().c_str());
   ::testing::Test::RecordProperty("states", std::to_string(all.states));
   EXPECT_EQ(all.violation, "");
-  EXPECT_GE(all.states, 25'000U);
+  EXPECT_GE(all.states, 12'000U);
 }
 
 }  // namespace

@@ -119,6 +119,60 @@ TEST_P(FindFollowTest, WhatIsRestoredIsOfTheHit) {
   EXPECT_EQ(320u, AskOf(follower, other).matched) << "it has followed";
 }
 
+// What is shown becomes something else while the ids of a hit are read: what they said is not told
+// of what is shown by then. Method: each read of a search in turn is slow, and a Refresh comes
+// beside it.
+TEST(FindFollowSimulatedTest, ARefreshBesideASearch) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = FindingOptions();
+  options.world = std::make_shared<io::World>(machine.world());
+  ASSERT_OK_ASSIGN(Store writer, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId model, writer.RegisterModel(TinyModel()));
+  options.create_if_missing = false;
+  options.read_only = true;
+  bool met = true;
+  uint64_t at = 0;
+  for (; met; ++at) {
+    const std::vector<TokenId> ids = Tokens(300, 100 + at), other = Like(ids, 100, 200, 6);
+    ASSERT_OK_ASSIGN(Branch chat, writer.CreateBranch(model));
+    ASSERT_OK(chat.AppendSync(MakeDelta(ids)));
+    ASSERT_OK(writer.Flush());
+    ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
+    ASSERT_OK(chat.Rewind(100));
+    ASSERT_OK(chat.AppendSync(MakeDelta(std::span(other).subspan(100))));
+    ASSERT_OK(writer.Flush());
+
+    Status refreshed(StatusCode::kBusy, "it did not end");
+    std::unique_ptr<io::Thread> thread;
+    met = false;
+    machine.disk->AddFault({.when =
+                                [&, left = at](const io::SimOperation& operation) mutable {
+                                  if (operation.op != io::SimOp::kRead || left-- != 0) return false;
+                                  met = true;
+                                  return true;
+                                },
+                            .delay_ns = 1'000'000'000});
+    thread = machine.scheduler->StartThread("refreshes", [&] {
+      for (int i = 0; i < 1000 && !met; ++i) machine.scheduler->Sleep(1'000'000);
+      if (met) refreshed = follower.Refresh().status();
+    });
+    const PrefixHit hit = AskOf(follower, model, ids);
+    machine.disk->ClearFaults();
+    ASSERT_EQ(met ? 100u : 300u, hit.matched) << "read " << at;
+    thread.reset();  // Joins.
+    if (met) {
+      ASSERT_OK(refreshed);
+    }
+    std::vector<TokenId> got(hit.matched);
+    RestoreRequest request;
+    request.tokens = got;
+    ASSERT_OK(follower.Restore(hit, request)) << "read " << at;
+    ASSERT_TRUE(std::equal(got.begin(), got.end(), ids.begin())) << "read " << at;
+    ASSERT_OK(chat.Drop());
+  }
+  EXPECT_GT(at, 1u);
+}
+
 // It sees that when it catches up with what it was shown.
 TEST_P(FindFollowTest, AWriterThatStopsIndexing) {
   const std::vector<TokenId> ids = Tokens(300, 5);

@@ -4,7 +4,8 @@
   floor           who may include whom; inside of engine/, too
   public          public headers include the standard library and each other only
   world           files, threads and clocks are touched in base/io (and gpu/cuda) alone
-  self-contained  every library header compiles alone, and twice in one file
+  self-contained  every library header compiles alone, and twice in one file: here, or in the build as
+                  the first include of its own .cc (only the fuzz preset puts others before it)
   spdx, width, length, size   licence line, 100 columns, 1000 lines, no binary file above 8.5 MB
 """
 
@@ -247,9 +248,22 @@ class HeaderCompiler:
         floor = floor_of(path)
         if not path.endswith(".h") or floor not in LIBRARY:
             return False
+        if self.is_first_in_its_source(path):
+            return False
         if path.startswith("base/io/uring") and "-DCAIRN_WITH_URING=0" in self.flags:
             return False
         return not path.startswith("gpu/cuda/") or "-DCAIRN_WITH_CUDA=1" in self.flags
+
+    def is_first_in_its_source(self, path):
+        """Whether every build compiles it alone already: twice, it is nothing but its `#pragma once`."""
+        source = os.path.join(self.root, path[:-len(".h")] + ".cc")
+        if not os.path.isfile(source):
+            return False
+        with open(source, encoding="utf-8") as file:
+            first = INCLUDE.search(blank(file.read()))
+        with open(os.path.join(self.root, path), encoding="utf-8") as file:
+            code = blank(file.read())
+        return first is not None and first.group(2) == path and code.lstrip().startswith("#pragma once")
 
     def key(self, path, language):
         """A hash over the compiler, the flags and every file of the tree that the header reaches."""

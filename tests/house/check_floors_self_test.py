@@ -150,6 +150,16 @@ class CheckFloors(unittest.TestCase):
         self.assert_rule("wal/bad.h", CPP + "#pragma once\n#include <string>\nstruct Y { std::string name; };\n")
         self.assert_rule("api/include/cairn/c.h", CPP + "#pragma once\nnamespace c {}\n", (1, "self-contained"))
 
+    def test_a_header_that_its_source_includes_first_is_compiled_by_the_build(self):
+        lacking = CPP + "#pragma once\nstruct Y { std::string name; };\n"
+        own, other = '#include "wal/bad.h"\n', "#include <string>\n"
+        self.write("wal/bad.cc", CPP + own + other)
+        self.assert_rule("wal/bad.h", lacking)
+        self.assert_rule("wal/bad.h", CPP + "struct Twice {};\n", (1, "self-contained"))
+        for source in (other + own, "//" + own + other, other):
+            self.write("wal/bad.cc", CPP + source)
+            self.assert_rule("wal/bad.h", lacking, (1, "self-contained"))
+
     def test_the_cache_notices_a_change_below(self):
         cache = os.path.join(self.root, "cache.json")
         self.assertEqual(self.found(cache=cache), [])

@@ -24,6 +24,9 @@
 #include <vector>
 
 #include "base/io/world.h"
+#include "tests/crash/format_rot.h"
+#include "tests/crash/hostile_files.h"
+#include "tests/crash/io_faults.h"
 #include "tests/crash/kill_loop.h"
 #include "tests/crash/power_loss.h"
 #include "tests/crash/script_cuts.h"
@@ -99,6 +102,33 @@ std::string LogCrashes(uint64_t seed, Counts* counts) {
   return report.violations.empty() ? "" : report.violations.front();
 }
 
+// Every operation of one of the scripts fails, in every way; the next seed takes the next script.
+std::string IoFaults(uint64_t seed, Counts* counts) {
+  const std::vector<std::string> scripts = crash::ScriptNames();
+  const crash::IoFaultsResult result =
+      crash::RunIoFaults({.scripts = {scripts[seed % scripts.size()]}, .seed = seed});
+  (*counts)["fault_runs"] += result.runs;
+  (*counts)["scripts_failed_everywhere"] += 1;
+  return result.violation;
+}
+
+// One bit of eight of every format, and one length of eight.
+std::string Rot(uint64_t seed, Counts* counts) {
+  for (const crash::FormatRot& rot :
+       crash::RunFormatRot({.seed = seed, .bit_stride = 8, .cut_stride = 8})) {
+    (*counts)["rot_verdicts"] += rot.flips + rot.cuts;
+    if (!rot.violation.empty()) return rot.format + ": " + rot.violation;
+  }
+  return "";
+}
+
+// One of a hundred of the stores that say anything, under checksums that fit.
+std::string Hostile(uint64_t seed, Counts* counts) {
+  const crash::HostileSweep sweep = crash::SweepHostile(seed, /*stride=*/100);
+  (*counts)["hostile_runs"] += sweep.runs;
+  return sweep.violations;
+}
+
 // Real processes on a real disk.
 std::string Kills(uint64_t seed, Counts* counts) {
   crash::KillOptions options{.seed = seed, .kills = 20};
@@ -164,6 +194,9 @@ std::string GpuRestores(uint64_t seed, Counts* counts) {
 const std::map<std::string, Run> kParts = {{"crashes", Crashes},
                                            {"script-crashes", ScriptCrashes},
                                            {"log-crashes", LogCrashes},
+                                           {"io-faults", IoFaults},
+                                           {"format-rot", Rot},
+                                           {"hostile", Hostile},
                                            {"simulation", Simulation},
                                            {"model", Model},
                                            {"kernels", Kernels},

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
+#include <vector>
 
+#include "cairn/objects.h"
 #include "tests/tools/cli_fixture.h"
 
 namespace cairn::testing {
@@ -126,6 +129,61 @@ TEST_F(CliDamageTest, RepairOfAStoreThatLosesAllItsBranches) {
   EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
   EXPECT_EQ(JsonOutput({"ls", store_})["branches"], json::array());
   Output({"append", store_, "fresh", "--create", "1"});
+}
+
+// One before the damage, one in it, and behind it one that is deleted again, one that replaces
+// another, and a large one, which lies in several records.
+TEST_F(CliDamageTest, RepairTellsOfObjects) {
+  {
+    Store store = OpenStore();
+    Objects objects(store);
+    const auto id = objects.RegisterClass({.name = "bytes", .page_bytes = 4096});
+    ASSERT_TRUE(id.ok());
+    const auto put = [&](std::string_view key, std::string_view ns, size_t bytes) {
+      const std::vector<std::byte> value(bytes);
+      const ObjectPut one{.key = key, .value = value};
+      const auto done = objects.PutBatch({&one, 1}, {.ns = ns,
+                                                     .object_class = *id,
+                                                     .if_present = IfPresent::kReplace,
+                                                     .durability = Durability::kPower});
+      EXPECT_TRUE(done.ok() && (*done)[0].stored) << key;
+    };
+    const std::string_view gone = "gone", with_nul("a\0b", 3);
+    put("first", "", 1);
+    put("damaged", "t", 1);
+    put(gone, "t", 1);
+    EXPECT_TRUE(objects.Delete({&gone, 1}, "t", Durability::kPower).ok());
+    put(with_nul, "t", 1);
+    put(with_nul, "t", 2);
+    put("large", "", 140'000);
+    ASSERT_TRUE(store.Close().ok());
+  }
+  EXPECT_EQ(JsonOutput({"verify", store_})["objects"], 4);
+  EXPECT_NE(Output({"verify", store_}).find("; it holds 4 objects\n"), std::string::npos);
+
+  json record;
+  for (const json& line : JsonLines(Output({"dump-wal", store_, "--json"}))) {
+    if (line["type"] == "record" && line.dump().find("damaged") != std::string::npos) record = line;
+  }
+  ASSERT_TRUE(record.is_object());
+  FlipByte(SegmentFile(record["segment"]), record["offset"].get<uint64_t>() + 20);
+  const json report = JsonOutput({"repair", store_}, 4);
+  EXPECT_EQ(report["kept"]["objects"], json::array({{{"ns", ""}, {"objects", 1}}}));
+  const json& cut = report["cut_objects"];
+  ASSERT_EQ(cut.size(), 2u) << cut;
+  EXPECT_EQ(cut[0]["ns"], "t");
+  EXPECT_EQ(cut[0]["key"], "a\\x00b");
+  EXPECT_EQ(cut[1]["ns"], "");
+  EXPECT_EQ(cut[1]["key"], "large");
+  EXPECT_GT(cut[1]["sequence"].get<int>(), cut[0]["sequence"].get<int>());
+  const std::string text = Output({"repair", store_}, 4);
+  EXPECT_NE(text.find("0 branches, 1 object\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cut with them: 2 objects\n  a\\x00b of namespace \"t\"\n  large\n"),
+            std::string::npos)
+      << text;
+  Output({"repair", store_, "--yes"});
+  EXPECT_EQ(JsonOutput({"objects", "ls", store_})["objects"].size(), 1u);
+  EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["objects"], 1);
 }
 
 TEST_F(CliDamageTest, RepairOffersNoCutOfALogThatIsMissing) {

@@ -32,7 +32,7 @@ struct FindArguments {
   bool approximate = false;
 };
 
-Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+Status BadQuery(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
 Result<std::vector<TokenId>> ReadPrompt(const std::string& path) {
   std::vector<TokenId> tokens;
@@ -55,8 +55,8 @@ Result<ModelId> ModelOf(const Store& store, const std::string& name) {
   for (const ModelInfo& model : store.Models()) {
     if (!name.empty() && model.spec.identity.name != name) continue;
     if (found.has_value()) {
-      return Bad(name.empty() ? "several models are registered; --model says which"
-                              : "several models are called " + Quoted(name));
+      return BadQuery(name.empty() ? "several models are registered; --model says which"
+                                   : "several models are called " + Quoted(name));
     }
     found = model.id;
   }

@@ -68,7 +68,7 @@ struct NamespaceArguments {
   bool changes() const { return max_bytes || ttl_seconds || !evict.empty() || !persist.empty(); }
 };
 
-Json ToJson(const NamespaceInfo& info, bool listed) {
+Json NamespaceToJson(const NamespaceInfo& info, bool listed) {
   const NamespacePolicy& policy = info.policy;
   Json json = {{"name", info.name},      {"branches", info.branches},
                {"bytes", nullptr},       {"max_bytes", nullptr},
@@ -85,7 +85,7 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
   Json list = Json::array();
   TextTable table({"NAMESPACE", "BRANCHES", "HOLDS", "CAP", "EVICT", "PERSIST", "TTL"}, {1, 2, 3});
   const auto add = [&](const NamespaceInfo& one, bool listed) {
-    list.push_back(ToJson(one, listed));
+    list.push_back(NamespaceToJson(one, listed));
     const NamespacePolicy& policy = one.policy;
     table.Add({one.name.empty() ? "(default)" : NameText(one.name), std::to_string(one.branches),
                listed ? BytesText(one.bytes) : "-",

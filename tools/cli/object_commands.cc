@@ -54,7 +54,7 @@ Status NoObject(const std::string& key) {
   return Status(StatusCode::kNotFound, "no object has the key " + Quoted(key));
 }
 
-Json ToJson(const ObjectInfo& info) {
+Json ObjectToJson(const ObjectInfo& info) {
   return {{"key", Escaped(info.key)},
           {"class", info.object_class.name},
           {"page_bytes", info.object_class.page_bytes},
@@ -76,7 +76,7 @@ Result<int> RunLs(const ObjectArguments& arguments, bool json) {
   Json list = Json::array();
   TextTable table({"KEY", "CLASS", "UP TO", "DEPTH", "PUT"}, {2, 3});
   for (const ObjectInfo& info : page.objects) {
-    list.push_back(ToJson(info));
+    list.push_back(ObjectToJson(info));
     table.Add({Escaped(info.key), Printable(info.object_class.name), BytesText(info.bytes),
                std::to_string(info.depth), TimeText(info.put_at_ns)});
   }
@@ -115,7 +115,7 @@ Result<int> RunStat(const ObjectArguments& arguments, bool json) {
   if (info.status().code() == StatusCode::kNotFound) return NoObject(key);
   CAIRN_RETURN_IF_ERROR(info.status());
   if (json) {
-    PrintJson(ToJson(*info));
+    PrintJson(ObjectToJson(*info));
   } else {
     std::printf("%s: %s, %s of class %s, depth %u, put %s\n", Escaped(key).c_str(),
                 Plural(info->bytes, "byte").c_str(), Plural(info->pages, "page").c_str(),
@@ -191,7 +191,7 @@ Result<int> RunGet(const ObjectArguments& arguments, bool json) {
   if (info.status().code() == StatusCode::kNotFound) return NoObject(key);
   CAIRN_RETURN_IF_ERROR(info.status());
   if (json) {
-    Json value = ToJson(*info);
+    Json value = ObjectToJson(*info);
     value["bytes"] = bytes.size();
     value["hex"] = Hex(bytes);
     PrintJson(value);

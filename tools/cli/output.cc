@@ -42,7 +42,7 @@ Json PlaneToJson(const Plane& plane) {
   return json;
 }
 
-Json ToJson(const LogicalGroup& group) {
+Json LogicalToJson(const LogicalGroup& group) {
   return {{"name", group.name},           {"layers", group.layers},
           {"heads", group.heads},         {"layer_begin", group.layer_begin},
           {"layer_end", group.layer_end}, {"head_begin", group.head_begin},
@@ -108,7 +108,7 @@ Json ToJson(const ModelSpec& spec) {
                      {"context_rank", shard.context_rank},   {"context_size", shard.context_size},
                      {"replicated", shard.replicated}};
   }
-  for (const LogicalGroup& group : spec.logical) json["logical"].push_back(ToJson(group));
+  for (const LogicalGroup& group : spec.logical) json["logical"].push_back(LogicalToJson(group));
   return json;
 }
 

@@ -11,7 +11,9 @@
 
 #include "base/core/check.h"
 #include "base/io/path.h"
+#include "cairn/objects.h"
 #include "tools/cli/command.h"
+#include "tools/cli/cut_objects.h"
 #include "tools/cli/log_walk.h"
 #include "tools/cli/names.h"
 #include "tools/cli/output.h"
@@ -34,6 +36,7 @@ struct RepairArguments {
 struct Kept {
   uint64_t last_sequence = 0;
   std::vector<BranchInfo> branches;
+  std::vector<NamespaceInfo> objects;  // By namespace of theirs.
 };
 
 struct CutRecord {
@@ -44,11 +47,13 @@ struct CutRecord {
 // Collects what lies behind the cut, and where the damage is.
 class CutFinder final : public LogVisitor {
  public:
-  CutFinder(uint64_t last_kept, const StoreId& store) : last_kept_(last_kept), store_(store) {}
+  CutFinder(uint64_t last_kept, const StoreId& store)
+      : objects(last_kept), last_kept_(last_kept), store_(store) {}
 
   void OnSegment(const wal::SegmentReader&, const wal::SegmentHeader&) override {}
   void OnGroup(const wal::SegmentReader::Group& group) override {
     for (const wal::RecordView& view : group.records) {
+      objects.Note(view);
       if (view.sequence <= last_kept_) continue;
       cut.push_back({view.sequence, DescribeRecord(view, store_, {}).line});
       segments.insert(view.location.segment);
@@ -61,6 +66,7 @@ class CutFinder final : public LogVisitor {
   }
 
   std::vector<CutRecord> cut;  // Readable, but given up.
+  CutObjects objects;          // Of those.
   std::vector<LogStop> damages;
   std::set<uint64_t> segments;  // Those with either in them.
 
@@ -100,6 +106,7 @@ Result<Kept> LookAtKept(const std::string& path) {
   Kept kept;
   kept.last_sequence = store.Metrics().last_sequence;
   CAIRN_ASSIGN_OR_RETURN(kept.branches, AllBranches(store));
+  CAIRN_ASSIGN_OR_RETURN(kept.objects, Objects(store).Usage());
   return kept;
 }
 
@@ -179,6 +186,10 @@ Json ReportToJson(const std::string& why, const Kept& kept, const CutFinder& fin
                   const std::vector<std::string>& copies) {
   Json branches = Json::array();
   for (const BranchInfo& info : kept.branches) branches.push_back(ToJson(info));
+  Json objects = Json::array();
+  for (const NamespaceInfo& ns : kept.objects) {
+    objects.push_back({{"ns", ns.name}, {"objects", ns.branches}});
+  }
   Json damages = Json::array();
   for (const LogStop& stop : finder.damages) {
     damages.push_back({{"file", stop.path}, {"offset", stop.offset}, {"what", stop.what}});
@@ -187,12 +198,19 @@ Json ReportToJson(const std::string& why, const Kept& kept, const CutFinder& fin
   for (const CutRecord& record : finder.cut) {
     cut.push_back({{"sequence", record.sequence}, {"what", record.text}});
   }
+  Json cut_objects = Json::array();
+  for (const CutObject& object : finder.objects.List()) {
+    cut_objects.push_back(
+        {{"ns", object.ns}, {"key", Escaped(object.key)}, {"sequence", object.sequence}});
+  }
   return {{"damaged", true},
           {"repaired", done},
           {"why", why},
           {"damages", damages},
-          {"kept", {{"last_sequence", kept.last_sequence}, {"branches", branches}}},
+          {"kept",
+           {{"last_sequence", kept.last_sequence}, {"branches", branches}, {"objects", objects}}},
           {"cut", cut},
+          {"cut_objects", cut_objects},
           {"copies", copies}};
 }
 
@@ -202,8 +220,10 @@ void PrintReport(const std::string& why, const Kept& kept, const CutFinder& find
     std::printf("DAMAGED  %s: offset %" PRIu64 ": %s\n", Printable(stop.path).c_str(), stop.offset,
                 Printable(stop.what).c_str());
   }
-  std::printf("kept: everything up to sequence %" PRIu64 "; %s\n", kept.last_sequence,
-              Plural(kept.branches.size(), "branch").c_str());
+  uint64_t objects = 0;
+  for (const NamespaceInfo& ns : kept.objects) objects += ns.branches;
+  std::printf("kept: everything up to sequence %" PRIu64 "; %s, %s\n", kept.last_sequence,
+              Plural(kept.branches.size(), "branch").c_str(), Plural(objects, "object").c_str());
   for (const BranchInfo& info : kept.branches) {
     std::printf("  %s: %s\n", LabelWithId(info).c_str(), Plural(info.length, "token").c_str());
   }
@@ -211,6 +231,13 @@ void PrintReport(const std::string& why, const Kept& kept, const CutFinder& find
               Plural(finder.cut.size(), "record").c_str());
   for (const CutRecord& record : finder.cut) {
     std::printf("  %" PRIu64 "  %s\n", record.sequence, record.text.c_str());
+  }
+  const std::vector<CutObject> lost = finder.objects.List();
+  if (lost.empty()) return;
+  std::printf("cut with them: %s\n", Plural(lost.size(), "object").c_str());
+  for (const CutObject& object : lost) {
+    std::printf("  %s%s\n", Escaped(object.key).c_str(),
+                object.ns.empty() ? "" : (" of namespace " + Quoted(object.ns)).c_str());
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "base/io/path.h"
+#include "cairn/objects.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress_bar.h"
@@ -76,10 +77,13 @@ VerifyReport::Damage DamageOf(const std::string& store, const Status& status) {
 }
 
 // A store whose headers are damaged does not open at all; that is a finding, too.
-Result<VerifyReport> Verify(const VerifyArguments& arguments, bool json, bool* opened) {
+Result<VerifyReport> Verify(const VerifyArguments& arguments, bool json, bool* opened,
+                            uint64_t* objects) {
   const Result<Store> store = OpenForReading(arguments.store);
   *opened = store.ok();
   if (store.ok()) {
+    CAIRN_ASSIGN_OR_RETURN(const auto spaces, Objects(*store).Usage());
+    for (const NamespaceInfo& ns : spaces) *objects += ns.branches;
     ProgressBar bar(!json);
     return store->Verify(arguments.level(), [&](uint64_t done, uint64_t total) {
       bar.Update(done, total, BytesText(done) + " of " + BytesText(total));
@@ -93,7 +97,8 @@ Result<VerifyReport> Verify(const VerifyArguments& arguments, bool json, bool* o
 
 Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
   bool opened = false;
-  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments, json, &opened));
+  uint64_t objects = 0;
+  CAIRN_ASSIGN_OR_RETURN(const VerifyReport report, Verify(arguments, json, &opened, &objects));
   if (json) {
     Json damages = Json::array();
     for (const VerifyReport::Damage& damage : report.damages) {
@@ -111,6 +116,7 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
                {"tables", report.tables},
                {"frames", report.frames},
                {"bytes", report.bytes},
+               {"objects", objects},
                {"damages", damages}});
   } else {
     for (const VerifyReport::Damage& damage : report.damages) {
@@ -133,11 +139,13 @@ Result<int> RunVerify(const VerifyArguments& arguments, bool json) {
       payload = arguments.index ? " (no payload; --all reads every byte)"
                                 : " (headers only; --all reads every byte)";
     }
-    std::printf("%s: %s, %s checked%s: %s\n", arguments.store.c_str(),
+    const std::string held = objects == 0 ? "" : "; it holds " + Plural(objects, "object");
+    std::printf("%s: %s, %s checked%s: %s%s\n", arguments.store.c_str(),
                 Plural(report.records, "record").c_str(),
                 Plural(report.index_tables + report.tables, "table").c_str(), payload.c_str(),
                 report.damages.empty() ? "no damage"
-                                       : Plural(report.damages.size(), "damaged place").c_str());
+                                       : Plural(report.damages.size(), "damaged place").c_str(),
+                held.c_str());
   }
   return report.damages.empty() ? kExitOk : kExitDamage;
 }

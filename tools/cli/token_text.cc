@@ -11,13 +11,13 @@ namespace cairn::cli {
 
 namespace {
 
-Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+Status BadToken(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
 Result<TokenId> ParseToken(std::string_view text) {
   TokenId token = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return Bad("\"" + Excerpt(text) + "\" is no token id (0 to 4294967295)");
+    return BadToken("\"" + Excerpt(text) + "\" is no token id (0 to 4294967295)");
   }
   return token;
 }
@@ -28,7 +28,8 @@ Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens) {
   constexpr std::string_view kBetween = " \t\r\n,";
   if (const size_t begin = text.find_first_not_of(kBetween);
       begin != std::string_view::npos && text[begin] == '{') {
-    return Bad("\"" + Excerpt(text) + "\" is no token id; JSON lines are read with --json-lines");
+    return BadToken("\"" + Excerpt(text) +
+                    "\" is no token id; JSON lines are read with --json-lines");
   }
   for (size_t at = text.find_first_not_of(kBetween); at != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(kBetween, at), text.size());

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which objects a cut of the log loses: those of which the log says, behind the cut, how they came.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wal/record.h"
+
+namespace cairn::cli {
+
+struct CutObject {
+  std::string ns, key;
+  uint64_t sequence = 0;  // Of the record that is cut and made it an object.
+};
+
+// Not thread-safe.
+class CutObjects {
+ public:
+  explicit CutObjects(uint64_t last_kept) : last_kept_(last_kept) {}
+
+  // Every record that can be read, in order: a large object lies in several. Those of which this
+  // version does not understand the fields say nothing.
+  void Note(const wal::RecordView& view);
+  // In the order of their records, but for those that were deleted or replaced later.
+  std::vector<CutObject> List() const;
+
+ private:
+  void Name(uint64_t branch, const std::string& name, uint64_t sequence);
+
+  struct Put {
+    std::string space;
+    std::optional<CutObject> object;  // Nothing: it has no name yet.
+  };
+  const uint64_t last_kept_;
+  std::map<uint64_t, Put> puts_;  // By branch, which count upwards.
+};
+
+}  // namespace cairn::cli
