@@ -140,7 +140,8 @@ add_executable(cairn_c_program ${c_sources})
 cairn_target_defaults(cairn_c_program)
 target_link_libraries(cairn_c_program PRIVATE ${shared})
 target_include_directories(cairn_c_program PRIVATE ${PROJECT_SOURCE_DIR})
-set(stories errors nulls sizes models branches appends states restores batches find objects care gpu)
+set(stories errors nulls sizes models branches appends states restores batches find objects care gpu sparse
+  sparse_calls)
 foreach(story IN LISTS stories)
   set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})
   add_test(NAME c_abi.program.${story} COMMAND sh -c

@@ -20,6 +20,11 @@ auto OnState(const std::shared_ptr<State>& state, Body&& body) -> decltype(body(
   return Guarded([&]() -> decltype(body(*state)) { return body(*state); });
 }
 
+// Its pages are none of a child's.
+Status CheckProcess(const SparseSessionState& state) {
+  return state.arena().means().write->lifecycle->CheckProcess();
+}
+
 }  // namespace
 
 Result<SparseArena> SparseArena::Make(const Store& store, const Gpu& gpu,
@@ -58,10 +63,16 @@ SparseStats SparseArena::stats() const {
 }
 
 Result<SparseView> SparseSession::Fetch(const SparseWanted& wanted) {
-  return OnState(state_, [&](SparseSessionState& state) { return state.Fetch(wanted); });
+  return OnState(state_, [&](SparseSessionState& state) -> Result<SparseView> {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(state));
+    return state.Fetch(wanted);
+  });
 }
 Status SparseSession::Prefetch(const SparseWanted& wanted) {
-  return OnState(state_, [&](SparseSessionState& state) { return state.Prefetch(wanted); });
+  return OnState(state_, [&](SparseSessionState& state) -> Status {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(state));
+    return state.Prefetch(wanted);
+  });
 }
 Status SparseSession::Save() {
   return OnState(state_, [](SparseSessionState& state) { return state.Save(); });

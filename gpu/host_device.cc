@@ -164,7 +164,11 @@ class Host final : public HostDevice {
   Result<Stream> AdoptStream(uintptr_t handle) override {
     const std::lock_guard lock(mutex_);
     CAIRN_RETURN_IF_ERROR(Call(kFailEvent, "AdoptStream"));
-    const Stream stream{handle};
+    if (handle == 0 && default_stream_ == 0) {
+      streams_.emplace_back();
+      default_stream_ = number_ << 32 | streams_.size();
+    }
+    const Stream stream{handle == 0 ? default_stream_ : handle};
     CAIRN_ASSIGN_OR_RETURN(StreamState * state, Find(stream));
     ++state->adopted;
     return stream;
@@ -536,6 +540,7 @@ class Host final : public HostDevice {
   uint32_t frames_at_once_ = 0;
   std::function<void(Kernel)> on_launch_;
   std::vector<StreamState> streams_;
+  uint64_t default_stream_ = 0;  // Once somebody asked for it.
   std::vector<EventState> events_;
   Status lost_{};
 };

@@ -58,7 +58,8 @@ class HostDevice : public Device {
   virtual void OnLaunch(std::function<void(Kernel)> call) = 0;
   // All that was enqueued and can run does, though nobody waits for it.
   virtual void RunAll() = 0;
-  // For AdoptStream and AdoptEvent, which stand for what belongs to the caller's own program.
+  // For AdoptStream and AdoptEvent, which stand for what belongs to the caller's own program. The
+  // stream 0 is the default one, which every program has.
   static uintptr_t HandleOf(Stream stream) { return static_cast<uintptr_t>(stream.id); }
   static uintptr_t HandleOf(Event event) { return static_cast<uintptr_t>(event.id); }
 };

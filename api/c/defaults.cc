@@ -5,6 +5,7 @@
 #include "cairn/find.h"
 #include "cairn/gpu.h"
 #include "cairn/objects.h"
+#include "cairn/sparse.h"
 #include "cairn/store.h"
 
 namespace cairn::capi {
@@ -42,6 +43,9 @@ CAIRN_C_ZEROS(refresh_result)
 CAIRN_C_ZEROS(checkpoint_info)
 CAIRN_C_ZEROS(object_put)
 CAIRN_C_ZEROS(object_get)
+CAIRN_C_ZEROS(sparse_arena_options)
+CAIRN_C_ZEROS(sparse_view)
+CAIRN_C_ZEROS(sparse_stats)
 #undef CAIRN_C_ZEROS
 
 cairn_plane Sized<cairn_plane>::Default() {
@@ -174,6 +178,23 @@ cairn_gpu_options Sized<cairn_gpu_options>::Default() {
   c.processors_max = options.processors_max;
   c.pinned_bytes = options.pinned_bytes;
   c.pinned_tokens = options.pinned_tokens;
+  return c;
+}
+
+cairn_sparse_options Sized<cairn_sparse_options>::Default() {
+  const SparseOptions options;
+  auto c = Zeros<cairn_sparse_options>();
+  c.planes = options.planes;
+  c.piece_tokens = options.piece_tokens;
+  c.slots = options.slots;
+  c.wanted_max = options.wanted_max;
+  c.end = options.end;
+  return c;
+}
+
+cairn_sparse_wanted Sized<cairn_sparse_wanted>::Default() {
+  auto c = Zeros<cairn_sparse_wanted>();
+  c.timeout_ns = SparseWanted().timeout_ns;
   return c;
 }
 

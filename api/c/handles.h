@@ -14,6 +14,7 @@
 #include "cairn/gpu_steps.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/objects.h"
+#include "cairn/sparse.h"
 #include "cairn/store.h"
 
 namespace cairn::capi {
@@ -62,6 +63,12 @@ struct cairn_gpu_steps {
 struct cairn_gpu_step {
   cairn::GpuStep value;
   std::list<cairn::capi::KvAsC> rows;
+};
+struct cairn_sparse_arena {
+  cairn::SparseArena value;
+};
+struct cairn_sparse_session {
+  cairn::SparseSession value;
 };
 struct cairn_owned_kv_view {
   cairn::OwnedKvView value;

@@ -24,7 +24,8 @@ namespace cairn::capi {
   X(kv_view) X(group_tensors) X(keep) X(namespace_policy) X(options) X(sampler_state)          \
   X(app_metadata) X(delta) X(append_options) X(branch_options) X(restore_request)              \
   X(prefix_query) X(prefix_hit) X(histogram) X(refresh_result) X(checkpoint_info)              \
-  X(object_class) X(object_put) X(put_options) X(object_get) X(get_options) X(gpu_options)
+  X(object_class) X(object_put) X(put_options) X(object_get) X(get_options) X(gpu_options)     \
+  X(sparse_arena_options) X(sparse_options) X(sparse_wanted) X(sparse_view) X(sparse_stats)
 // clang-format on
 
 template <typename T>

@@ -82,3 +82,5 @@ void TestFind(const char* directory);
 void TestObjects(const char* directory);
 void TestCare(const char* directory);
 void TestGpu(const char* directory);
+void TestSparse(const char* directory);
+void TestSparseCalls(const char* directory);

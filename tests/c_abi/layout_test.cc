@@ -15,6 +15,7 @@
 #include "cairn/gpu.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/objects.h"
+#include "cairn/sparse.h"
 #include "cairn/store.h"
 
 namespace cairn {
@@ -127,6 +128,8 @@ SAME(CAIRN_VERIFY_INDEX, VerifyLevel::kIndex);
 SAME(CAIRN_VERIFY_ALL, VerifyLevel::kAll);
 SAME(CAIRN_IF_PRESENT_KEEP, IfPresent::kKeep);
 SAME(CAIRN_IF_PRESENT_REPLACE, IfPresent::kReplace);
+SAME(CAIRN_SPARSE_STRICT, SparseMode::kStrict);
+SAME(CAIRN_SPARSE_RELAXED, SparseMode::kRelaxed);
 #undef SAME
 
 // The last field of each struct that may grow, which must end where the struct does, and how large
@@ -163,6 +166,11 @@ LAST(cairn_put_options, queue, 64);
 LAST(cairn_object_get, user_data, 48);
 LAST(cairn_get_options, queue, 40);
 LAST(cairn_gpu_options, pinned_tokens_of_count, 48);
+LAST(cairn_sparse_arena_options, device_bytes, 24);
+LAST(cairn_sparse_options, end, 40);
+LAST(cairn_sparse_wanted, timeout_ns, 56);
+LAST(cairn_sparse_view, slot_of_stride, 72);
+LAST(cairn_sparse_stats, page_bytes_read, 56);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.
@@ -198,11 +206,14 @@ AT(cairn_content_span, hash, 16);
 AT(cairn_content_span, atomic, 32);
 AT(cairn_object_result, bytes, 8);
 AT(cairn_object_result, error, 16);
+AT(cairn_sparse_wanted, pieces, 16);
+AT(cairn_sparse_wanted, on_device, 32);
+AT(cairn_sparse_view, slot_of, 56);
 #undef AT
 static_assert(sizeof(cairn_completion) == 24 && sizeof(cairn_content_span) == 40);
 static_assert(sizeof(cairn_kv_hole) == 24 && sizeof(cairn_path_step) == 40);
 static_assert(sizeof(cairn_object_result) == 24 && sizeof(cairn_bytes) == 16);
-static_assert(sizeof(cairn_pinned_tokens) == 16);
+static_assert(sizeof(cairn_pinned_tokens) == 16 && sizeof(cairn_sparse_plane_slots) == 24);
 
 // What a program that set nothing means is what C++ means by it: the state of a store shows it.
 TEST(CLayout, DefaultsAreThoseOfCpp) {
@@ -235,6 +246,17 @@ TEST(CLayout, DefaultsAreThoseOfCpp) {
   cairn_model_spec_init(&spec, sizeof spec);
   EXPECT_EQ(spec.variant_scale, ModelVariant().scale);
   EXPECT_EQ(spec.shard_context_size, ShardSpec().context_size);
+  cairn_sparse_options sparse;
+  cairn_sparse_options_init(&sparse, sizeof sparse);
+  EXPECT_EQ(sparse.planes, SparseOptions().planes);
+  EXPECT_EQ(sparse.piece_tokens, SparseOptions().piece_tokens);
+  EXPECT_EQ(sparse.slots, SparseOptions().slots);
+  EXPECT_EQ(sparse.wanted_max, SparseOptions().wanted_max);
+  EXPECT_EQ(sparse.end, SparseOptions().end);
+  cairn_sparse_wanted wanted;
+  cairn_sparse_wanted_init(&wanted, sizeof wanted);
+  EXPECT_EQ(wanted.timeout_ns, SparseWanted().timeout_ns);
+  EXPECT_EQ(wanted.mode, static_cast<uint32_t>(SparseWanted().mode));
 }
 
 TEST(CLayout, NamesAndNumbersAreThoseOfCpp) {

@@ -89,7 +89,7 @@ static const struct {
     {"models", TestModels}, {"branches", TestBranches}, {"appends", TestAppends},
     {"states", TestStates}, {"restores", TestRestores}, {"batches", TestBatches},
     {"find", TestFind},     {"objects", TestObjects},   {"care", TestCare},
-    {"gpu", TestGpu},
+    {"gpu", TestGpu},       {"sparse", TestSparse},     {"sparse_calls", TestSparseCalls},
 };
 
 int main(int argc, char** argv) {

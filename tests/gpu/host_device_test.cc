@@ -192,7 +192,7 @@ TEST_F(HostDeviceTest, NamesWhatIsWrongWithACall) {
   says(other->Record(stream, foreign), StatusCode::kInvalidArgument, "stream is of another device");
   says(device->AdoptEvent(HostDevice::HandleOf(foreign)).status(), StatusCode::kInvalidArgument,
        "another device");
-  says(device->AdoptStream(0).status(), StatusCode::kInvalidArgument, "another device");
+  says(device->AdoptStream(7).status(), StatusCode::kInvalidArgument, "another device");
   EXPECT_TRUE(device->AdoptStream(HostDevice::HandleOf(stream)).ok());
   CopyPiece piece{memory, unknown, 16};
   says(device->Copy(stream, {&piece, 1}), StatusCode::kInvalidArgument,
@@ -214,6 +214,20 @@ TEST_F(HostDeviceTest, NamesWhatIsWrongWithACall) {
   piece = {unknown, memory, 1};
   says(device->Fill(stream, {memory, 1}, {}), StatusCode::kInvalidArgument, "was freed");
   EXPECT_DEATH(*memory = std::byte{1}, "");
+}
+
+// A program that has no stream of its own names it by 0, as often as it likes.
+TEST_F(HostDeviceTest, TheDefaultStreamIsAlwaysThere) {
+  const auto device = Make({});
+  const Stream first = *device->AdoptStream(0), second = *device->AdoptStream(0);
+  EXPECT_EQ(first.id, second.id);
+  device->Return(first);
+  device->Return(second);
+  const Stream again = *device->AdoptStream(0);
+  EXPECT_EQ(first.id, again.id);
+  const Event event = *device->NewEvent();
+  ASSERT_TRUE(device->Record(again, event).ok());
+  EXPECT_TRUE(device->Wait(event, io::kNoDeadline).ok());
 }
 
 TEST_F(HostDeviceTest, MemoryFreedInFlightLosesTheDevice) {

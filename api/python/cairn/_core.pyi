@@ -1072,6 +1072,13 @@ class Store:
         confirm=False: by hash alone; fork and restore confirm it. No hit is no error.
         """
 
+    def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int, device_bytes: int) -> SparseArena:
+        """
+        Memory for sparse sessions on one of the store's GPUs: pinned_bytes of the host, from
+        1 MiB, for pages, and device_bytes for what sessions keep there. Blocks while it is pinned.
+        InvalidArgument, OutOfMemory.
+        """
+
 class PrefixHit:
     """
     What the store has of a prompt's beginning.
@@ -1125,6 +1132,112 @@ class PrefixHit:
     def __enter__(self) -> object: ...
 
     def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class SparseArena:
+    """
+    Memory that sparse sessions of one store on one GPU share.
+
+    Store.sparse_arena makes it. Pages of KV lie in its pinned memory, shared by sessions and forks;
+    sessions take their buffers from its room on the device. It lives as long as a session of it.
+    """
+
+    def open(self, branch: Branch, *, group: int = 0, planes: Sequence[int] = (1,), piece_tokens: int = 4, page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, end: int | None = None) -> SparseSession:
+        """
+        A session of the branch's tokens before `end` (None: all that there are). planes: one
+        or two of the group, with as many heads; by default the values. piece_tokens: tokens of
+        a piece, whose bytes are a multiple of 16. page_tokens: tokens that come from the disk
+        at once; 0: 64 KiB of them. slots: pieces that the device keeps, by layer and head.
+        wanted_max: pieces of a fetch, by head. Blocks while memory of the device is made; reads
+        no content. InvalidArgument names the option; OutOfMemory: device_bytes do not suffice.
+        """
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of pinned memory that pages are in."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the device that sessions have."""
+
+    def stats(self) -> dict[str, int]:
+        """As SparseSession.stats, of all sessions."""
+
+class SparseSession:
+    """
+    Brings pieces of a branch's KV into slots on a GPU, and keeps them there
+    until the slots are needed for others: exact LRU, by layer and head.
+
+    SparseArena.open makes it. It reads the branch as it was then. Piece p is tokens
+    [p * piece_tokens, (p + 1) * piece_tokens) of one head. Thread-safe; calls of one session wait for
+    each other. Its memory goes with the last object that refers to it, tensors of its views included.
+    """
+
+    def fetch(self, layer: int, pieces: Any, *, stream: int = 0, mode: str = 'strict', timeout: float | None = None) -> SparseView:
+        """
+        Pieces of each head into slots. pieces: [heads, count], of one head [count] as well, of
+        int32, uint32 or int64, none twice in a head; on the device of int32 or uint32, written
+        by the stream before. stream: a cudaStream_t, as torch.cuda.current_stream()
+        .cuda_stream; 0: the default one. mode "strict": all is there when the call returns;
+        blocks for the device, and for the disk where a page is missing. "relaxed": what no
+        page has is left out (slot -1), and read in the background for the next time; does not
+        block. timeout: seconds, of strict ones. InvalidArgument (a piece beyond the end, or
+        twice: strict calls name it), Busy (relaxed: the layer's last fetch has not ended),
+        DeadlineExceeded, NotFound (the branch was dropped), Evicted, Corruption, IoError,
+        OutOfMemory (the pages of a piece do not fit the arena), InvalidState (the store is
+        closed).
+        """
+
+    def prefetch(self, layer: int, pieces: Any) -> None:
+        """
+        The pages of these pieces, in host memory as for fetch, are read in the background,
+        after what fetches need. Never blocks. Busy: earlier ones are still under way, and
+        nothing was noted.
+        """
+
+    @property
+    def pieces(self) -> int:
+        """Whole pieces that the branch has: those that may be wanted are below."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the device that it has."""
+
+    @property
+    def heads(self) -> int:
+        """Heads of each of its planes."""
+
+    def stats(self) -> dict[str, int]:
+        """
+        Counts since it was opened: fetches (calls), wanted (pieces), faults (pieces that no
+        page had when they were first asked for), left_out (of these, those of relaxed fetches),
+        pages_read, page_bytes_read.
+        """
+
+class SparseView:
+    """
+    Where a fetch put what was wanted, in memory of the device.
+
+    slots and planes are arrays for whatever speaks DLPack (torch.from_dlpack), and keep the session.
+    Their content is valid, once the stream has come so far, until the next fetch of the layer.
+    """
+
+    @property
+    def slots(self) -> Any:
+        """
+        int32 [heads, count]: the slot of each wanted piece; -1: it was left out.
+        """
+
+    @property
+    def planes(self) -> tuple[Any, ...]:
+        """
+        Of each plane [heads, slots, piece_tokens, elements of a row], of its dtype.
+        """
+
+    def to_host(self) -> tuple[numpy.typing.NDArray[numpy.int32], tuple[numpy.typing.NDArray, ...]]:
+        """
+        (slots, planes) copied into arrays of numpy, for looks and tests; bf16 as its bits, in
+        uint16. Waits for the copies, not for the stream: call it behind a strict fetch. Blocks.
+        """
 
 class Branch:
     """

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "api/python/src/dtypes.h"
 #include "api/python/src/names.h"
 #include "api/python/src/tensor.h"
 #include "cairn/gpu.h"
@@ -47,23 +48,6 @@ GpuOptions GpuOptionsOf(uint32_t ordinal, uint32_t processors_max, uint64_t pinn
           .pinned_tokens_of = std::move(pinned_tokens_of)};
 }
 
-// DLPack's word for what an element of a tensor on the device is.
-nb::dlpack::dtype DlpackOf(Dtype dtype) {
-  using Code = nb::dlpack::dtype_code;
-  const auto of = [](Code code, uint8_t bits) {
-    return nb::dlpack::dtype{static_cast<uint8_t>(code), bits, 1};
-  };
-  switch (dtype) {
-    case Dtype::kF32: return of(Code::Float, 32);
-    case Dtype::kF16: return of(Code::Float, 16);
-    case Dtype::kBf16: return of(Code::Bfloat, 16);
-    case Dtype::kF8E4M3: return of(Code::Float8_E4M3FN, 8);
-    case Dtype::kF8E5M2: return of(Code::Float8_E5M2, 8);
-    case Dtype::kI8: return of(Code::Int, 8);
-    default: return of(Code::UInt, 8);
-  }
-}
-
 nb::object TensorOf(nb::handle self, const std::vector<size_t>& shape, const nb::object& dtype,
                     uint64_t offset) {
   const auto& memory = nb::cast<const GpuMemory&>(self);
@@ -80,7 +64,7 @@ nb::object TensorOf(nb::handle self, const std::vector<size_t>& shape, const nb:
   std::byte* const data = memory.At(offset, bytes);
   const nb::dlpack::dtype kind = wide     ? nb::dtype<int64_t>()
                                  : narrow ? nb::dtype<int32_t>()
-                                          : DlpackOf(element);
+                                          : DlpackDtype(element);
   return nb::cast(nb::ndarray<nb::array_api>(data, shape.size(), shape.data(), self, nullptr, kind,
                                              nb::device::cuda::value,
                                              static_cast<int>(memory.gpu().ordinal())));

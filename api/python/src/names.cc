@@ -6,6 +6,7 @@
 
 #include "api/python/src/common.h"
 #include "base/core/text.h"
+#include "cairn/sparse.h"
 
 namespace cairn::python {
 
@@ -133,6 +134,11 @@ constexpr auto kNames<IfPresent> = std::to_array<Name<IfPresent>>({
     {"replace", IfPresent::kReplace},
 });
 template <>
+constexpr auto kNames<SparseMode> = std::to_array<Name<SparseMode>>({
+    {"strict", SparseMode::kStrict},
+    {"relaxed", SparseMode::kRelaxed},
+});
+template <>
 constexpr auto kNames<LayerState> = std::to_array<Name<LayerState>>({
     {"pending", kLayerPending},
     {"enqueued", kLayerEnqueued},
@@ -182,6 +188,7 @@ CAIRN_PYTHON_NAMES(FatalAction)
 CAIRN_PYTHON_NAMES(VerifyLevel)
 CAIRN_PYTHON_NAMES(IfPresent)
 CAIRN_PYTHON_NAMES(LayerState)
+CAIRN_PYTHON_NAMES(SparseMode)
 #undef CAIRN_PYTHON_NAMES
 
 }  // namespace cairn::python

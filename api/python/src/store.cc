@@ -5,6 +5,7 @@
 
 #include "api/python/src/model.h"
 #include "api/python/src/names.h"
+#include "api/python/src/sparse.h"
 
 namespace cairn::python {
 
@@ -270,6 +271,7 @@ others.)");
   BindBranches(store);
   BindCare(store);
   BindFind(store, module);
+  BindSparse(store, module);
 }
 
 }  // namespace cairn::python

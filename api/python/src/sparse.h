@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sparse sessions as Python has them: what stands behind SparseSession and SparseView.
+#pragma once
+
+#include "cairn/sparse.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "api/python/src/branch.h"
+#include "api/python/src/tensor.h"
+
+namespace cairn::python {
+
+// Ends without the interpreter's lock: it waits for the device. Tensors on the device that a
+// relaxed fetch may still read outlive it.
+class PySession {
+ public:
+  PySession(SparseSession session, Gpu gpu, nb::object store, std::shared_ptr<const ModelSpec> spec,
+            const SparseOptions& options)
+      : session_(std::move(session)),
+        gpu_(std::move(gpu)),
+        store_(std::move(store)),
+        spec_(std::move(spec)),
+        options_(options) {
+    for (uint32_t plane = 0; plane < group().planes.size(); ++plane) {
+      if ((options.planes >> plane & 1) != 0) planes_.push_back(&group().planes[plane]);
+    }
+  }
+  ~PySession() {
+    Unlocked([this] { session_ = {}; });
+  }
+  PySession(const PySession&) = delete;
+  PySession& operator=(const PySession&) = delete;
+
+  SparseSession& session() { return session_; }
+  const SparseSession& session() const { return session_; }
+  const Gpu& gpu() const { return gpu_; }
+  const SparseOptions& options() const { return options_; }
+  const LayerGroup& group() const { return spec_->groups[options_.group]; }
+  const std::vector<const Plane*>& planes() const { return planes_; }
+  uint32_t heads() const { return planes_[0]->heads; }
+  // Which fetch of this session it was, from 1 on. Called without the interpreter's lock.
+  Result<SparseView> Fetch(const SparseWanted& wanted, uint64_t* number) {
+    const std::lock_guard lock(mutex_);  // They would wait for each other anyway.
+    Result<SparseView> view = session_.Fetch(wanted);
+    *number = ++fetches_;
+    return view;
+  }
+  // The layer's last fetch, that of this number, may read them still.
+  void Keep(uint32_t layer, uint64_t number, nb::object pieces) {
+    Kept& kept = kept_[layer];
+    if (number < kept.number) return;
+    std::swap(kept.pieces, pieces);
+    kept.number = number;
+  }
+
+ private:
+  struct Kept {
+    uint64_t number = 0;
+    nb::object pieces;
+  };
+  std::map<uint32_t, Kept> kept_;  // By layer. With the interpreter's lock.
+  std::mutex mutex_;
+  uint64_t fetches_ = 0;
+  SparseSession session_;
+  Gpu gpu_;
+  nb::object store_;  // Which stays open as long.
+  const std::shared_ptr<const ModelSpec> spec_;
+  const SparseOptions options_;
+  std::vector<const Plane*> planes_;
+};
+
+// What was fetched, as tensors of the device.
+struct PyView {
+  SparseView view;
+  nb::object session;
+  uint32_t count = 0;
+  PySession& of() const { return nb::cast<PySession&>(session); }
+};
+
+// Pieces by head, as Python gives them and as C++ takes them.
+class Pieces {
+ public:
+  // Throws StatusError.
+  Pieces(nb::handle object, const PySession& session);
+  Pieces(const Pieces&) = delete;
+  Pieces& operator=(const Pieces&) = delete;
+  void Into(SparseWanted* wanted) const;
+
+ private:
+  static constexpr int64_t kBytes = sizeof(uint32_t);
+
+  void CheckDevice(uint32_t ordinal) const;
+  void Copy();
+  template <typename T>
+  void Add(T piece, int64_t head, int64_t i);
+
+  Tensor tensor_;
+  std::vector<uint32_t> copy_;  // Of those in host memory.
+};
+
+// Store.sparse_arena, SparseArena, SparseSession and SparseView.
+void BindSparse(nb::class_<OpenStore>& store, nb::module_& module);
+void BindSparseView(nb::module_& module);
+
+}  // namespace cairn::python
