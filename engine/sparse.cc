@@ -75,7 +75,10 @@ Status SparseSession::Prefetch(const SparseWanted& wanted) {
   });
 }
 Status SparseSession::Save() {
-  return OnState(state_, [](SparseSessionState& state) { return state.Save(); });
+  return OnState(state_, [](SparseSessionState& state) -> Status {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(state));
+    return state.Save();
+  });
 }
 uint64_t SparseSession::pieces() const { return state_ == nullptr ? 0 : state_->layout().pieces; }
 uint64_t SparseSession::device_bytes() const {

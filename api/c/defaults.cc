@@ -189,6 +189,7 @@ cairn_sparse_options Sized<cairn_sparse_options>::Default() {
   c.slots = options.slots;
   c.wanted_max = options.wanted_max;
   c.end = options.end;
+  c.warm = options.warm;
   return c;
 }
 

@@ -17,7 +17,8 @@ cairn::Result<cairn::SparseOptions> ToSparseOptions(const cairn_sparse_options* 
                               .page_tokens = read.page_tokens,
                               .slots = read.slots,
                               .wanted_max = read.wanted_max,
-                              .end = read.end};
+                              .end = read.end,
+                              .warm = read.warm};
 }
 
 cairn::Result<cairn::SparseWanted> ToWanted(const cairn_sparse_wanted* given) {
@@ -127,6 +128,13 @@ cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
     CAIRN_C_NEED(wanted);
     CAIRN_ASSIGN_OR_RETURN(const cairn::SparseWanted converted, ToWanted(wanted));
     return session->value.Prefetch(converted);
+  });
+}
+
+cairn_code cairn_sparse_session_save(cairn_sparse_session* session, cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(session);
+    return session->value.Save();
   });
 }
 

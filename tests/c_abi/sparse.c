@@ -284,6 +284,7 @@ static void CheckWrong(Sparse* s) {
   CHECK_REFUSED("view is NULL", cairn_sparse_session_fetch(on, &wanted, NULL, &error));
   CHECK_REFUSED("wanted is NULL", cairn_sparse_session_prefetch(on, NULL, &error));
   CHECK_REFUSED("stats is NULL", cairn_sparse_session_stats(on, NULL, &error));
+  CHECK_REFUSED("session is NULL", cairn_sparse_session_save(NULL, &error));
   view.struct_size = 3;
   CHECK_REFUSED("cairn_sparse_view::struct_size",
                 cairn_sparse_session_fetch(on, &wanted, &view, &error));
@@ -374,6 +375,32 @@ static void CheckChild(Sparse* s) {
 }
 
 // Handles are freed in every order, after a fetch and with pages on their way.
+// The next session begins with what was saved.
+static void CheckSave(void) {
+  Sparse s;
+  OpenSparse(&s);
+  cairn_error* error = NULL;
+  const uint32_t pieces[2 * 2] = {1, 2, 3, 4};
+  cairn_sparse_wanted wanted = Wanted(0, pieces, 2);
+  cairn_sparse_view view;
+  cairn_sparse_view_init(&view, sizeof view);
+  CHECK_OK(cairn_sparse_session_fetch(s.session, &wanted, &view, &error));
+  CHECK_OK(cairn_sparse_session_save(s.session, &error));
+  for (int warm = 0; warm < 2; ++warm) {
+    cairn_sparse_session_free(s.session);
+    s.session = NULL;
+    cairn_sparse_options options = SessionOptions();
+    options.warm = warm != 0;
+    CHECK_OK(cairn_sparse_arena_open(s.arena, s.branch, &options, &s.session, &error));
+    const uint64_t begun_with = StatsOf(s.session).faults;
+    CHECK(warm != 0 || begun_with == 0);
+    CHECK_OK(cairn_sparse_session_fetch(s.session, &wanted, &view, &error));
+    CHECK(CheckView(&s, &view, &wanted, pieces) == 0);
+    CHECK(warm == 0 || StatsOf(s.session).faults == begun_with);
+  }
+  CloseSparse(&s);
+}
+
 static void CheckOrders(void) {
   enum { kHandles = 5 };
   for (int order = 0; order < 120; ++order) {
@@ -434,6 +461,7 @@ void TestSparse(const char* directory) {
   CheckChild(&s);
   CheckClosed(&s);
   CloseSparse(&s);
+  CheckSave();
   CheckOrders();
   cairn_sparse_session_free(NULL);
   cairn_sparse_arena_free(NULL);

@@ -39,6 +39,7 @@ typedef struct cairn_sparse_options {
   uint32_t slots;       // 1024
   uint32_t wanted_max;  // 512
   uint64_t end;         // UINT64_MAX
+  bool warm;            // true
 } cairn_sparse_options;
 CAIRN_API void cairn_sparse_options_init(cairn_sparse_options* options, size_t struct_size);
 
@@ -116,6 +117,8 @@ CAIRN_API cairn_code cairn_sparse_session_fetch(cairn_sparse_session* session,
 CAIRN_API cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
                                                    const cairn_sparse_wanted* wanted,
                                                    cairn_error** error);
+// Blocking: waits for the device and the disk.
+CAIRN_API cairn_code cairn_sparse_session_save(cairn_sparse_session* session, cairn_error** error);
 CAIRN_API uint64_t cairn_sparse_session_pieces(const cairn_sparse_session* session);
 CAIRN_API uint64_t cairn_sparse_session_device_bytes(const cairn_sparse_session* session);
 CAIRN_API cairn_code cairn_sparse_session_stats(const cairn_sparse_session* session,

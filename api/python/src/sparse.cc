@@ -77,14 +77,15 @@ uint32_t PlaneBits(const std::vector<uint32_t>& planes) {
 std::unique_ptr<PySession> Open(PyArena& self, const PyBranch& branch, uint32_t group,
                                 const std::vector<uint32_t>& planes, uint32_t piece_tokens,
                                 uint32_t page_tokens, uint32_t slots, uint32_t wanted_max,
-                                std::optional<uint64_t> end) {
+                                std::optional<uint64_t> end, bool warm) {
   const SparseOptions options{.group = group,
                               .planes = PlaneBits(planes),
                               .piece_tokens = piece_tokens,
                               .page_tokens = page_tokens,
                               .slots = slots,
                               .wanted_max = wanted_max,
-                              .end = end.value_or(UINT64_MAX)};
+                              .end = end.value_or(UINT64_MAX),
+                              .warm = warm};
   std::shared_ptr<const ModelSpec> spec = branch.Spec();
   SparseSession session = Take(Unlocked([&] { return self.arena.Open(branch.branch, options); }));
   return std::make_unique<PySession>(std::move(session), self.gpu, self.store, std::move(spec),
@@ -100,19 +101,22 @@ sessions take their buffers from its room on the device. It lives as long as a s
       .def(
           "open", &Open, "branch"_a, nb::kw_only(), "group"_a = 0,
           "planes"_a = std::vector<uint32_t>{1}, "piece_tokens"_a = 4, "page_tokens"_a = 0,
-          "slots"_a = 1024, "wanted_max"_a = 512, "end"_a = nb::none(),
+          "slots"_a = 1024, "wanted_max"_a = 512, "end"_a = nb::none(), "warm"_a = true,
           nb::sig("def open(self, branch: Branch, *, group: int = 0, "
                   "planes: collections.abc.Sequence[int] = (1,), piece_tokens: int = 4, "
                   "page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, "
-                  "end: int | None = None) -> SparseSession"),
+                  "end: int | None = None, warm: bool = True) -> SparseSession"),
           "A session of the branch's tokens before `end` (None: all that there are). planes: one\n"
           "or two of the group, with as many heads; by default the values. piece_tokens: tokens "
           "of\n"
           "a piece, whose bytes are a multiple of 16. page_tokens: tokens that come from the disk\n"
           "at once; 0: 64 KiB of them. slots: pieces that the device keeps, by layer and head.\n"
-          "wanted_max: pieces of a fetch, by head. Blocks while memory of the device is made; "
-          "reads\n"
-          "no content. InvalidArgument names the option; OutOfMemory: device_bytes do not "
+          "wanted_max: pieces of a fetch, by head. warm: it begins with the pieces that an "
+          "earlier\n"
+          "session had when it was saved, which are read; False: with empty slots. Blocks for "
+          "that,\n"
+          "and while memory of the device is made. InvalidArgument names the option; OutOfMemory: "
+          "device_bytes do not "
           "suffice.")
       .def_prop_ro(
           "pinned_bytes", [](const PyArena& self) { return self.arena.pinned_bytes(); },
@@ -164,6 +168,11 @@ each other. Its memory goes with the last object that refers to it, tensors of i
            "The pages of these pieces, in host memory as for fetch, are read in the background,\n"
            "after what fetches need. Never blocks. Busy: earlier ones are still under way, and\n"
            "nothing was noted.")
+      .def(
+          "save", [](PySession& self) { Check(Unlocked([&] { return self.session().Save(); })); },
+          nb::sig("def save(self) -> None"),
+          "Which pieces are in slots becomes a state of the branch, which the next session begins\n"
+          "with. Blocks for the device and the disk. NotFound (the branch was dropped).")
       .def_prop_ro(
           "pieces", [](const PySession& self) { return self.session().pieces(); },
           "Whole pieces that the branch has: those that may be wanted are below.")

@@ -190,6 +190,18 @@ def test_what_is_wrong_is_named(session, arena, store, chat, gpu):
         store.sparse_arena(gpu, pinned_bytes=1 << 20, device_bytes=1).open(chat, **SMALL)
 
 
+def test_the_next_session_begins_with_what_was_saved(arena, chat, kv):
+    pieces = np.array([[1, 2], [3, 4]])
+    session = arena.open(chat, **SMALL)
+    session.fetch(0, pieces)
+    session.save()
+    assert arena.open(chat, **SMALL, warm=False).stats()["faults"] == 0
+    warm = arena.open(chat, **SMALL)
+    begun_with = warm.stats()["faults"]
+    assert left_out(warm.fetch(0, pieces), kv, 0, pieces) == 0
+    assert warm.stats()["faults"] == begun_with
+
+
 def test_a_session_gives_back_its_memory(arena, chat):
     session = arena.open(chat, **SMALL)
     values = session.fetch(0, [[1], [2]]).planes[1]
