@@ -38,8 +38,8 @@ typedef struct cairn_sparse_options {
   uint32_t page_tokens;
   uint32_t slots;       // 1024
   uint32_t wanted_max;  // 512
-  uint64_t end;         // UINT64_MAX
   bool warm;            // true
+  uint64_t end;         // UINT64_MAX
 } cairn_sparse_options;
 CAIRN_API void cairn_sparse_options_init(cairn_sparse_options* options, size_t struct_size);
 
