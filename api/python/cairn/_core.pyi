@@ -1169,7 +1169,7 @@ class SparseSession:
 
     SparseArena.open makes it. It reads the branch as it was then. Piece p is tokens
     [p * piece_tokens, (p + 1) * piece_tokens) of one head. Thread-safe; calls of one session wait for
-    each other. Its memory goes with the last object that refers to it, tensors of its views included.
+    each other. Its memory goes with the last object that refers to it: tensors of its views, too.
     """
 
     def fetch(self, layer: int, pieces: Any, *, stream: int = 0, mode: str = 'strict', timeout: float | None = None) -> SparseView:
@@ -1230,7 +1230,7 @@ class SparseView:
     @property
     def planes(self) -> tuple[Any, ...]:
         """
-        Of each plane [heads, slots, piece_tokens, elements of a row], of its dtype.
+        In order, of each plane [heads, slots, piece_tokens, elements of a row], of its dtype.
         """
 
     def to_host(self) -> tuple[numpy.typing.NDArray[numpy.int32], tuple[numpy.typing.NDArray, ...]]:

@@ -144,7 +144,7 @@ until the slots are needed for others: exact LRU, by layer and head.
 
 SparseArena.open makes it. It reads the branch as it was then. Piece p is tokens
 [p * piece_tokens, (p + 1) * piece_tokens) of one head. Thread-safe; calls of one session wait for
-each other. Its memory goes with the last object that refers to it, tensors of its views included.)")
+each other. Its memory goes with the last object that refers to it: tensors of its views, too.)")
       .def(
           "fetch", &Fetch, "layer"_a, "pieces"_a, nb::kw_only(), "stream"_a = 0,
           "mode"_a = "strict", "timeout"_a = nb::none(),

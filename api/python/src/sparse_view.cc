@@ -91,8 +91,9 @@ slots and planes are arrays for whatever speaks DLPack (torch.from_dlpack), and 
 Their content is valid, once the stream has come so far, until the next fetch of the layer.)")
       .def_prop_ro("slots", &SlotsOf, nb::sig("def slots(self) -> typing.Any"),
                    "int32 [heads, count]: the slot of each wanted piece; -1: it was left out.")
-      .def_prop_ro("planes", &PlanesOf, nb::sig("def planes(self) -> tuple[typing.Any, ...]"),
-                   "Of each plane [heads, slots, piece_tokens, elements of a row], of its dtype.")
+      .def_prop_ro(
+          "planes", &PlanesOf, nb::sig("def planes(self) -> tuple[typing.Any, ...]"),
+          "In order, of each plane [heads, slots, piece_tokens, elements of a row], of its dtype.")
       .def(
           "to_host", &ToHost,
           nb::sig("def to_host(self) -> tuple[numpy.typing.NDArray[numpy.int32], "
