@@ -69,7 +69,8 @@ CAIRN_GPU void SumTiles(const Lane& at, const SelectChunks& k, uint32_t pair, ui
   }
 }
 
-// A key for each chunk: in the order of what it is worth, 0 for those that cannot be selected.
+// A key for each chunk: in the order of what it is worth, 0 for those that cannot be selected. All
+// are there when it returns.
 template <typename Lane>
 CAIRN_GPU KeyRange MakeKeys(const Lane& at, const SelectChunks& k, const ShadowHead& head,
                             uint32_t pair, uint32_t* keys) {
@@ -168,7 +169,6 @@ CAIRN_GPU void WriteSelected(const Lane& at, const ShadowHead& head, const uint3
   const uint32_t begin = at.warp() * of_warp;
   const uint32_t end = begin + of_warp < head.chunks ? begin + of_warp : head.chunks;
   uint32_t above = 0, equal = 0;
-  at.SyncBlock();  // All keys are there.
   for (uint32_t first = begin; first < end; first += kWarp) {
     const uint32_t key = first + at.lane() < end ? keys[first + at.lane()] : 0;
     const Votes<2> votes = at.Ballots(Votes<2>{{key > last.key, key == last.key}});

@@ -35,7 +35,7 @@ class KernelMachine {
     const std::vector<std::byte> bytes =
         Get(reinterpret_cast<const std::byte*>(at), count * sizeof(T));
     std::vector<T> items(count);
-    std::memcpy(items.data(), bytes.data(), bytes.size());
+    if (count > 0) std::memcpy(items.data(), bytes.data(), bytes.size());
     return items;
   }
   template <typename K>

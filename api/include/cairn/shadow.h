@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a shadow is made of. A shadow is a small stand-in for the keys of a long context: it tells a
-// step of generation which few chunks of tokens its queries need, and gives their keys. docs/shadow.md
-// has the arithmetic. A shadow is derived from stored KV; losing it loses nothing.
+// step of generation which few chunks of tokens its queries need, and gives their keys. The
+// arithmetic is in docs/shadow.md. A shadow is derived from stored KV; losing it loses nothing.
 #pragma once
 
 #include <cstdint>
