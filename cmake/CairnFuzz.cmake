@@ -9,6 +9,23 @@ endif()
 # And clang alone checks what base/core/mutex.h lets code say about its locks.
 target_compile_options(cairn PRIVATE -fsanitize=fuzzer-no-link -Wno-deprecated-declarations
   -Wthread-safety -Werror=thread-safety)
+# A folder is compiled as one file, since most of the time went into the headers that its files
+# share. Alone stay those with options of their own, and those that give a name that another file of
+# their folder has a meaning of their own.
+set(alone api/c/model api/c/objects base/codec/kv64 base/codec/kv_frame base/codec/kv_view
+          base/codec/model base/codec/token_block base/core/slab_arena base/io/fiber
+          engine/gpu/gpu_views engine/manifest/manifest engine/objects/object_gets
+          engine/space/pacer engine/tree/op engine/tree/tree_check engine/tree/tree_roots
+          sstable/index_format sstable/snapshot_format)
+foreach(source IN LISTS cairn_sources)
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+  cmake_path(GET source PARENT_PATH folder)
+  string(MAKE_C_IDENTIFIER ${folder} folder)
+  set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
+endforeach()
+list(TRANSFORM alone APPEND .cc)
+set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_target_properties(cairn PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/*_fuzz.cc)
 foreach(source IN LISTS fuzz_sources)
   cmake_path(GET source STEM name)
