@@ -1141,14 +1141,15 @@ class SparseArena:
     sessions take their buffers from its room on the device. It lives as long as a session of it.
     """
 
-    def open(self, branch: Branch, *, group: int = 0, planes: Sequence[int] = (1,), piece_tokens: int = 4, page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, end: int | None = None) -> SparseSession:
+    def open(self, branch: Branch, *, group: int = 0, planes: Sequence[int] = (1,), piece_tokens: int = 4, page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, end: int | None = None, warm: bool = True) -> SparseSession:
         """
         A session of the branch's tokens before `end` (None: all that there are). planes: one
         or two of the group, with as many heads; by default the values. piece_tokens: tokens of
         a piece, whose bytes are a multiple of 16. page_tokens: tokens that come from the disk
         at once; 0: 64 KiB of them. slots: pieces that the device keeps, by layer and head.
-        wanted_max: pieces of a fetch, by head. Blocks while memory of the device is made; reads
-        no content. InvalidArgument names the option; OutOfMemory: device_bytes do not suffice.
+        wanted_max: pieces of a fetch, by head. warm: it begins with the pieces that an earlier
+        session had when it was saved, which are read; False: with empty slots. Blocks for that,
+        and while memory of the device is made. InvalidArgument names the option; OutOfMemory: device_bytes do not suffice.
         """
 
     @property
@@ -1192,6 +1193,12 @@ class SparseSession:
         The pages of these pieces, in host memory as for fetch, are read in the background,
         after what fetches need. Never blocks. Busy: earlier ones are still under way, and
         nothing was noted.
+        """
+
+    def save(self) -> None:
+        """
+        Which pieces are in slots becomes a state of the branch, which the next session begins
+        with. Blocks for the device and the disk. NotFound (the branch was dropped).
         """
 
     @property
