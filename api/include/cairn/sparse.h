@@ -125,8 +125,8 @@ class SparseSession {
   // The pages of these pieces, in host memory, are read in the background, after what fetches need.
   // Never blocks. kBusy: earlier ones are still under way; nothing was noted.
   Status Prefetch(const SparseWanted& wanted);
-  // Which pieces are in slots, and their order of use, becomes a state of the branch, which the next
-  // session begins with (SparseOptions::warm); the last Save counts. A table of some 4 bytes a slot.
+  // Which pieces are in slots, and their order of use, becomes a state of the branch, and the next
+  // session begins with it (SparseOptions::warm); the last Save counts. A table of 4 bytes a slot.
   // Blocking: waits for the device and the disk. Lost in a crash, or damaged, it costs a cold
   // beginning. Errors: kNotFound (the branch was dropped), those of appends, and of the device.
   Status Save();
