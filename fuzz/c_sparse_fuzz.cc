@@ -101,9 +101,10 @@ class Caller {
   bool Told(cairn_code code) {
     CAIRN_CHECK((error_ == nullptr) == (code == CAIRN_OK));
     CAIRN_CHECK(cairn_error_code(error_) == code);
-    // Content is all there, and room for the pages of a piece.
+    // There is room for the pages of a piece; the content is all there, until the only branch is
+    // rewound to before its own part.
     CAIRN_CHECK(code == CAIRN_OK || code == CAIRN_INVALID_ARGUMENT || code == CAIRN_BUSY ||
-                code == CAIRN_OUT_OF_MEMORY);
+                code == CAIRN_OUT_OF_MEMORY || (code == CAIRN_NOT_FOUND && was_rewound_));
     cairn_error_free(error_);
     error_ = nullptr;
     return code == CAIRN_OK;
@@ -125,6 +126,7 @@ class Caller {
   void Rewind() {
     const uint64_t to = input_.Below(kTokens);
     Must(cairn_branch_rewind(branch_, to, CAIRN_DURABILITY_PROCESS, nullptr));
+    was_rewound_ = true;
     Append(to);
     if (to % 4 == 0) Must(cairn_store_compact(store_, nullptr));
   }
@@ -223,6 +225,7 @@ class Caller {
   cairn_kv_buffer* kv_ = nullptr;
   cairn_sparse_arena* arena_ = nullptr;
   uint32_t* ids_there_ = nullptr;
+  bool was_rewound_ = false;
   std::array<cairn_plane, 2> planes_;
   std::array<Opened, kSessions> sessions_;
 };

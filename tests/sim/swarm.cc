@@ -314,7 +314,7 @@ class Swarm {
   // A copy has those tables that the store needs; there are to be no others.
   void LookForLeaks(Store& store) {
     std::string left;
-    std::set<std::string> unfinished;  // Seen the time before: the background may be writing one.
+    std::set<std::string> unneeded;  // The time before: the background may have made one meanwhile.
     for (int attempt = 0; attempt < 5; ++attempt) {
       const Status compacted = store.Compact();
       const std::string path = "leaks-" + std::to_string(attempt);
@@ -323,13 +323,13 @@ class Swarm {
       if (!copied.ok()) return Violation("at the end: " + copied.ToString());
       left.clear();
       const auto needed = NamesIn(path + "/tables");
-      std::set<std::string> unfinished_now;
+      std::set<std::string> unneeded_now;
       for (const std::string& name : NamesIn("store/tables")) {
         if (needed.contains(name)) continue;
-        if (name.ends_with(".tmp")) unfinished_now.insert(name);
-        if (!name.ends_with(".tmp") || unfinished.contains(name)) left += " " + name;
+        unneeded_now.insert(name);
+        if (unneeded.contains(name)) left += " " + name;
       }
-      unfinished.swap(unfinished_now);
+      unneeded.swap(unneeded_now);
       const StoreMetrics metrics = store.Metrics();
       const auto segments = NamesIn("store/log").size();
       if (segments > metrics.log_segments + metrics.log_spare_segments) {
@@ -345,7 +345,7 @@ class Swarm {
         left += " " + std::to_string(bytes) + " bytes where " +
                 std::to_string(metrics.physical_bytes) + " are known";
       }
-      if (left.empty() && unfinished.empty()) break;
+      if (left.empty() && unneeded.empty()) break;
       machine_.scheduler->Sleep(1'000'000'000);
     }
     ++result_.leak_checks;
