@@ -170,6 +170,7 @@ class HostGrid {
   uint32_t ready_count_ = 0;
   uint32_t block_ = 0, block_come_ = 0, over_ = 0;
   io::Fiber* main_ = nullptr;
+  bool is_ending_ = false;
   uint64_t state_ = 0;  // Of chance.
   uint64_t switches_ = 0;
 };
