@@ -139,9 +139,21 @@ void SimDisk::Delay(const SimLatency& latency) {
   if (scheduler_ != nullptr) scheduler_->Sleep(Draw(latency));
 }
 
-bool SimDisk::HasRoom(const SimInode& inode, uint64_t offset, uint64_t length) const {
-  if (options_.capacity_bytes == UINT64_MAX) return true;
-  return *used_bytes_ + inode.content.MissingBytes(offset, length) <= options_.capacity_bytes;
+bool SimDisk::HasRoom(const SimInode& inode, uint64_t offset, uint64_t length) {
+  const auto fits = [&] {
+    return *used_bytes_ + inode.content.MissingBytes(offset, length) <= options_.capacity_bytes;
+  };
+  if (options_.capacity_bytes == UINT64_MAX || fits()) return true;
+  if (!drop_syncs_) CommitNames(*root_);
+  return fits();
+}
+
+void SimDisk::CommitNames(SimInode& directory) {
+  for (SimEntryChange& change : directory.entry_changes) change.durable = true;
+  directory.SettleEntryChanges();
+  for (const auto& [name, inode] : directory.entries) {
+    if (inode->is_directory) CommitNames(*inode);
+  }
 }
 
 std::shared_ptr<SimInode> SimDisk::NewInode(bool directory) {

@@ -224,7 +224,9 @@ class SimDisk final : public FileSystem {
   // How the operation that was announced last went.
   void TraceOutcome(int error, uint64_t transferred = 0);
   void ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending);
-  bool HasRoom(const SimInode& inode, uint64_t offset, uint64_t length) const;
+  // Commits names first if need be, as file systems do: what was removed may come back until then.
+  bool HasRoom(const SimInode& inode, uint64_t offset, uint64_t length);
+  void CommitNames(SimInode& directory);
   uint64_t Draw(const SimLatency& latency);
   void Delay(const SimLatency& latency);
 

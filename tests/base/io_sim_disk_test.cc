@@ -539,6 +539,14 @@ TEST(IoSimDisk, AFullDiskRefusesAndRemovalMakesRoom) {
   ASSERT_TRUE(disk.SyncDirectory("/").ok());
   EXPECT_EQ(disk.used_bytes(), 2 * kBlockBytes);
   EXPECT_TRUE(other->Allocate(0, 8 * kBlockBytes).ok());
+  // Or when there is no other: then the removal is durable.
+  other.reset();
+  ASSERT_TRUE(disk.SyncDirectory("/").ok());
+  ASSERT_TRUE(disk.Remove("g").ok());
+  EXPECT_EQ(disk.used_bytes(), 8 * kBlockBytes);
+  auto last = MustOpen(disk, "h");
+  EXPECT_TRUE(last->Write(0, Filled(kBlockBytes, 'n'), false).ok());
+  EXPECT_FALSE(disk.CrashClone(CrashChoice::LoseAll())->Info("g").ok());
 }
 
 TEST(IoSimDisk, DirectTransfersMustBeAligned) {
