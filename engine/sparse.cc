@@ -47,7 +47,11 @@ Result<SparseSession> SparseArena::Open(const Branch& branch, const SparseOption
     if (branch.core().get() != core) {
       return Status(StatusCode::kInvalidArgument, "sparse: the branch is of another store");
     }
-    CAIRN_ASSIGN_OR_RETURN(auto state, SparseSessionState::Make(state_, branch.id(), options));
+    const SparseArenaState::Means& means = arena.means();
+    CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.joined,
+                                                                   branch.id(), options.end));
+    CAIRN_ASSIGN_OR_RETURN(auto state,
+                           SparseSessionState::Make(state_, std::move(source), options));
     return SparseSession(std::move(state));
   });
 }

@@ -5,6 +5,7 @@
 
 #include "base/core/check.h"
 #include "engine/constants.h"
+#include "engine/sparse/head_rows.h"
 
 namespace cairn::engine {
 
@@ -105,47 +106,18 @@ Result<PagePool::Brought> PagePool::Bring(PageUser* user, NodeId node, const Spa
 // go; where other heads would lie is not looked at (RestoreItem::only).
 Status PagePool::Read(NodeId node, const SparseLayout& layout, std::span<Page*> pages,
                       uint64_t timeout_ns) {
-  struct PageView {
-    std::byte* base = nullptr;
-    std::vector<PlaneView> planes{};
-    GroupView group{};
-    KvView kv{};
-  };
-  const size_t count = pages.size() * layout.plane_count;
-  std::vector<PageView> views(count);
-  std::vector<RestoreItem> items(count);
-  for (size_t i = 0; i < count; ++i) {
-    const Page& page = *pages[i / layout.plane_count];
-    const auto index = static_cast<uint32_t>(i % layout.plane_count);
-    const uint32_t plane = layout.planes[index];
-    const auto head_stride = static_cast<int64_t>(layout.page_tokens) * layout.row_bytes[index];
-    PageView& view = views[i];
-    view.base = page.at + layout.page_offset(index) - head_stride * page.key.head;
-    view.planes.resize(layout.group_row_bytes.size());
-    for (size_t p = 0; p < view.planes.size(); ++p) {
-      view.planes[p].layer_bases = {&view.base, 1};
-      view.planes[p].token_stride = layout.group_row_bytes[p];
-      view.planes[p].head_stride =
-          static_cast<int64_t>(layout.page_tokens) * layout.group_row_bytes[p];
+  std::vector<HeadRows> rows;
+  for (const Page* const page : pages) {
+    for (uint32_t index = 0; index < layout.plane_count; ++index) {
+      rows.push_back({.layer = page->key.layer,
+                      .plane = layout.planes[index],
+                      .head = page->key.head,
+                      .first = page->key.first,
+                      .tokens = page->key.tokens,
+                      .into = page->at + layout.page_offset(index)});
     }
-    view.group = {.group = layout.group,
-                  .layer_begin = page.key.layer,
-                  .position = page.key.first,
-                  .count = page.key.tokens,
-                  .planes = view.planes};
-    view.kv.groups = {&view.group, 1};
-    RestoreItem& item = items[i];
-    item.node = node;
-    item.request.begin = page.key.first;
-    item.request.end = page.key.first + page.key.tokens;
-    item.request.into = &view.kv;
-    item.request.require_kv = true;
-    item.counts = false;
-    item.only = HeadOfPlane{plane, page.key.head};
   }
-  CAIRN_RETURN_IF_ERROR(reads_.RestoreMany(items, timeout_ns));
-  for (const RestoreItem& item : items) CAIRN_RETURN_IF_ERROR(item.status);
-  return Status::Ok();
+  return ReadHeadRows(&reads_, node, layout.group, layout.group_row_bytes, rows, timeout_ns);
 }
 
 void PagePool::Leave(PageUser* user) {

@@ -11,7 +11,6 @@
 #include "base/io/no_cancel.h"
 #include "engine/constants.h"
 #include "engine/sparse/sparse_warmth.h"
-#include "engine/tree/path.h"
 
 namespace cairn {
 
@@ -26,17 +25,17 @@ Status Bad(const std::string& what) {
 // ---------------------------------------------------------------- opening and closing
 
 Result<std::shared_ptr<SparseSessionState>> SparseSessionState::Make(
-    std::shared_ptr<SparseArenaState> arena, BranchId branch, const SparseOptions& options) {
-  const std::shared_ptr<SparseSessionState> state(new SparseSessionState(std::move(arena)),
-                                                  Destroy);
-  CAIRN_RETURN_IF_ERROR(state->Open(branch, options));
+    std::shared_ptr<SparseArenaState> arena, std::shared_ptr<const engine::SparseSource> source,
+    const SparseOptions& options) {
+  const std::shared_ptr<SparseSessionState> state(
+      new SparseSessionState(std::move(arena), std::move(source)), Destroy);
+  CAIRN_RETURN_IF_ERROR(state->Open(options));
   return state;
 }
 
-Status SparseSessionState::Open(BranchId branch, const SparseOptions& options) {
-  std::shared_ptr<const ModelSpec> model;
-  CAIRN_RETURN_IF_ERROR(FindSource(branch, options.end, &model));
-  CAIRN_ASSIGN_OR_RETURN(layout_, engine::SparseLayout::Of(*model, options, source_.tokens));
+Status SparseSessionState::Open(const SparseOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(layout_,
+                         engine::SparseLayout::Of(source_->model(), options, source_->tokens()));
   memory_ = std::make_unique<engine::SparseMemory>(&waits_, layout_);
   CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
   taken_bytes_ = memory_->device_bytes();
@@ -55,7 +54,7 @@ Status SparseSessionState::Open(BranchId branch, const SparseOptions& options) {
 // no use is what cannot be had; a fetch that wants it will say so.
 Status SparseSessionState::Warm() {
   const auto saved =
-      engine::ReadWarmth(arena_->means().derived, source_.branch, source_.tokens, layout_);
+      engine::ReadWarmth(arena_->means().derived, source_->branch(), source_->tokens(), layout_);
   if (!saved.ok()) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, waits_.device().NewStream(gpu::Priority::kHigh));
   Status warmed;
@@ -101,34 +100,8 @@ Status SparseSessionState::Save() {
     }
     CAIRN_RETURN_IF_ERROR(memory_->ReadPieces(layer, &pieces));
   }
-  return engine::WriteWarmth(arena_->means().derived, source_.branch, source_.tokens, layout_,
+  return engine::WriteWarmth(arena_->means().derived, source_->branch(), source_->tokens(), layout_,
                              pieces);
-}
-
-// The branch as it is now, which a rewind or a drop of it does not change.
-Status SparseSessionState::FindSource(BranchId branch, uint64_t end,
-                                      std::shared_ptr<const ModelSpec>* model) {
-  const engine::WriteMeans& write = *arena_->means().write;
-  engine::Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const engine::Head* const head,
-                         arena_->means().joined->LookAt(branch, &lock));
-  const engine::Tree& tree = write.tree();
-  const uint64_t length = head->lengths[engine::kTokenLane];
-  source_.branch = branch;
-  source_.tokens = std::min(end, length);
-  if (source_.tokens == 0 || (end != UINT64_MAX && end > length)) {
-    return Bad("end is " + std::to_string(end) + "; the branch has " + std::to_string(length) +
-               " tokens");
-  }
-  *model = tree.FindModel(head->model);
-  for (const engine::Node* node = tree.OnPath(head->node); node != nullptr;
-       node = tree.OnPath(node->parent)) {
-    const uint64_t begin = node->lanes[engine::kTokenLane].start;
-    if (begin < source_.tokens) source_.path.push_back({begin, node->id});
-  }
-  source_.node = source_.path.front().node;
-  source_.lease = write.tree().leases().Grant({source_.node, source_.tokens}, UINT64_MAX);
-  return Status::Ok();
 }
 
 // In a child of fork() the memory, and the device, are the parent's.
@@ -155,9 +128,6 @@ SparseSessionState::~SparseSessionState() {
   }
   memory_ = nullptr;
   arena_->ReturnDeviceBytes(taken_bytes_);
-  if (source_.lease == 0) return;
-  const std::lock_guard lock(arena_->means().write->mutex());
-  arena_->means().write->tree().leases().Release(source_.lease);
 }
 
 // ---------------------------------------------------------------- pages
@@ -190,9 +160,7 @@ engine::PageKey SparseSessionState::KeyOf(size_t index) const {
   const uint64_t first = uint64_t{in_layer % layout_.pages} * layout_.page_tokens;
   const uint64_t end =
       std::min(first + layout_.page_tokens, uint64_t{layout_.pieces} * layout_.piece_tokens);
-  const auto on = std::find_if(source_.path.begin(), source_.path.end(),
-                               [end](const Source::Step& step) { return step.begin < end; });
-  return {.node = on->node,
+  return {.node = source_->NodeBefore(end),
           .first = first,
           .tokens = static_cast<uint32_t>(end - first),
           .layer = LayerOf(index),
@@ -226,9 +194,8 @@ Status SparseSessionState::BringPages(std::span<const size_t> pages, uint64_t ti
     if (!IsMapped(index)) wanted.push_back({KeyOf(index), index});
   }
   if (wanted.empty()) return Status::Ok();
-  CAIRN_ASSIGN_OR_RETURN(
-      const engine::PagePool::Brought brought,
-      arena_->pool().Bring(this, NodeId{source_.node}, layout_, wanted, timeout_ns));
+  CAIRN_ASSIGN_OR_RETURN(const engine::PagePool::Brought brought,
+                         arena_->pool().Bring(this, source_->node(), layout_, wanted, timeout_ns));
   Count(&SparseArenaState::Counters::pages_read, brought.read);
   Count(&SparseArenaState::Counters::page_bytes_read, brought.read_bytes);
   return Status::Ok();

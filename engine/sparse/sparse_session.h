@@ -21,13 +21,16 @@
 #include "cairn/sparse.h"
 #include "engine/sparse/sparse_arena.h"
 #include "engine/sparse/sparse_memory.h"
+#include "engine/sparse/sparse_source.h"
 
 namespace cairn {
 
 class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::PageUser {
  public:
+  // Of `source` options.end and the branch say nothing more.
   static Result<std::shared_ptr<SparseSessionState>> Make(
-      std::shared_ptr<SparseArenaState> arena, BranchId branch, const SparseOptions& options);
+      std::shared_ptr<SparseArenaState> arena, std::shared_ptr<const engine::SparseSource> source,
+      const SparseOptions& options);
   ~SparseSessionState() override;
   static void Destroy(SparseSessionState * state);
   SparseSessionState(const SparseSessionState&) = delete;
@@ -47,15 +50,6 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Status AwaitReaders(size_t index) override;
 
  private:
-  // The content that it reads: the path of a node, up to a position, on lease.
-  struct Source {
-    BranchId branch{};
-    uint64_t node = 0, tokens = 0, lease = 0;
-    struct Step {
-      uint64_t begin = 0, node = 0;
-    };
-    std::vector<Step> path{};  // The newest first.
-  };
   struct Layer {
     gpu::Event ended{};
     bool has_event = false;
@@ -64,9 +58,10 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   };
   class UsedStream;
 
-  explicit SparseSessionState(std::shared_ptr<SparseArenaState> arena) : arena_(std::move(arena)) {}
-  Status Open(BranchId branch, const SparseOptions& options);
-  Status FindSource(BranchId branch, uint64_t end, std::shared_ptr<const ModelSpec> * model);
+  SparseSessionState(std::shared_ptr<SparseArenaState> arena,
+                     std::shared_ptr<const engine::SparseSource> source)
+      : arena_(std::move(arena)), source_(std::move(source)) {}
+  Status Open(const SparseOptions& options);
   Status CheckWanted(const SparseWanted& wanted) const;
   Status Warm();
   Status WarmLayer(uint32_t layer, std::span<const std::vector<uint32_t>> heads,
@@ -100,10 +95,10 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   void Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter, uint64_t more);
 
   const std::shared_ptr<SparseArenaState> arena_;
+  const std::shared_ptr<const engine::SparseSource> source_;
   const engine::GpuWaits& waits_ = arena_->waits();
   const uint64_t process_id_ = waits_.scheduler().ProcessId();
   engine::SparseLayout layout_;
-  Source source_;
   uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
   std::unique_ptr<engine::SparseMemory> memory_;
   SparseArenaState::Counters counters_;

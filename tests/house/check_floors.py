@@ -40,6 +40,7 @@ ENGINE_LOW_FILES = ("engine/constants.h", "engine/memory_line.cc", "engine/memor
                     "engine/options.cc", "engine/transaction.cc", "engine/transaction.h")
 ENGINE_ROWS = [[ENGINE_LOW], ["engine/tree", "engine/gpu"], ["engine/manifest", "engine/pages"], ["engine/commit"], ["engine/restore"],
                ["engine/reuse"], ["engine/space", "engine/follow", "engine/metrics", "engine/objects", "engine/sparse"],
+               ["engine/shadow"],
                ["engine"]]
 ENGINE = [floor for row in ENGINE_ROWS for floor in row]
 

@@ -156,6 +156,7 @@ class SparseArena {
   uint64_t pinned_bytes() const;       // In use by pages.
   uint64_t device_bytes() const;       // In use by sessions.
   SparseStats stats() const;
+  const std::shared_ptr<SparseArenaState>& state() const { return state_; }
 
  private:
   std::shared_ptr<SparseArenaState> state_;

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sparse attention by a shadow (cairn/shadow.h). The shadow of a context is made once, of stored
+// keys, and kept in a table: forks and later processes find it there. A session has it on a GPU,
+// chooses with it the chunks that the queries of a step need, and brings their values from the
+// branch; what it attends to is a small part of what is stored.
+//
+//   BuildShadow(branch);                                   // Or the first Open does it.
+//   auto session = ShadowSession::Open(arena, branch, {.query_heads = 32});
+//   for each step, for each layer:
+//     session->Append({.layer = layer, .keys = k, .values = v, .stream = stream});
+//     session->Select({.layer = layer, .queries = q, .stream = stream});
+//     session->Fetch({.layer = layer, .stream = stream});
+//     session->Rebuild(layer, stream);
+//     attention<<<..., stream>>>(session->View(layer)...)
+//
+// Source: ShadowKV (arXiv 2410.21465). Its arithmetic, and what is different here, is in
+// docs/shadow.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cairn/branch.h"
+#include "cairn/shadow.h"
+#include "cairn/sparse.h"
+#include "cairn/status.h"
+
+namespace [[gnu::visibility("default")]] cairn {
+
+class ShadowSessionState;
+
+// Which shadow of a branch.
+struct ShadowOf {
+  ShadowSpec spec{};
+  uint32_t group = 0;         // Of the model: keys and values of bf16 or fp16, all positions kept.
+  uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+};
+
+struct ShadowInfo {
+  uint64_t tokens = 0;         // Of the context.
+  uint64_t covered = 0;        // Of these, by the shadow. 0: too few, attention is dense.
+  uint32_t chunks = 0;         // Covered; of one head of one layer, here and below.
+  uint32_t always_chunks = 0;  // Of these, sinks and outliers: always attended to.
+  uint32_t budget_chunks = 0;  // Selected in a step.
+  uint64_t table_bytes = 0;    // On the disk. 0: there is no table, since attention is dense.
+  uint64_t tokens_read = 0;    // Whose keys were read to make it. 0: it was there.
+};
+
+// Makes the shadow where there is none, from the one of a shorter part of the context if there is
+// that. It is a table of the branch, and of those that are forked behind `covered`. Blocking: reads
+// the keys of the context, with up to 16 MiB of memory beside 8 bytes a chunk, head and layer.
+// Safe from any thread; two that make the same one both do the work. kInvalidArgument names the
+// field, or says where a key is NaN, infinite or too large; kNotFound: the branch was dropped; and
+// what Branch::Restore and appends say. A crash costs the table at most.
+Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of = {});
+// kNotFound: there is none of this spec that covers as much; it was never made, or was lost.
+Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of = {});
+// Forgets it, here and for the forks that share it. kNotFound.
+Status DropShadow(const Branch& branch, const ShadowOf& of = {});
+
+struct ShadowOptions {
+  ShadowSpec spec{};
+  uint32_t group = 0;
+  uint64_t end = UINT64_MAX;
+  uint32_t query_heads = 0;       // Of a layer: a multiple of the kv heads.
+  uint32_t slots = 0;             // Chunks whose values stay on the device. 0: twice the budget.
+  uint32_t append_tokens = 1024;  // Room for tokens that a session adds.
+  bool build = true;              // Where there is no shadow; else kNotFound.
+};
+
+struct ShadowQuery {
+  uint32_t layer = 0;
+  // Rows of the model's rotated queries, in device memory, query head g of kv head h in row
+  // h * (query_heads / kv heads) + g; of fp32, or of the dtype of keys.
+  const void* queries = nullptr;
+  bool is_fp32 = false;
+  uint64_t head_stride = 0;  // Elements from a row to the next. 0: one behind the other.
+  float scale = 0;           // Of scores. 0: 1 / sqrt(elements of a row).
+  uintptr_t stream = 0;      // A cudaStream_t.
+};
+
+struct ShadowFetch {
+  uint32_t layer = 0;
+  uintptr_t stream = 0;
+  SparseMode mode = SparseMode::kStrict;
+  uint64_t timeout_ns = UINT64_MAX;
+};
+
+struct ShadowRows {
+  uint32_t layer = 0;
+  // A row for each kv head, in device memory: head h at keys + h * key_stride, in bytes. 0: one
+  // behind the other.
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  uint64_t key_stride = 0, value_stride = 0;
+  uintptr_t stream = 0;
+};
+
+// What a step attends to, in device memory: `resident_tokens` rows of each kv head, and `count`
+// chunks besides. Valid, once the stream has come so far, until the next call for the layer, and
+// selected keys until the next Rebuild.
+struct ShadowView {
+  // Sinks, outliers, then the newest. Row t of head h: resident_keys + h * key_stride + t * the
+  // bytes of a row.
+  const std::byte* resident_keys = nullptr;
+  const std::byte* resident_values = nullptr;
+  uint64_t resident_key_stride = 0, resident_value_stride = 0;
+  uint32_t resident_tokens = 0;
+  // Chunk i of head h is of the tokens [c * chunk, ...), chunk = chunks[h * stride + i]; its rows
+  // lie in slot key_slot_of[h * stride + i] of the keys, value_slot_of[...] of the values. A value
+  // slot of -1: a relaxed fetch left it out.
+  uint32_t count = 0, stride = 0;
+  const uint32_t* chunks = nullptr;
+  const int32_t* key_slot_of = nullptr;
+  const int32_t* value_slot_of = nullptr;
+  SparseView::PlaneSlots keys{}, values{};
+};
+
+// A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
+// those of one session wait for each other. Streams that several layers are worked on in are the
+// caller's to order: what a step chooses lies in memory that all layers share.
+class ShadowSession {
+ public:
+  ShadowSession() = default;
+  explicit ShadowSession(std::shared_ptr<ShadowSessionState> state) : state_(std::move(state)) {}
+
+  // Blocking: finds or makes the shadow, and copies it to the device, into room of the arena.
+  // Errors: those of BuildShadow, of SparseArena::Open, and of the device.
+  static Result<ShadowSession> Open(const SparseArena& arena, const Branch& branch,
+                                    const ShadowOptions& options = {});
+
+  // Enqueues; does not block. The chunks that the queries need, by landmarks. kInvalidArgument
+  // names the field; and what the device says.
+  Status Select(const ShadowQuery& query);
+  // Brings the values of what was selected (and exact keys). Errors: those of SparseSession::Fetch.
+  // REQUIRES: Select of the layer, before it in the stream; kInvalidState otherwise.
+  Status Fetch(const ShadowFetch& fetch);
+  // Enqueues; does not block. The keys of what was selected, from their codes. It needs no value,
+  // and may run in another stream than Fetch, behind Select. kInvalidState: nothing was selected.
+  Status Rebuild(uint32_t layer, uintptr_t stream);
+  // kInvalidState: nothing was selected.
+  Result<ShadowView> View(uint32_t layer) const;
+  // Enqueues; does not block. A token more is attended to in this layer from now on. The branch
+  // does not learn of it: appends to it are the caller's, with `exact` = false, since these rows
+  // come from sparse attention. kBusy: append_tokens are there; open one of the longer branch.
+  Status Append(const ShadowRows& rows);
+  // What a fetch of these would read from the disk is read in the background. `chunks`: in host
+  // memory, [kv head][stride], `count` of each.
+  Status Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count, uint32_t stride);
+  // See SparseSession::Save.
+  Status Save();
+
+  ShadowInfo info() const;
+  uint64_t device_bytes() const;  // That it holds, with those of its slots.
+  SparseStats stats() const;      // Of its fetches.
+
+ private:
+  std::shared_ptr<ShadowSessionState> state_;
+};
+
+}  // namespace cairn

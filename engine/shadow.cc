@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What cairn/shadow_session.h has: it guards, and passes on.
+#include "cairn/shadow_session.h"
+
+#include "engine/on_core.h"
+#include "engine/shadow/shadow_session.h"
+
+namespace cairn {
+
+namespace {
+
+engine::ShadowMeans MeansOf(StoreCore& core) {
+  const SparseArenaState::Means means = core.MakeSparseMeans(nullptr);
+  return {means.write, means.joined, means.reads, means.derived};
+}
+
+Status CheckProcess(const ShadowSessionState& state) {
+  return state.arena().means().write->lifecycle->CheckProcess();
+}
+
+template <typename Body>
+auto OnState(const std::shared_ptr<ShadowSessionState>& state, Body&& body)
+    -> decltype(body(*state)) {
+  if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
+  const io::NoCancel guard;
+  return Guarded([&]() -> decltype(body(*state)) {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(*state));
+    return body(*state);
+  });
+}
+
+}  // namespace
+
+Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of) {
+  return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowInfo> {
+    CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
+    const engine::ShadowMeans means = MeansOf(core);
+    CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
+                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+    ShadowInfo info = engine::InfoOf(shape);
+    if (shape.is_dense()) return info;
+    auto found = FindShadowTable(means, branch.id(), shape);
+    if (found.status().code() == StatusCode::kNotFound) {
+      CAIRN_ASSIGN_OR_RETURN(info.tokens_read, MakeShadowTable(means, branch.id(), shape));
+      found = FindShadowTable(means, branch.id(), shape);
+    }
+    CAIRN_RETURN_IF_ERROR(found.status());
+    info.table_bytes = found->table->info().bytes;
+    return info;
+  });
+}
+
+Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of) {
+  return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowInfo> {
+    const engine::ShadowMeans means = MeansOf(core);
+    CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
+                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+    ShadowInfo info = engine::InfoOf(shape);
+    if (shape.is_dense()) return info;
+    CAIRN_ASSIGN_OR_RETURN(const auto found, FindShadowTable(means, branch.id(), shape));
+    info.table_bytes = found.table->info().bytes;
+    return info;
+  });
+}
+
+Status DropShadow(const Branch& branch, const ShadowOf& of) {
+  return OnCore(branch.core(), [&](StoreCore& core) -> Status {
+    CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
+    const engine::ShadowMeans means = MeansOf(core);
+    CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
+                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+    if (shape.is_dense()) return Status(StatusCode::kNotFound, "shadow: the context is too short");
+    CAIRN_ASSIGN_OR_RETURN(const auto found, FindShadowTable(means, branch.id(), shape));
+    return means.derived->Drop(found.owner);
+  });
+}
+
+Result<ShadowSession> ShadowSession::Open(const SparseArena& arena, const Branch& branch,
+                                          const ShadowOptions& options) {
+  return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowSession> {
+    CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
+    const std::shared_ptr<SparseArenaState> on = arena.state();
+    if (on == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
+    if (on->means().keep.get() != &core) {
+      return Status(StatusCode::kInvalidArgument, "shadow: the branch is of another store");
+    }
+    CAIRN_ASSIGN_OR_RETURN(auto state, ShadowSessionState::Make(on, branch.id(), options));
+    return ShadowSession(std::move(state));
+  });
+}
+
+Status ShadowSession::Select(const ShadowQuery& query) {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.Select(query); });
+}
+Status ShadowSession::Fetch(const ShadowFetch& fetch) {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.Fetch(fetch); });
+}
+Status ShadowSession::Rebuild(uint32_t layer, uintptr_t stream) {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.Rebuild(layer, stream); });
+}
+Result<ShadowView> ShadowSession::View(uint32_t layer) const {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.View(layer); });
+}
+Status ShadowSession::Append(const ShadowRows& rows) {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.Append(rows); });
+}
+Status ShadowSession::Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count,
+                               uint32_t stride) {
+  return OnState(state_, [&](ShadowSessionState& state) {
+    return state.Prefetch(layer, chunks, count, stride);
+  });
+}
+Status ShadowSession::Save() {
+  return OnState(state_, [](ShadowSessionState& state) { return state.Save(); });
+}
+ShadowInfo ShadowSession::info() const { return state_ == nullptr ? ShadowInfo() : state_->info(); }
+uint64_t ShadowSession::device_bytes() const {
+  return state_ == nullptr ? 0 : state_->device_bytes();
+}
+SparseStats ShadowSession::stats() const {
+  return state_ == nullptr ? SparseStats() : state_->stats();
+}
+
+}  // namespace cairn

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Numbers of shadows, each with its reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/shadow/shadow_math.h"
+
+namespace cairn::engine {
+
+// What DerivedTables knows shadows by: this bit, with bits of their spec below it. Sparse sessions
+// have kSparseWarmthKind.
+inline constexpr uint32_t kShadowKind = 1u << 24;
+inline constexpr uint32_t kShadowKindMask = kShadowKind - 1;
+
+// Tokens of a part: a whole block of landmarks even of chunks of 16 tokens, so that a part of which
+// no token is missing never changes; and frames of some 100 KB.
+inline constexpr uint32_t kShadowPartTokens = 16 * shadow::kBlockRows;
+// Chunks of a frame with rows that are always attended to: some 100 KB.
+inline constexpr uint32_t kShadowAlwaysChunks = 64;
+// Keys that are read and worked on at a time. Enough reads in flight for a disk, and little beside
+// what a store has.
+inline constexpr size_t kShadowReadBytes = 16u << 20;
+// Reads of the rows of single chunks that are planned together.
+inline constexpr size_t kShadowReadsAtOnce = 1024;
+// Of pinned memory through which a shadow goes to the device, twice: while one is copied the other
+// is filled.
+inline constexpr size_t kShadowStagingBytes = 4u << 20;
+
+}  // namespace cairn::engine

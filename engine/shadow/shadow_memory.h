@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory of one shadow session on the device.
+//
+//   a layer    landmarks, their rows behind the last block, which chunks are always attended to,
+//              codes of keys; rows that are attended to in any case     [head]
+//   shared     scores, sums, what was selected, rebuilt keys: of the layer that is worked on
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/gpu/gpu_waits.h"
+#include "engine/shadow/device_upload.h"
+#include "engine/shadow/shadow_shape.h"
+#include "gpu/kernels/rebuild_keys.h"
+#include "gpu/kernels/score_chunks.h"
+#include "gpu/kernels/select_chunks.h"
+#include "sstable/snapshot_table.h"
+
+namespace cairn::engine {
+
+struct ShadowUse {
+  uint32_t query_heads = 0;      // Of a layer.
+  uint32_t resident_tokens = 0;  // Room for those that are always attended to.
+};
+
+class ShadowMemory {
+ public:
+  // `waits` outlives this.
+  ShadowMemory(const GpuWaits* waits, const ShadowShape& shape, const ShadowUse& use);
+  ~ShadowMemory();  // Nothing enqueued touches it.
+  ShadowMemory(const ShadowMemory&) = delete;
+  ShadowMemory& operator=(const ShadowMemory&) = delete;
+
+  uint64_t device_bytes() const { return end_; }
+  Status Allocate();
+  void Leak() { memory_ = nullptr; }  // The device is lost.
+
+  // Puts the table there, and what no table has. Errors: those of ReadShadow, and of the device.
+  Status Load(sstable::SnapshotTable* table, DeviceUpload* upload) const;
+  Status Begin(DeviceUpload* upload) const;
+
+  // --- Of a layer
+  std::byte* resident_keys(uint32_t layer, uint32_t head, uint64_t token) const;
+  std::byte* resident_values(uint32_t layer, uint32_t head, uint64_t token) const;
+  uint64_t resident_key_stride() const { return uint64_t{use_.resident_tokens} * shape_.key_bytes; }
+  uint64_t resident_value_stride() const {
+    return uint64_t{use_.resident_tokens} * shape_.value_bytes;
+  }
+  gpu::ScoreChunks Score(uint32_t layer) const;
+  gpu::SelectChunks Select(uint32_t layer) const;
+  // REQUIRES: keys have codes.
+  gpu::RebuildKeys Rebuild(uint32_t layer) const;
+
+  // --- Shared. [head][budget_chunks].
+  const uint32_t* chunks() const { return At<uint32_t>(chunks_at_); }
+  const int32_t* in_order() const { return At<int32_t>(in_order_at_); }  // 0, 1, 2, ...
+  const std::byte* rebuilt() const { return At<std::byte>(rebuilt_at_); }
+  uint64_t rebuilt_stride() const;  // Bytes, from head to head.
+
+ private:
+  template <typename T>
+  T* At(uint64_t at) const {
+    return reinterpret_cast<T*>(memory_ + at);
+  }
+  template <typename T>
+  T* Of(uint64_t row, uint64_t at, uint64_t stride) const {
+    const uint64_t layer = row / shape_.heads, head = row % shape_.heads;
+    return reinterpret_cast<T*>(memory_ + layer * layer_bytes_ + at + head * stride);
+  }
+  gpu::ShadowHead HeadOf(uint64_t row) const;
+
+  const GpuWaits& waits_;
+  const ShadowShape shape_;
+  const ShadowUse use_;
+  // Offsets in the part of a layer, and from head to head.
+  uint64_t landmarks_at_ = 0, tail_at_ = 0, always_at_ = 0, keys_at_ = 0;
+  uint64_t resident_keys_at_ = 0, resident_values_at_ = 0;
+  uint64_t landmarks_stride_ = 0, tail_stride_ = 0, always_stride_ = 0, keys_stride_ = 0;
+  uint64_t layer_bytes_ = 0;
+  // Offsets behind the last layer.
+  uint64_t heads_at_ = 0, scores_at_ = 0, sums_at_ = 0, order_keys_at_ = 0, chunks_at_ = 0;
+  uint64_t counts_at_ = 0, in_order_at_ = 0, rebuilt_at_ = 0, end_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace cairn::engine

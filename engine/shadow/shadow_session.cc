@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/shadow/shadow_session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/core/check.h"
+#include "base/io/no_cancel.h"
+#include "engine/sparse/head_rows.h"
+
+namespace cairn {
+
+namespace {
+
+Status Bad(const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "shadow: " + what);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- opening and closing
+
+Result<std::shared_ptr<ShadowSessionState>> ShadowSessionState::Make(
+    std::shared_ptr<SparseArenaState> arena, BranchId branch, const ShadowOptions& options) {
+  const std::shared_ptr<ShadowSessionState> state(new ShadowSessionState(std::move(arena)),
+                                                  Destroy);
+  CAIRN_RETURN_IF_ERROR(state->Open(branch, options));
+  return state;
+}
+
+engine::ShadowMeans ShadowSessionState::ShadowMeansOf() const {
+  const SparseArenaState::Means& means = arena_->means();
+  return {means.write, means.joined, means.reads, means.derived};
+}
+
+Status ShadowSessionState::Open(BranchId branch, const ShadowOptions& options) {
+  const SparseArenaState::Means& means = arena_->means();
+  CAIRN_ASSIGN_OR_RETURN(
+      source_, engine::SparseSource::Take(*means.write, means.joined, branch, options.end));
+  CAIRN_ASSIGN_OR_RETURN(shape_, engine::ShadowShape::Of(source_->model(), options.group,
+                                                         options.spec, source_->tokens()));
+  if (options.query_heads == 0 || options.query_heads % shape_.heads != 0) {
+    return Bad("query_heads is " + std::to_string(options.query_heads) +
+               ", not a multiple of the kv heads, " + std::to_string(shape_.heads));
+  }
+  query_heads_ = options.query_heads;
+  append_tokens_ = options.append_tokens;
+  info_ = engine::InfoOf(shape_);
+  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(OpenFetches(options));
+  const uint64_t resident = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
+                            (shape_.tokens - shape_.plan.covered) + append_tokens_;
+  memory_ = std::make_unique<engine::ShadowMemory>(
+      &waits_, shape_,
+      engine::ShadowUse{.query_heads = query_heads_,
+                        .resident_tokens = static_cast<uint32_t>(resident)});
+  CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
+  taken_bytes_ = memory_->device_bytes();
+  layers_.resize(shape_.layers);
+  for (Layer& layer : layers_) {
+    CAIRN_ASSIGN_OR_RETURN(layer.ended, waits_.device().NewEvent());
+    layer.has_event = true;
+  }
+  CAIRN_RETURN_IF_ERROR(memory_->Allocate());
+  return Load(options);
+}
+
+// Of the content that the session has on lease: the branch may have been rewound meanwhile, and
+// have other tokens there.
+Status ShadowSessionState::FindTable(const ShadowOptions& options,
+                                     engine::DerivedTables::Found* found) {
+  const engine::ShadowMeans means = ShadowMeansOf();
+  auto there = engine::FindShadowTable(means, source_->branch(), shape_);
+  if (there.status().code() == StatusCode::kNotFound && options.build) {
+    CAIRN_ASSIGN_OR_RETURN(info_.tokens_read,
+                           engine::MakeShadowTable(means, source_->branch(), shape_));
+    there = engine::FindShadowTable(means, source_->branch(), shape_);
+  }
+  CAIRN_RETURN_IF_ERROR(there.status());
+  *found = std::move(*there);
+  info_.table_bytes = found->table->info().bytes;
+  if (static_cast<uint64_t>(found->owner.node) == source_->NodeBefore(shape_.plan.covered)) {
+    return Status::Ok();
+  }
+  return Status(StatusCode::kConflict, "shadow: the branch was rewound while its shadow was made");
+}
+
+Status ShadowSessionState::OpenFetches(const ShadowOptions& options) {
+  const uint32_t budget = shape_.plan.budget_chunks;
+  if (budget == 0) return Status::Ok();  // All chunks are always attended to.
+  const SparseOptions fetches{
+      .group = options.group,
+      .planes = shape_.spec.keys == ShadowKeys::kExact ? 3U : 2U,
+      .piece_tokens = shape_.spec.chunk_tokens,
+      .slots = options.slots != 0 ? options.slots : std::min(2 * budget, shape_.plan.chunks),
+      .wanted_max = budget};
+  CAIRN_ASSIGN_OR_RETURN(fetches_, SparseSessionState::Make(arena_, source_, fetches));
+  return Status::Ok();
+}
+
+Status ShadowSessionState::Load(const ShadowOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
+  CAIRN_RETURN_IF_ERROR(memory_->Begin(upload.get()));
+  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(options, upload.get()));
+  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
+  return upload->Finish();
+}
+
+// One that is damaged is of no use to anybody: it is dropped, and made again.
+Status ShadowSessionState::LoadTable(const ShadowOptions& options, engine::DeviceUpload* upload) {
+  engine::DerivedTables::Found found;
+  CAIRN_RETURN_IF_ERROR(FindTable(options, &found));
+  Status loaded = memory_->Load(found.table.get(), upload);
+  if (loaded.code() == StatusCode::kCorruption || loaded.code() == StatusCode::kNotFound) {
+    static_cast<void>(arena_->means().derived->Drop(found.owner));
+    found = {};
+    CAIRN_RETURN_IF_ERROR(FindTable(options, &found));
+    loaded = memory_->Load(found.table.get(), upload);
+  }
+  return loaded;
+}
+
+// The tokens behind the shadow: fewer than a block and the local window.
+Status ShadowSessionState::LoadNewest(engine::DeviceUpload* upload) const {
+  const auto tokens = static_cast<uint32_t>(shape_.tokens - shape_.plan.covered);
+  const uint64_t before = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens;
+  const size_t keys = size_t{tokens} * shape_.key_bytes;
+  const size_t values = size_t{tokens} * shape_.value_bytes;
+  for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+    std::vector<std::byte> rows(shape_.heads * (keys + values));
+    std::vector<engine::HeadRows> reads;
+    for (uint32_t head = 0; head < shape_.heads; ++head) {
+      for (const uint32_t plane : {0U, 1U}) {
+        reads.push_back({.layer = layer,
+                         .plane = plane,
+                         .head = head,
+                         .first = shape_.plan.covered,
+                         .tokens = tokens,
+                         .into = &rows[head * (keys + values) + plane * keys]});
+      }
+    }
+    const auto row_bytes = shape_.row_bytes();
+    CAIRN_RETURN_IF_ERROR(engine::ReadHeadRows(arena_->means().reads, source_->node(), shape_.group,
+                                               row_bytes, reads, UINT64_MAX));
+    for (uint32_t head = 0; head < shape_.heads; ++head) {
+      const auto of = std::span<const std::byte>(rows).subspan(head * (keys + values));
+      CAIRN_RETURN_IF_ERROR(
+          upload->Add(memory_->resident_keys(layer, head, before), of.first(keys)));
+      CAIRN_RETURN_IF_ERROR(
+          upload->Add(memory_->resident_values(layer, head, before), of.subspan(keys, values)));
+    }
+  }
+  return Status::Ok();
+}
+
+// In a child of fork() the memory, and the device, are the parent's.
+void ShadowSessionState::Destroy(ShadowSessionState* state) {
+  const io::NoCancel guard;
+  if (state->waits_.scheduler().ProcessId() == state->process_id_) delete state;
+}
+
+ShadowSessionState::~ShadowSessionState() {
+  for (const Layer& layer : layers_) {
+    if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
+  }
+  for (const Layer& layer : layers_) {
+    if (layer.has_event) waits_.device().Return(layer.ended);
+  }
+  // What kernels may still use is never given to others.
+  if (is_lost_ && memory_ != nullptr) memory_->Leak();
+  memory_ = nullptr;
+  arena_->ReturnDeviceBytes(taken_bytes_);
+}
+
+uint64_t ShadowSessionState::device_bytes() const {
+  return memory_->device_bytes() + (fetches_ == nullptr ? 0 : fetches_->device_bytes());
+}
+
+// ---------------------------------------------------------------- steps
+
+Status ShadowSessionState::CheckLayer(uint32_t layer) const {
+  if (layer < shape_.layers) return Status::Ok();
+  return Bad("layer is " + std::to_string(layer) + "; there are " + std::to_string(shape_.layers));
+}
+
+// Enqueues in the caller's stream, and then what the layer's event waits for.
+template <typename Enqueue>
+Status ShadowSessionState::OnStream(uint32_t layer, uintptr_t handle, const Enqueue& enqueue) {
+  if (is_lost_) return Status(StatusCode::kIoError, "shadow: the device does not answer");
+  gpu::Device& device = waits_.device();
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.AdoptStream(handle));
+  Status enqueued = enqueue(stream);
+  if (enqueued.ok()) enqueued = device.Record(stream, layers_[layer].ended);
+  if (!enqueued.ok()) is_lost_ = !waits_.Drain(stream, layers_[layer].ended);
+  device.Return(stream);
+  return enqueued;
+}
+
+Status ShadowSessionState::Select(const ShadowQuery& query) {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(query.layer));
+  if (query.queries == nullptr) return Bad("queries is null");
+  const io::Turn::Holder turn(&turn_);
+  for (Layer& layer : layers_) layer.step = Step::kNone;
+  if (shape_.plan.budget_chunks != 0) {
+    gpu::ScoreChunks score = memory_->Score(query.layer);
+    score.queries = query.queries;
+    score.fp32_queries = query.is_fp32;
+    score.query_head_stride = query.head_stride != 0 ? query.head_stride : shape_.channels;
+    score.query_pair_stride = score.group * score.query_head_stride;
+    score.scale =
+        query.scale != 0 ? query.scale : 1.0F / std::sqrt(static_cast<float>(shape_.channels));
+    const gpu::SelectChunks select = memory_->Select(query.layer);
+    const Status enqueued = OnStream(query.layer, query.stream, [&](gpu::Stream stream) {
+      const Status scored = waits_.device().Launch(stream, score);
+      return scored.ok() ? waits_.device().Launch(stream, select) : scored;
+    });
+    CAIRN_RETURN_IF_ERROR(enqueued);
+  }
+  layers_[query.layer].step = Step::kSelected;
+  return Status::Ok();
+}
+
+Status ShadowSessionState::Fetch(const ShadowFetch& fetch) {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(fetch.layer));
+  const io::Turn::Holder turn(&turn_);
+  Layer& layer = layers_[fetch.layer];
+  if (layer.step == Step::kNone) {
+    return Status(StatusCode::kInvalidState, "shadow: nothing is selected for this layer");
+  }
+  const uint32_t budget = shape_.plan.budget_chunks;
+  if (fetches_ != nullptr) {
+    CAIRN_ASSIGN_OR_RETURN(layer.values, fetches_->Fetch({.layer = fetch.layer,
+                                                          .pieces = memory_->chunks(),
+                                                          .count = budget,
+                                                          .stride = budget,
+                                                          .on_device = true,
+                                                          .stream = fetch.stream,
+                                                          .mode = fetch.mode,
+                                                          .timeout_ns = fetch.timeout_ns}));
+  }
+  layer.step = Step::kFetched;
+  return Status::Ok();
+}
+
+Status ShadowSessionState::Rebuild(uint32_t layer, uintptr_t stream) {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(layer));
+  const io::Turn::Holder turn(&turn_);
+  if (layers_[layer].step == Step::kNone) {
+    return Status(StatusCode::kInvalidState, "shadow: nothing is selected for this layer");
+  }
+  if (shape_.plan.budget_chunks == 0 || !shape_.has_codes()) return Status::Ok();
+  const gpu::RebuildKeys rebuild = memory_->Rebuild(layer);
+  return OnStream(layer, stream,
+                  [&](gpu::Stream on) { return waits_.device().Launch(on, rebuild); });
+}
+
+Result<ShadowView> ShadowSessionState::View(uint32_t layer) const {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(layer));
+  const io::Turn::Holder turn(&turn_);
+  const Layer& of = layers_[layer];
+  if (of.step != Step::kFetched) {
+    return Status(StatusCode::kInvalidState, "shadow: nothing was fetched for this layer");
+  }
+  ShadowView view;
+  view.resident_keys = memory_->resident_keys(layer, 0, 0);
+  view.resident_values = memory_->resident_values(layer, 0, 0);
+  view.resident_key_stride = memory_->resident_key_stride();
+  view.resident_value_stride = memory_->resident_value_stride();
+  view.resident_tokens =
+      static_cast<uint32_t>(uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
+                            (shape_.tokens - shape_.plan.covered) + of.appended);
+  if (fetches_ == nullptr) return view;
+  view.count = view.stride = shape_.plan.budget_chunks;
+  view.chunks = memory_->chunks();
+  view.value_slot_of = of.values.slot_of;
+  CAIRN_CHECK(of.values.slot_of_stride == view.stride);
+  if (shape_.has_codes()) {
+    view.key_slot_of = memory_->in_order();
+    view.keys = {memory_->rebuilt(), memory_->rebuilt_stride(),
+                 uint64_t{shape_.spec.chunk_tokens} * shape_.key_bytes};
+    view.values = of.values.planes[0];
+  } else {
+    view.key_slot_of = of.values.slot_of;
+    view.keys = of.values.planes[0];
+    view.values = of.values.planes[1];
+  }
+  return view;
+}
+
+Status ShadowSessionState::Append(const ShadowRows& rows) {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(rows.layer));
+  if (rows.keys == nullptr || rows.values == nullptr) return Bad("keys or values is null");
+  const io::Turn::Holder turn(&turn_);
+  Layer& layer = layers_[rows.layer];
+  if (layer.appended == append_tokens_) {
+    return Status(StatusCode::kBusy, "shadow: append_tokens, " + std::to_string(append_tokens_) +
+                                         ", are there; open a session of the longer branch");
+  }
+  const uint64_t at = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
+                      (shape_.tokens - shape_.plan.covered) + layer.appended;
+  const uint64_t key_stride = rows.key_stride != 0 ? rows.key_stride : shape_.key_bytes;
+  const uint64_t value_stride = rows.value_stride != 0 ? rows.value_stride : shape_.value_bytes;
+  std::vector<gpu::CopyPiece> copies;
+  for (uint32_t head = 0; head < shape_.heads; ++head) {
+    copies.push_back({memory_->resident_keys(rows.layer, head, at), rows.keys + head * key_stride,
+                      shape_.key_bytes});
+    copies.push_back({memory_->resident_values(rows.layer, head, at),
+                      rows.values + head * value_stride, shape_.value_bytes});
+  }
+  CAIRN_RETURN_IF_ERROR(OnStream(rows.layer, rows.stream, [&](gpu::Stream stream) {
+    return waits_.device().Copy(stream, copies);
+  }));
+  ++layer.appended;
+  return Status::Ok();
+}
+
+Status ShadowSessionState::Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count,
+                                    uint32_t stride) {
+  CAIRN_RETURN_IF_ERROR(CheckLayer(layer));
+  if (fetches_ == nullptr) return Status::Ok();
+  return fetches_->Prefetch({.layer = layer, .pieces = chunks, .count = count, .stride = stride});
+}
+
+Status ShadowSessionState::Save() { return fetches_ == nullptr ? Status::Ok() : fetches_->Save(); }
+
+}  // namespace cairn

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shadows as derived tables (engine/restore/derived_tables.h), of the position `covered`. All
+// fragments are of the KV lane of the group; slices are heads of layers, [layer][head].
+//
+//   fragment            begin            count           a page
+//   part                first token      its tokens      the part: 1024 tokens, the last one fewer
+//   always              covered          chunks          64 chunks
+//   head                covered + 2^32   1               one slice: the spec
+//
+//   part     landmarks of its chunks: whole blocks of 64, then rows of the dtype
+//            blocks of 64 keys; int8 and int4 alone
+//            f32 a chunk: its cosine
+//   always   u32 a chunk: which; then their rows of keys; then their rows of values
+//   head     a field table (base/codec/fields.h): 1 version, 2 group, 3 chunk_tokens, 4 keys,
+//            5 landmark_bits, 6 local_tokens, 7 sink_tokens, 8 outlier_share, 9 outlier_chunks,
+//            10 rank, 11 rank_energy
+//
+// Sizes follow from model and spec, so no frame says its own. Parts of which no token is missing
+// are the same bytes in the table of every longer context. Why not one frame a head: the frames of
+// a part are made, checked and copied to a device by themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/codec/fields.h"
+#include "engine/shadow/shadow_shape.h"
+#include "sstable/snapshot_table.h"
+#include "sstable/snapshot_writer.h"
+
+namespace cairn::engine {
+
+// Without the budget, which no table depends on.
+FieldWriter EncodeShadowSpec(const ShadowSpec& spec, uint32_t group);
+
+// Where what lies in the frame of a part.
+struct ShadowPartLayout {
+  ShadowPartLayout(const ShadowShape& shape, uint64_t first, uint32_t tokens);
+  uint64_t first = 0;
+  uint32_t tokens = 0, chunks = 0;
+  uint32_t landmark_blocks = 0, landmark_rows = 0;  // Whole blocks; rows behind them.
+  size_t landmarks_bytes = 0, tail_bytes = 0, keys_bytes = 0;
+  size_t tail_at() const { return landmarks_bytes; }
+  size_t keys_at() const { return tail_at() + tail_bytes; }
+  size_t cosines_at() const { return keys_at() + keys_bytes; }
+  size_t bytes() const { return cosines_at() + chunks * sizeof(float); }
+};
+// Those of all parts of a shadow.
+std::vector<ShadowPartLayout> PartsOf(const ShadowShape& shape);
+
+// The frame of the keys of one part. REQUIRES: just so many rows; no element unfit.
+std::vector<std::byte> MakePart(const ShadowShape& shape, const ShadowPartLayout& part,
+                                std::span<const uint16_t> keys);
+
+// --- Writing, in this order
+void BeginPart(const ShadowShape& shape, uint64_t node, const ShadowPartLayout& part,
+               sstable::SnapshotWriter* table);
+void BeginAlways(const ShadowShape& shape, uint64_t node, sstable::SnapshotWriter* table);
+Status WriteHead(const ShadowShape& shape, uint64_t node, sstable::SnapshotWriter* table);
+
+// --- Reading
+// One frame of a slice; borrowed until the call returns.
+struct ShadowFrames {
+  std::function<Status(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame)>
+      on_part;
+  // `first`: of the chunks that are always attended to, the one that the frame begins with.
+  std::function<Status(uint32_t first, uint32_t chunks, size_t row,
+                       std::span<const std::byte> frame)>
+      on_always;
+};
+// All of it, in order; null: passed over. `covered`: of the table, by its owner; at most
+// shape.plan.covered. kCorruption; kNotFound: it is of another spec; what the calls say.
+Status ReadShadow(const ShadowShape& shape, uint64_t covered, sstable::SnapshotTable* table,
+                  const ShadowFrames& frames);
+
+}  // namespace cairn::engine
