@@ -88,6 +88,7 @@ void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, re
 void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces
 void AddFindCommand(CLI::App& app, Session& session);        // find
 void AddObjectCommands(CLI::App& app, Session& session);     // objects
+void AddShadowCommands(CLI::App& app, Session& session);     // shadow
 void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal
 void AddDoctorCommand(CLI::App& app, Session& session);      // doctor
 void AddRepairCommand(CLI::App& app, Session& session);      // repair

@@ -169,6 +169,7 @@ int Main(int argc, char** argv) {
   AddChangeCommands(app, session);
   AddKeepCommands(app, session);
   AddObjectCommands(app, session);
+  AddShadowCommands(app, session);
   AddWalDumpCommand(app, session);
   AddRepairCommand(app, session);
   AddDoctorCommand(app, session);
