@@ -36,6 +36,7 @@
 #include "tests/gpu/slot_rounds.h"
 #include "tests/model/histories.h"
 #include "tests/sim/gpu_restores.h"
+#include "tests/sim/shadow_steps.h"
 #include "tests/sim/sparse_fetches.h"
 #include "tests/sim/swarm.h"
 #include "tests/support/last_words.h"
@@ -183,6 +184,14 @@ std::string SparseFetches(uint64_t seed, Counts* counts) {
   return result.violation;
 }
 
+// Shadow sessions, beside faults of disk and GPU, and a power loss.
+std::string ShadowSteps(uint64_t seed, Counts* counts) {
+  const sim::ShadowStepsResult result = sim::RunShadowSteps({.seed = seed});
+  (*counts)["shadow_step_seeds"] += 1;
+  (*counts)["shadow_steps"] += result.steps;
+  return result.violation;
+}
+
 // Restores into a simulated GPU, beside faults of disk and GPU.
 std::string GpuRestores(uint64_t seed, Counts* counts) {
   const sim::GpuRestoresResult result = sim::RunGpuRestores({.seed = seed});
@@ -202,6 +211,7 @@ const std::map<std::string, Run> kParts = {{"crashes", Crashes},
                                            {"kernels", Kernels},
                                            {"gpu-restores", GpuRestores},
                                            {"sparse-fetches", SparseFetches},
+                                           {"shadow-steps", ShadowSteps},
                                            {"kills", Kills}};
 
 int Soak(const std::string& part, const Run& run, double seconds, uint64_t first_seed) {
