@@ -84,7 +84,17 @@ Status SparseSession::Save() {
     return state.Save();
   });
 }
-uint64_t SparseSession::pieces() const { return state_ == nullptr ? 0 : state_->layout().pieces; }
+Status SparseSession::Extend(uint64_t end) {
+  return OnState(state_, [&](SparseSessionState& state) -> Status {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(state));
+    const SparseArenaState::Means& means = state.arena().means();
+    CAIRN_RETURN_IF_ERROR(means.write->lifecycle->CheckUsable());
+    CAIRN_ASSIGN_OR_RETURN(
+        auto source, engine::SparseSource::Take(*means.write, means.joined, state.branch(), end));
+    return state.Extend(std::move(source));
+  });
+}
+uint64_t SparseSession::pieces() const { return state_ == nullptr ? 0 : state_->pieces(); }
 uint64_t SparseSession::device_bytes() const {
   return state_ == nullptr ? 0 : state_->device_bytes();
 }

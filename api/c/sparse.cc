@@ -18,6 +18,7 @@ cairn::Result<cairn::SparseOptions> ToSparseOptions(const cairn_sparse_options* 
                               .slots = read.slots,
                               .wanted_max = read.wanted_max,
                               .end = read.end,
+                              .tokens_max = read.tokens_max,
                               .warm = read.warm};
 }
 
@@ -135,6 +136,14 @@ cairn_code cairn_sparse_session_save(cairn_sparse_session* session, cairn_error*
   return Call(error, [&]() -> Status {
     CAIRN_C_NEED(session);
     return session->value.Save();
+  });
+}
+
+cairn_code cairn_sparse_session_extend(cairn_sparse_session* session, uint64_t end,
+                                       cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(session);
+    return session->value.Extend(end);
   });
 }
 

@@ -120,6 +120,17 @@ Status PagePool::Read(NodeId node, const SparseLayout& layout, std::span<Page*> 
   return ReadHeadRows(&reads_, node, layout.group, layout.group_row_bytes, rows, timeout_ns);
 }
 
+void PagePool::Release(PageUser* user, std::span<const size_t> indexes) {
+  for (Page& page : pages_) {
+    std::erase_if(page.uses, [&](const Use& use) {
+      const bool is_released =
+          use.user == user && std::find(indexes.begin(), indexes.end(), use.index) != indexes.end();
+      if (is_released) user->Map(use.index, nullptr);
+      return is_released;
+    });
+  }
+}
+
 void PagePool::Leave(PageUser* user) {
   const io::Turn::Holder turn(&turn_);
   for (Page& page : pages_) {

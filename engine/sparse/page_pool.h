@@ -77,6 +77,8 @@ class PagePool {
   // REQUIRES: the turn; no page of `wanted` is mapped by this user.
   Result<Brought> Bring(PageUser* user, NodeId node, const SparseLayout& layout,
                         std::span<const Wanted> wanted, uint64_t timeout_ns);
+  // It does not use these pages, by index, any more. REQUIRES: the turn; it has nothing enqueued.
+  void Release(PageUser* user, std::span<const size_t> indexes);
   // It uses no page any more, and has nothing enqueued.
   void Leave(PageUser* user);
   // It uses none any more, but what it has enqueued may: its pages stay for good.

@@ -93,7 +93,10 @@ Result<SparseLayout> SparseLayout::Of(const ModelSpec& model, const SparseOption
                " whole pieces");
   }
   layout.pieces = static_cast<uint32_t>(pieces);
-  layout.pages = (layout.pieces - 1) / layout.pieces_of_page() + 1;
+  const uint64_t most = std::max(tokens, options.tokens_max) / layout.piece_tokens;
+  if (most >= gpu::kNoPiece)
+    return Bad(Is("tokens_max", options.tokens_max) + ", which is too much");
+  layout.pages = static_cast<uint32_t>((most - 1) / layout.pieces_of_page()) + 1;
   return layout;
 }
 

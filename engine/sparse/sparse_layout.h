@@ -31,7 +31,7 @@ struct SparseLayout {
   uint32_t piece_tokens = 0, page_tokens = 0;
   uint32_t slots = 0, wanted_max = 0;
   uint32_t pieces = 0;  // Whole ones.
-  uint32_t pages = 0;   // Of a head.
+  uint32_t pages = 0;   // Of a head: room for so many.
 
   uint32_t plane_bits() const;  // As SparseOptions::planes.
   uint32_t pieces_of_page() const { return page_tokens / piece_tokens; }

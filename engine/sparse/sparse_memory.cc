@@ -93,13 +93,14 @@ Status SparseMemory::Allocate() {
   std::memset(pinned_memory_, 0, pinned_bytes);
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) *wrong(layer) = gpu::kNothingWrong;
   CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, begun_end_));
-  const Status begun = Begin(image);
-  // What could not be waited for may still be copied.
-  if (begun.ok()) device.Free(image);
+  bool is_lost = false;
+  const Status begun = Begin(image, &is_lost);
+  if (!is_lost) device.Free(image);
   return begun;
 }
 
-Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece) const {
+// `*is_lost`: it failed, and may go on. Else it has ended.
+Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) const {
   gpu::Device& device = waits_.device();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.NewStream(gpu::Priority::kHigh));
   const Result<gpu::Event> copied = device.NewEvent();
@@ -107,12 +108,13 @@ Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece) const {
   if (status.ok()) status = device.Copy(stream, {&piece, 1});
   if (status.ok()) status = device.Record(stream, *copied);
   if (status.ok()) status = waits_.For(*copied, io::kNoDeadline);
+  *is_lost = !status.ok() && copied.ok() && !waits_.Drain(stream, *copied);
   if (copied.ok()) device.Return(*copied);
   device.Return(stream);
   return status;
 }
 
-Status SparseMemory::Begin(std::byte* image) {
+Status SparseMemory::Begin(std::byte* image, bool* is_lost) {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     std::memset(image, 0, begun_end_);
     for (uint32_t head = 0; head < layout_.heads; ++head) {
@@ -129,17 +131,39 @@ Status SparseMemory::Begin(std::byte* image) {
       std::iota(order, order + layout_.slots, 0);
     }
     std::memset(image + pieces_in_at_, 0xff, orders_at_ - pieces_in_at_);
-    CAIRN_RETURN_IF_ERROR(CopyAndWait({Device<std::byte>(layer, 0), image, begun_end_}));
+    CAIRN_RETURN_IF_ERROR(CopyAndWait({Device<std::byte>(layer, 0), image, begun_end_}, is_lost));
   }
   return Status::Ok();
+}
+
+Status SparseMemory::SetPieces(uint32_t pieces, bool* is_lost) {
+  gpu::Device& device = waits_.device();
+  const uint64_t bytes = layout_.heads * sizeof(gpu::SlotRow);
+  CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, bytes));
+  layout_.pieces = pieces;
+  Status status;
+  for (uint32_t layer = 0; layer < layout_.layers && status.ok(); ++layer) {
+    for (uint32_t head = 0; head < layout_.heads; ++head) {
+      const gpu::SlotRow row = RowOf(layer, head);
+      std::memcpy(image + head * sizeof(row), &row, sizeof(row));
+    }
+    status = CopyAndWait({Device<std::byte>(layer, rows_at_), image, bytes}, is_lost);
+  }
+  if (!*is_lost) device.Free(image);
+  return status;
 }
 
 Status SparseMemory::ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const {
   gpu::Device& device = waits_.device();
   const uint64_t bytes = counts_at_ - pieces_in_at_;  // Pieces, orders, turns.
   CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, bytes));
-  const Status copied = CopyAndWait({image, Device<std::byte>(layer, pieces_in_at_), bytes});
-  if (!copied.ok()) return copied;  // The copy may still be under way.
+  bool is_lost = false;
+  const Status copied =
+      CopyAndWait({image, Device<std::byte>(layer, pieces_in_at_), bytes}, &is_lost);
+  if (!copied.ok()) {
+    if (!is_lost) device.Free(image);
+    return copied;
+  }
   const auto* const in = reinterpret_cast<const uint32_t*>(image);
   const auto* const orders = reinterpret_cast<const uint32_t*>(image + orders_at_ - pieces_in_at_);
   const auto* const turns = reinterpret_cast<const uint32_t*>(image + turns_at_ - pieces_in_at_);

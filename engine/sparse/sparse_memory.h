@@ -28,6 +28,9 @@ class SparseMemory {
   uint64_t device_bytes() const { return device_bytes_; }
   // Takes it, and waits until the device has its beginning: empty slots.
   Status Allocate();
+  // So many pieces may be wanted. Waits for the device; nothing is enqueued. After an error it is
+  // to be called again before anything is; `*is_lost`: the device may still write what it was to.
+  Status SetPieces(uint32_t pieces, bool* is_lost);
   // By head the pieces in slots, the one that was wanted longest ago first. Waits for the device;
   // nothing of the layer is enqueued.
   Status ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const;
@@ -67,11 +70,11 @@ class SparseMemory {
     return reinterpret_cast<T*>(pinned_memory_ + layer * pinned_layer_bytes_ + at);
   }
   gpu::SlotRow RowOf(uint32_t layer, uint32_t head) const;
-  Status Begin(std::byte* image);
-  Status CopyAndWait(const gpu::CopyPiece& piece) const;
+  Status Begin(std::byte* image, bool* is_lost);
+  Status CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) const;
 
   const GpuWaits& waits_;
-  const SparseLayout layout_;
+  SparseLayout layout_;
   // Offsets in a layer's part. What has a beginning lies together, from rows_at_ to begun_end_.
   uint64_t rows_at_ = 0, buffers_at_ = 0, pieces_in_at_ = 0, orders_at_ = 0, turns_at_ = 0;
   uint64_t begun_end_ = 0, counts_at_ = 0, wanted_at_ = 0, slot_of_at_ = 0, source_at_ = 0;

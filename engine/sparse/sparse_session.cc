@@ -104,6 +104,72 @@ Status SparseSessionState::Save() {
                              pieces);
 }
 
+// No job runs meanwhile, and none is posted.
+class SparseSessionState::Paused {
+ public:
+  explicit Paused(SparseSessionState* session) : session_(*session) {
+    Set(true);
+    session_.AwaitJob();
+  }
+  ~Paused() { Set(false); }
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  void Set(bool is_paused) {
+    const MutexLock lock(&session_.background_mutex_);
+    session_.is_paused_ = is_paused;
+  }
+  SparseSessionState& session_;
+};
+
+uint32_t SparseSessionState::pieces() const {
+  return std::atomic_ref(layout_.pieces).load(std::memory_order_relaxed);
+}
+
+Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> source) {
+  const io::Turn::Holder turn(&turn_);
+  const uint64_t had = source_->tokens();
+  if (source->tokens() < had || source->NodeBefore(had) != source_->NodeBefore(had)) {
+    return Status(StatusCode::kConflict, "sparse: the branch was rewound to before token " +
+                                             std::to_string(had) + ", which the session has");
+  }
+  const uint64_t pieces = source->tokens() / layout_.piece_tokens;
+  if (pieces > uint64_t{layout_.pages} * layout_.pieces_of_page()) {
+    return Bad("the branch has " + std::to_string(source->tokens()) +
+               " tokens, more than tokens_max has room for");
+  }
+  for (const Layer& layer : layers_) {
+    CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
+  }
+  const Paused paused(this);
+  if (layout_.pieces % layout_.pieces_of_page() != 0) {
+    // A page that is not full gets another name.
+    std::vector<size_t> last;
+    for (size_t row = 0; row < size_t{layout_.layers} * layout_.heads; ++row) {
+      last.push_back(row * layout_.pages + layout_.pieces / layout_.pieces_of_page());
+    }
+    const io::Turn::Holder pool(arena_->pool().turn());
+    arena_->pool().Release(this, last);
+  }
+  CAIRN_RETURN_IF_ERROR(SendPieces(static_cast<uint32_t>(pieces)));
+  std::atomic_ref(layout_.pieces).store(static_cast<uint32_t>(pieces), std::memory_order_relaxed);
+  source_ = std::move(source);
+  return Status::Ok();
+}
+
+// REQUIRES: nothing is enqueued.
+Status SparseSessionState::SendPieces(uint32_t pieces) {
+  bool is_lost = false;
+  const Status sent = memory_->SetPieces(pieces, &is_lost);
+  has_sent_pieces_ = sent.ok();
+  if (is_lost) {
+    const io::Turn::Holder enqueue(&enqueue_turn_);
+    is_lost_ = true;
+  }
+  return sent;
+}
+
 // In a child of fork() the memory, and the device, are the parent's.
 void SparseSessionState::Destroy(SparseSessionState* state) {
   const io::NoCancel guard;
@@ -212,7 +278,7 @@ void SparseSessionState::Count(std::atomic<uint64_t> SparseArenaState::Counters:
 // False: earlier ones are still to be read.
 bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
   const MutexLock lock(&background_mutex_);
-  if (to_read_.size() > engine::kSparsePagesAtOnce) return false;
+  if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
   to_read_.insert(pages.begin(), pages.end());
   if (job_is_posted_ || to_read_.empty()) return true;
   job_is_posted_ = true;
@@ -319,6 +385,7 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   CAIRN_RETURN_IF_ERROR(CheckWanted(wanted));
   const io::Turn::Holder turn(&turn_);
   CAIRN_RETURN_IF_ERROR(LookAtPending());
+  if (!has_sent_pieces_) CAIRN_RETURN_IF_ERROR(SendPieces(layout_.pieces));
   UsedStream used(&waits_.device());
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
   Count(&SparseArenaState::Counters::fetches, 1);
@@ -455,13 +522,14 @@ Status SparseSessionState::Prefetch(const SparseWanted& wanted) {
   CAIRN_RETURN_IF_ERROR(arena_->means().write->lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckWanted(wanted));
   if (wanted.on_device) return Bad("a prefetch takes pieces in host memory");
+  const uint32_t end = pieces();
   std::set<size_t> pages;
   for (uint32_t head = 0; head < layout_.heads; ++head) {
     for (uint32_t i = 0; i < wanted.count; ++i) {
       const uint32_t piece = wanted.pieces[size_t{head} * wanted.stride + i];
-      if (piece >= layout_.pieces) {
+      if (piece >= end) {
         return Bad("head " + std::to_string(head) + ": piece " + std::to_string(piece) +
-                   " is beyond the last, " + std::to_string(layout_.pieces - 1));
+                   " is beyond the last, " + std::to_string(end - 1));
       }
       const size_t index = IndexOf(wanted.layer, head, piece / layout_.pieces_of_page());
       if (!IsMapped(index)) pages.insert(index);

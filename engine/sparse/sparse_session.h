@@ -39,7 +39,9 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Result<SparseView> Fetch(const SparseWanted& wanted);
   Status Prefetch(const SparseWanted& wanted);
   Status Save();
-  const engine::SparseLayout& layout() const { return layout_; }
+  Status Extend(std::shared_ptr<const engine::SparseSource> source);
+  BranchId branch() const { return branch_; }
+  uint32_t pieces() const;
   uint64_t device_bytes() const { return memory_->device_bytes(); }
   const SparseArenaState& arena() const { return *arena_; }
   SparseStats stats() const { return counters_.Stats(); }
@@ -60,7 +62,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
 
   SparseSessionState(std::shared_ptr<SparseArenaState> arena,
                      std::shared_ptr<const engine::SparseSource> source)
-      : arena_(std::move(arena)), source_(std::move(source)) {}
+      : arena_(std::move(arena)), branch_(source->branch()), source_(std::move(source)) {}
   Status Open(const SparseOptions& options);
   Status CheckWanted(const SparseWanted& wanted) const;
   Status Warm();
@@ -82,6 +84,8 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   bool ReadInBackground(const std::set<size_t>& pages);
   void BackgroundJob() noexcept;
   void AwaitJob();
+  class Paused;
+  Status SendPieces(uint32_t pieces);
 
   size_t IndexOf(uint32_t layer, uint32_t head, uint32_t page) const {
     return (size_t{layer} * layout_.heads + head) * layout_.pages + page;
@@ -95,10 +99,12 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   void Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter, uint64_t more);
 
   const std::shared_ptr<SparseArenaState> arena_;
-  const std::shared_ptr<const engine::SparseSource> source_;
   const engine::GpuWaits& waits_ = arena_->waits();
   const uint64_t process_id_ = waits_.scheduler().ProcessId();
-  engine::SparseLayout layout_;
+  const BranchId branch_;
+  // Both change while nobody fetches and no job runs. Who notes a prefetch reads layout_.pieces.
+  std::shared_ptr<const engine::SparseSource> source_;
+  mutable engine::SparseLayout layout_;
   uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
   std::unique_ptr<engine::SparseMemory> memory_;
   SparseArenaState::Counters counters_;
@@ -107,12 +113,14 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   // Of who enqueues, up to the event, so that a page that no table names any more is not waited for
   // too early.
   io::Turn enqueue_turn_{waits_.scheduler()};
-  bool is_lost_ = false;       // What was enqueued cannot be waited for. By enqueue_turn_.
-  std::vector<Layer> layers_;  // By turn_; the events, by enqueue_turn_.
+  bool is_lost_ = false;         // What was enqueued cannot be waited for. By enqueue_turn_.
+  std::vector<Layer> layers_;    // By turn_; the events, by enqueue_turn_.
+  bool has_sent_pieces_ = true;  // Else the device may take pieces beyond the last. By turn_.
 
   Mutex background_mutex_;
   std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);
   bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
+  bool is_paused_ CAIRN_GUARDED_BY(background_mutex_) = false;
   Status background_ CAIRN_GUARDED_BY(background_mutex_);  // What a job met, until it is told.
   std::atomic<uint32_t> jobs_ended_{0};                    // Word to wait for.
 };

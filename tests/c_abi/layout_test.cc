@@ -167,7 +167,7 @@ LAST(cairn_object_get, user_data, 48);
 LAST(cairn_get_options, queue, 40);
 LAST(cairn_gpu_options, pinned_tokens_of_count, 48);
 LAST(cairn_sparse_arena_options, device_bytes, 24);
-LAST(cairn_sparse_options, end, 48);
+LAST(cairn_sparse_options, tokens_max, 48);
 LAST(cairn_sparse_wanted, timeout_ns, 56);
 LAST(cairn_sparse_view, slot_of_stride, 72);
 LAST(cairn_sparse_stats, page_bytes_read, 56);

@@ -374,7 +374,35 @@ static void CheckChild(Sparse* s) {
   CHECK_OK(cairn_sparse_session_fetch(s->session, &wanted, &view, &error));
 }
 
-// Handles are freed in every order, after a fetch and with pages on their way.
+// Of the first half of the branch, and then of all.
+static void CheckExtend(void) {
+  Sparse s;
+  OpenSparse(&s);
+  cairn_error* error = NULL;
+  const uint64_t all = cairn_sparse_session_pieces(s.session);
+  cairn_sparse_session_free(s.session);
+  s.session = NULL;
+  cairn_sparse_options options = SessionOptions();
+  options.end = all / 2 * options.piece_tokens;
+  options.tokens_max = all * options.piece_tokens;
+  CHECK_OK(cairn_sparse_arena_open(s.arena, s.branch, &options, &s.session, &error));
+  CHECK(cairn_sparse_session_pieces(s.session) == all / 2);
+  const uint32_t last = (uint32_t)all - 1;
+  const uint32_t pieces[2 * 2] = {1, last, last, 4};
+  cairn_sparse_wanted wanted = Wanted(0, pieces, 2);
+  cairn_sparse_view view;
+  cairn_sparse_view_init(&view, sizeof view);
+  CHECK_REFUSED("is beyond the last",
+                cairn_sparse_session_fetch(s.session, &wanted, &view, &error));
+  CHECK_OK(cairn_sparse_session_extend(s.session, UINT64_MAX, &error));
+  CHECK(cairn_sparse_session_pieces(s.session) == all);
+  CHECK_OK(cairn_sparse_session_fetch(s.session, &wanted, &view, &error));
+  CHECK(CheckView(&s, &view, &wanted, pieces) == 0);
+  CHECK_REFUSED("end is", cairn_sparse_session_extend(s.session, UINT64_MAX - 1, &error));
+  CHECK_REFUSED("session is NULL", cairn_sparse_session_extend(NULL, 1, &error));
+  CloseSparse(&s);
+}
+
 // The next session begins with what was saved.
 static void CheckSave(void) {
   Sparse s;
@@ -401,6 +429,7 @@ static void CheckSave(void) {
   CloseSparse(&s);
 }
 
+// Handles are freed in every order, after a fetch and with pages on their way.
 static void CheckOrders(void) {
   enum { kHandles = 5 };
   for (int order = 0; order < 120; ++order) {
@@ -462,6 +491,7 @@ void TestSparse(const char* directory) {
   CheckClosed(&s);
   CloseSparse(&s);
   CheckSave();
+  CheckExtend();
   CheckOrders();
   cairn_sparse_session_free(NULL);
   cairn_sparse_arena_free(NULL);

@@ -192,6 +192,46 @@ TEST_F(SparseTest, ARewindGoesOnElsewhereADropEndsIt) {
   EXPECT_FAILS(session.Fetch(WantedOf(0, more, 1)), StatusCode::kNotFound, "");
 }
 
+TEST_F(SparseTest, GrowsWithItsBranch) {
+  Fill(model_, 410, 410);
+  Make();
+  SparseOptions options = Small();
+  options.tokens_max = 700;
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
+  EXPECT_EQ(102u, session.pieces());
+  const std::vector<uint32_t> pieces = {7, 101, 3, 100};  // The last page has 26 tokens.
+  const SparseWanted wanted = WantedOf(0, pieces, 2);
+  ASSERT_OK_ASSIGN(SparseView view, session.Fetch(wanted));
+  Compare(view, wanted);
+  const uint64_t faults = session.stats().faults;
+  ASSERT_OK(AppendSome(chat_, model_, 410, 290, kSeed + 1));
+  const std::vector<uint32_t> beyond = {102, 103};
+  EXPECT_FAILS(session.Fetch(WantedOf(0, beyond, 1)), StatusCode::kInvalidArgument, "beyond");
+  ASSERT_OK(session.Extend());
+  EXPECT_EQ(175u, session.pieces());
+  ASSERT_OK_ASSIGN(view, session.Fetch(wanted));
+  Compare(view, wanted);
+  EXPECT_EQ(faults, session.stats().faults);  // What was in slots is there.
+  const Content content{{0, kSeed}, {410, kSeed + 1}};
+  io::SimRandom random(5);
+  for (int step = 0; step < 8; ++step) {
+    const std::vector<uint32_t> more = Draw(&random, 175, 12);
+    const SparseWanted of_more = WantedOf(static_cast<uint32_t>(step % 3), more, 12);
+    ASSERT_OK_ASSIGN(view, session.Fetch(of_more));
+    Compare(view, of_more, content);
+  }
+  // A part of what there is; more than there is room for; another branch than it was.
+  EXPECT_FAILS(session.Extend(500), StatusCode::kConflict, "rewound");
+  EXPECT_FAILS(session.Extend(701), StatusCode::kInvalidArgument, "end is 701");
+  ASSERT_OK(AppendSome(chat_, model_, 700, 100));
+  EXPECT_FAILS(session.Extend(), StatusCode::kInvalidArgument, "tokens_max");
+  ASSERT_OK(chat_.Rewind(600));
+  ASSERT_OK(AppendSome(chat_, model_, 600, 100, kSeed + 2));
+  EXPECT_FAILS(session.Extend(), StatusCode::kConflict, "token 700");
+  ASSERT_OK_ASSIGN(view, session.Fetch(wanted));
+  Compare(view, wanted);
+}
+
 TEST_F(SparseTest, ASessionEndsBeforeThatOfOthers) {
   Fill(model_, 400, 400);
   Make();

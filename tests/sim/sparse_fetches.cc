@@ -177,6 +177,7 @@ class Run {
     Content content;
     gpu::Stream stream{};
     std::vector<uint32_t> pieces;  // Both heads'.
+    BranchId id{};
   };
 
   Status Open(io::SimRandom* random, Session* session) {
@@ -188,6 +189,8 @@ class Run {
     options.page_tokens = options.piece_tokens * (1 + static_cast<uint32_t>(random->Below(9)));
     options.slots = 1 + static_cast<uint32_t>(random->Below(60));
     options.wanted_max = 1 + static_cast<uint32_t>(random->Below(options.slots));
+    options.tokens_max = random->Below(2) * kTokensMax;
+    session->id = known.branch.id();
     auto opened = arena_.Open(known.branch, options);
     if (opened.ok()) session->session = *opened;
     return opened.status();
@@ -234,10 +237,37 @@ class Run {
           continue;
         }
       }
+      if (random.Below(6) == 0 && !Extend(session.get())) {
+        session = nullptr;
+        continue;
+      }
       Fetch(&random, session.get());
     }
     session = nullptr;
     device_->Return(*stream);
+  }
+
+  // False: it is not known what the session has now.
+  bool Extend(Session* session) {
+    const auto known = std::find_if(branches_.begin(), branches_.end(), [&](const Known& one) {
+      return one.branch.id() == session->id;
+    });
+    if (known == branches_.end()) return true;
+    const Content content = known->content;
+    const uint64_t changes = changes_;
+    const Status extended = session->session.Extend();
+    if (changes % 2 != 0 || changes_ != changes) return false;
+    if (!extended.ok()) {
+      // It was rewound meanwhile, or the session has no room.
+      if (extended.code() != StatusCode::kConflict &&
+          extended.code() != StatusCode::kInvalidArgument) {
+        Allow(extended, "extend");
+      }
+      return extended.code() != StatusCode::kIoError;
+    }
+    session->content = content;
+    ++result_.extended;
+    return true;
   }
 
   void Fetch(io::SimRandom* random, Session* session) {
@@ -352,6 +382,7 @@ class Run {
 
 void SparseFetchesResult::Add(const SparseFetchesResult& other) {
   fetches += other.fetches;
+  extended += other.extended;
   pieces += other.pieces;
   left_out += other.left_out;
   failed += other.failed;
@@ -365,9 +396,9 @@ void SparseFetchesResult::Add(const SparseFetchesResult& other) {
 std::string SparseFetchesResult::Counts() const {
   return "fetches " + std::to_string(fetches) + ": pieces " + std::to_string(pieces) +
          ", left out " + std::to_string(left_out) + ", faults " + std::to_string(faults) +
-         ", pages read " + std::to_string(pages_read) + "; failed " + std::to_string(failed) +
-         ", of these dropped " + std::to_string(dropped) + "; timed out " +
-         std::to_string(timed_out);
+         ", sessions extended " + std::to_string(extended) + ", pages read " +
+         std::to_string(pages_read) + "; failed " + std::to_string(failed) + ", of these dropped " +
+         std::to_string(dropped) + "; timed out " + std::to_string(timed_out);
 }
 
 SparseFetchesResult RunSparseFetches(const SparseFetchesOptions& options) {

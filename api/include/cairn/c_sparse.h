@@ -40,6 +40,7 @@ typedef struct cairn_sparse_options {
   uint32_t wanted_max;  // 512
   bool warm;            // true
   uint64_t end;         // UINT64_MAX
+  uint64_t tokens_max;  // For cairn_sparse_session_extend; 0: there is no more room.
 } cairn_sparse_options;
 CAIRN_API void cairn_sparse_options_init(cairn_sparse_options* options, size_t struct_size);
 
@@ -119,6 +120,11 @@ CAIRN_API cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session
                                                    cairn_error** error);
 // Blocking: waits for the device and the disk.
 CAIRN_API cairn_code cairn_sparse_session_save(cairn_sparse_session* session, cairn_error** error);
+// `end`: of the branch's tokens those before it may be wanted from here on; UINT64_MAX: all that
+// there are. Blocking: waits for the device. CAIRN_CONFLICT: the branch was rewound to before what
+// the session has.
+CAIRN_API cairn_code cairn_sparse_session_extend(cairn_sparse_session* session, uint64_t end,
+                                                 cairn_error** error);
 CAIRN_API uint64_t cairn_sparse_session_pieces(const cairn_sparse_session* session);
 CAIRN_API uint64_t cairn_sparse_session_device_bytes(const cairn_sparse_session* session);
 CAIRN_API cairn_code cairn_sparse_session_stats(const cairn_sparse_session* session,

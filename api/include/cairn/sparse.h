@@ -55,6 +55,9 @@ struct SparseOptions {
   uint32_t slots = 1024;      // Pieces on the device, by layer and head; up to 65,536.
   uint32_t wanted_max = 512;  // Pieces of a fetch, by head; up to `slots`, and 4096.
   uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+  // Room for so many tokens of the branch, for Extend: 9 bytes of pinned memory a page, head and
+  // layer. 0: for those that there are.
+  uint64_t tokens_max = 0;
   // Begins with the pieces that an earlier session had when it was saved, of this branch or of one
   // that it was forked from, with the same group, planes and piece_tokens: Open reads them. Where
   // there is none, or it cannot be read, slots are empty.
@@ -130,6 +133,11 @@ class SparseSession {
   // Blocking: waits for the device and the disk. Lost in a crash, or damaged, it costs a cold
   // beginning. Errors: kNotFound (the branch was dropped), those of appends, and of the device.
   Status Save();
+  // The branch has grown: of its tokens those before `end`, its length by default, may be wanted
+  // from here on. What is in slots and pages stays there. Blocking: waits for the device. After an
+  // error the session is as it was, unless it is the device's. kConflict: the branch was rewound
+  // to before what the session has; kInvalidArgument: more than tokens_max, or no such end.
+  Status Extend(uint64_t end = UINT64_MAX);
   uint64_t pieces() const;        // Whole ones: those that may be wanted are below.
   uint64_t device_bytes() const;  // That it holds.
   SparseStats stats() const;

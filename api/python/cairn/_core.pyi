@@ -1141,13 +1141,14 @@ class SparseArena:
     sessions take their buffers from its room on the device. It lives as long as a session of it.
     """
 
-    def open(self, branch: Branch, *, group: int = 0, planes: Sequence[int] = (1,), piece_tokens: int = 4, page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, end: int | None = None, warm: bool = True) -> SparseSession:
+    def open(self, branch: Branch, *, group: int = 0, planes: Sequence[int] = (1,), piece_tokens: int = 4, page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, end: int | None = None, tokens_max: int = 0, warm: bool = True) -> SparseSession:
         """
         A session of the branch's tokens before `end` (None: all that there are). planes: one
         or two of the group, with as many heads; by default the values. piece_tokens: tokens of
         a piece, whose bytes are a multiple of 16. page_tokens: tokens that come from the disk
         at once; 0: 64 KiB of them. slots: pieces that the device keeps, by layer and head.
-        wanted_max: pieces of a fetch, by head. warm: it begins with the pieces that an earlier
+        wanted_max: pieces of a fetch, by head. tokens_max: room for so many tokens, for extend;
+        0: for those that there are. warm: it begins with the pieces that an earlier
         session had when it was saved, which are read; False: with empty slots. Blocks for that,
         and while memory of the device is made. InvalidArgument names the option; OutOfMemory: device_bytes do not suffice.
         """
@@ -1199,6 +1200,13 @@ class SparseSession:
         """
         Which pieces are in slots becomes a state of the branch, which the next session begins
         with. Blocks for the device and the disk. NotFound (the branch was dropped).
+        """
+
+    def extend(self, end: int | None = None) -> None:
+        """
+        The branch has grown: its tokens before `end` (None: all) may be wanted from here on.
+        What is in slots stays there. Blocks for the device. Conflict: the branch was rewound
+        to before what the session has; InvalidArgument: more than tokens_max.
         """
 
     @property

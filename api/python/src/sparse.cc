@@ -77,7 +77,7 @@ uint32_t PlaneBits(const std::vector<uint32_t>& planes) {
 std::unique_ptr<PySession> Open(PyArena& self, const PyBranch& branch, uint32_t group,
                                 const std::vector<uint32_t>& planes, uint32_t piece_tokens,
                                 uint32_t page_tokens, uint32_t slots, uint32_t wanted_max,
-                                std::optional<uint64_t> end, bool warm) {
+                                std::optional<uint64_t> end, uint64_t tokens_max, bool warm) {
   const SparseOptions options{.group = group,
                               .planes = PlaneBits(planes),
                               .piece_tokens = piece_tokens,
@@ -85,6 +85,7 @@ std::unique_ptr<PySession> Open(PyArena& self, const PyBranch& branch, uint32_t 
                               .slots = slots,
                               .wanted_max = wanted_max,
                               .end = end.value_or(UINT64_MAX),
+                              .tokens_max = tokens_max,
                               .warm = warm};
   std::shared_ptr<const ModelSpec> spec = branch.Spec();
   SparseSession session = Take(Unlocked([&] { return self.arena.Open(branch.branch, options); }));
@@ -101,17 +102,21 @@ sessions take their buffers from its room on the device. It lives as long as a s
       .def(
           "open", &Open, "branch"_a, nb::kw_only(), "group"_a = 0,
           "planes"_a = std::vector<uint32_t>{1}, "piece_tokens"_a = 4, "page_tokens"_a = 0,
-          "slots"_a = 1024, "wanted_max"_a = 512, "end"_a = nb::none(), "warm"_a = true,
+          "slots"_a = 1024, "wanted_max"_a = 512, "end"_a = nb::none(), "tokens_max"_a = 0,
+          "warm"_a = true,
           nb::sig("def open(self, branch: Branch, *, group: int = 0, "
                   "planes: collections.abc.Sequence[int] = (1,), piece_tokens: int = 4, "
                   "page_tokens: int = 0, slots: int = 1024, wanted_max: int = 512, "
-                  "end: int | None = None, warm: bool = True) -> SparseSession"),
+                  "end: int | None = None, tokens_max: int = 0, warm: bool = True) "
+                  "-> SparseSession"),
           "A session of the branch's tokens before `end` (None: all that there are). planes: one\n"
           "or two of the group, with as many heads; by default the values. piece_tokens: tokens "
           "of\n"
           "a piece, whose bytes are a multiple of 16. page_tokens: tokens that come from the disk\n"
           "at once; 0: 64 KiB of them. slots: pieces that the device keeps, by layer and head.\n"
-          "wanted_max: pieces of a fetch, by head. warm: it begins with the pieces that an "
+          "wanted_max: pieces of a fetch, by head. tokens_max: room for so many tokens, for "
+          "extend;\n"
+          "0: for those that there are. warm: it begins with the pieces that an "
           "earlier\n"
           "session had when it was saved, which are read; False: with empty slots. Blocks for "
           "that,\n"
@@ -173,6 +178,15 @@ each other. Its memory goes with the last object that refers to it: tensors of i
           nb::sig("def save(self) -> None"),
           "Which pieces are in slots becomes a state of the branch, which the next session begins\n"
           "with. Blocks for the device and the disk. NotFound (the branch was dropped).")
+      .def(
+          "extend",
+          [](PySession& self, std::optional<uint64_t> end) {
+            Check(Unlocked([&] { return self.session().Extend(end.value_or(UINT64_MAX)); }));
+          },
+          "end"_a = nb::none(), nb::sig("def extend(self, end: int | None = None) -> None"),
+          "The branch has grown: its tokens before `end` (None: all) may be wanted from here on.\n"
+          "What is in slots stays there. Blocks for the device. Conflict: the branch was rewound\n"
+          "to before what the session has; InvalidArgument: more than tokens_max.")
       .def_prop_ro(
           "pieces", [](const PySession& self) { return self.session().pieces(); },
           "Whole pieces that the branch has: those that may be wanted are below.")

@@ -202,6 +202,22 @@ def test_the_next_session_begins_with_what_was_saved(arena, chat, kv):
     assert warm.stats()["faults"] == begun_with
 
 
+def test_a_session_grows_with_its_branch(arena, chat, kv):
+    options = {**SMALL, "end": 48, "tokens_max": TOKENS}
+    session = arena.open(chat, **options)
+    assert session.pieces == 12
+    pieces = np.array([[3, 23], [22, 0]])
+    with pytest.raises(cairn.InvalidArgument, match="beyond the last, 11"):
+        session.fetch(0, pieces)
+    session.extend()
+    assert session.pieces == 24
+    assert left_out(session.fetch(0, pieces), kv, 0, pieces) == 0
+    with pytest.raises(cairn.Conflict, match="token 96"):
+        session.extend(48)
+    with pytest.raises(cairn.InvalidArgument, match="end is 97"):
+        session.extend(97)
+
+
 def test_a_session_gives_back_its_memory(arena, chat):
     session = arena.open(chat, **SMALL)
     values = session.fetch(0, [[1], [2]]).planes[1]
