@@ -105,6 +105,9 @@ Result<ShadowView> ShadowSession::View(uint32_t layer) const {
 Status ShadowSession::Append(const ShadowRows& rows) {
   return OnState(state_, [&](ShadowSessionState& state) { return state.Append(rows); });
 }
+Status ShadowSession::Extend(uint64_t end) {
+  return OnState(state_, [&](ShadowSessionState& state) { return state.Extend(end); });
+}
 Status ShadowSession::Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count,
                                uint32_t stride) {
   return OnState(state_, [&](ShadowSessionState& state) {

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/shadow/shadow_memory.h"
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
-#include <span>
+#include <vector>
 
 #include "base/core/align.h"
 #include "base/core/check.h"
-#include "engine/shadow/constants.h"
-#include "engine/shadow/shadow_table.h"
 
 namespace cairn::engine {
 
@@ -20,22 +16,22 @@ constexpr uint64_t kStrideAlignment = 16;
 
 }  // namespace
 
-ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowShape& shape, const ShadowUse& use)
-    : waits_(*waits), shape_(shape), use_(use) {
-  const uint64_t heads = shape_.heads, chunks = shape_.plan.chunks;
+ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowRoom& room)
+    : waits_(*waits), room_(room) {
+  const ShadowShape& most = room_.most;
+  const uint64_t heads = most.heads, chunks = most.plan.chunks;
   const auto add = [](uint64_t* end, uint64_t bytes) {
     const uint64_t at = *end;
     *end = AlignUp(at + bytes, gpu::kDeviceAlignment);
     return at;
   };
-  landmarks_stride_ = AlignUp(chunks / shadow::kBlockRows * shape_.landmark_layout().block_bytes(),
-                              kStrideAlignment);
-  tail_stride_ = AlignUp(uint64_t{shadow::kBlockRows} * shape_.key_bytes, kStrideAlignment);
+  landmarks_stride_ =
+      AlignUp(chunks / shadow::kBlockRows * most.landmark_layout().block_bytes(), kStrideAlignment);
+  tail_stride_ = AlignUp(uint64_t{shadow::kBlockRows} * most.key_bytes, kStrideAlignment);
   always_stride_ = AlignUp((chunks + 31) / 32 * sizeof(uint32_t), kStrideAlignment);
-  if (shape_.has_codes()) {
-    keys_stride_ =
-        AlignUp(shape_.plan.covered / shadow::kBlockRows * shape_.key_layout().block_bytes(),
-                kStrideAlignment);
+  if (most.has_codes()) {
+    keys_stride_ = AlignUp(most.plan.covered / shadow::kBlockRows * most.key_layout().block_bytes(),
+                           kStrideAlignment);
   }
   landmarks_at_ = add(&layer_bytes_, heads * landmarks_stride_);
   tail_at_ = add(&layer_bytes_, heads * tail_stride_);
@@ -44,17 +40,17 @@ ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowShape& shape, cons
   resident_keys_at_ = add(&layer_bytes_, heads * resident_key_stride());
   resident_values_at_ = add(&layer_bytes_, heads * resident_value_stride());
 
-  const uint64_t budget = shape_.plan.budget_chunks, group = use_.query_heads / heads;
-  end_ = shape_.layers * layer_bytes_;
-  heads_at_ = add(&end_, shape_.rows() * sizeof(gpu::ShadowHead));
+  const uint64_t budget = budget_stride(), group = room_.query_heads / heads;
+  end_ = most.layers * layer_bytes_;
+  heads_at_ = add(&end_, most.rows() * sizeof(gpu::ShadowHead));
   scores_at_ = add(&end_, heads * group * chunks * sizeof(float));
   sums_at_ =
-      add(&end_, heads * group * shadow::TileCount(shape_.plan.chunks) * sizeof(shadow::TileSum));
+      add(&end_, heads * group * shadow::TileCount(most.plan.chunks) * sizeof(shadow::TileSum));
   order_keys_at_ = add(&end_, heads * chunks * sizeof(uint32_t));
   chunks_at_ = add(&end_, heads * budget * sizeof(uint32_t));
   counts_at_ = add(&end_, heads * sizeof(uint32_t));
   in_order_at_ = add(&end_, heads * budget * sizeof(int32_t));
-  rebuilt_at_ = add(&end_, shape_.has_codes() ? heads * rebuilt_stride() : 0);
+  rebuilt_at_ = add(&end_, most.has_codes() ? heads * rebuilt_stride() : 0);
 }
 
 ShadowMemory::~ShadowMemory() {
@@ -62,7 +58,7 @@ ShadowMemory::~ShadowMemory() {
 }
 
 uint64_t ShadowMemory::rebuilt_stride() const {
-  return uint64_t{shape_.plan.budget_chunks} * shape_.spec.chunk_tokens * shape_.key_bytes;
+  return uint64_t{budget_stride()} * room_.most.spec.chunk_tokens * room_.most.key_bytes;
 }
 
 Status ShadowMemory::Allocate() {
@@ -91,15 +87,16 @@ gpu::ShadowHead ShadowMemory::HeadOf(uint64_t row) const {
           .budget = shape_.plan.budget_chunks};
 }
 
-Status ShadowMemory::Begin(DeviceUpload* upload) const {
+// ---------------------------------------------------------------- what the shadow is
+
+Status ShadowMemory::Become(const ShadowShape& shape, DeviceUpload* upload) {
+  CAIRN_CHECK(shape.plan.chunks <= room_.most.plan.chunks &&
+              shape.plan.budget_chunks <= budget_stride());
+  shape_ = shape;
   std::vector<gpu::ShadowHead> heads;
   for (size_t row = 0; row < shape_.rows(); ++row) heads.push_back(HeadOf(row));
   CAIRN_RETURN_IF_ERROR(upload->Add(At<std::byte>(heads_at_), std::as_bytes(std::span(heads))));
-  const std::vector<std::byte> none(always_stride_);
-  for (size_t row = 0; row < shape_.rows(); ++row) {
-    CAIRN_RETURN_IF_ERROR(upload->Add(Of<std::byte>(row, always_at_, always_stride_), none));
-  }
-  std::vector<int32_t> in_order(shape_.plan.budget_chunks);
+  std::vector<int32_t> in_order(budget_stride());
   std::iota(in_order.begin(), in_order.end(), 0);
   const auto bytes = std::as_bytes(std::span(in_order));
   for (uint32_t head = 0; head < shape_.heads; ++head) {
@@ -108,51 +105,30 @@ Status ShadowMemory::Begin(DeviceUpload* upload) const {
   return Status::Ok();
 }
 
-Status ShadowMemory::Load(sstable::SnapshotTable* table, DeviceUpload* upload) const {
-  const auto on_part = [&](const ShadowPartLayout& part, size_t row,
-                           std::span<const std::byte> frame) -> Status {
-    constexpr uint32_t kRows = shadow::kBlockRows;
-    const uint64_t before = part.first / shape_.spec.chunk_tokens / kRows;
-    CAIRN_RETURN_IF_ERROR(upload->Add(Of<std::byte>(row, landmarks_at_, landmarks_stride_) +
-                                          before * shape_.landmark_layout().block_bytes(),
-                                      frame.subspan(0, part.landmarks_bytes)));
-    CAIRN_RETURN_IF_ERROR(upload->Add(Of<std::byte>(row, tail_at_, tail_stride_),
-                                      frame.subspan(part.tail_at(), part.tail_bytes)));
-    if (part.keys_bytes == 0) return Status::Ok();
-    return upload->Add(Of<std::byte>(row, keys_at_, keys_stride_) +
-                           part.first / kRows * shape_.key_layout().block_bytes(),
-                       frame.subspan(part.keys_at(), part.keys_bytes));
-  };
-  std::vector<uint32_t> always((size_t{shape_.plan.chunks} + 31) / 32);
-  uint32_t taken = 0;
-  const auto on_always = [&](uint32_t first, uint32_t chunks, size_t row,
-                             std::span<const std::byte> frame) -> Status {
-    std::vector<uint32_t> which(chunks);
-    std::memcpy(which.data(), frame.data(), chunks * sizeof(uint32_t));
-    if (first == 0) std::fill(always.begin(), always.end(), 0);
-    for (const uint32_t chunk : which) {
-      if (chunk >= shape_.plan.chunks || shadow::IsAlways(always.data(), chunk)) {
-        return Status(StatusCode::kCorruption, "a shadow attends to a chunk that cannot be");
-      }
-      always[chunk / 32] |= 1u << chunk % 32;
-    }
-    taken += chunks;
-    const uint64_t token = uint64_t{first} * shape_.spec.chunk_tokens;
-    const uint64_t tokens = uint64_t{chunks} * shape_.spec.chunk_tokens;
-    const auto layer = static_cast<uint32_t>(row / shape_.heads);
-    const auto head = static_cast<uint32_t>(row % shape_.heads);
-    const size_t keys_at = chunks * sizeof(uint32_t), keys = tokens * shape_.key_bytes;
-    CAIRN_RETURN_IF_ERROR(
-        upload->Add(resident_keys(layer, head, token), frame.subspan(keys_at, keys)));
-    CAIRN_RETURN_IF_ERROR(
-        upload->Add(resident_values(layer, head, token), frame.subspan(keys_at + keys)));
-    return upload->Add(Of<std::byte>(row, always_at_, always_stride_),
-                       std::as_bytes(std::span(always)));
-  };
-  CAIRN_RETURN_IF_ERROR(ReadShadow(shape_, shape_.plan.covered, table, {on_part, on_always}));
-  if (taken == shape_.always_chunks() * shape_.rows()) return Status::Ok();
-  return Status(StatusCode::kCorruption, "a shadow lacks rows that are always attended to");
+Status ShadowMemory::PutPart(const ShadowPartLayout& part, size_t row,
+                             std::span<const std::byte> frame, DeviceUpload* upload) const {
+  constexpr uint32_t kRows = shadow::kBlockRows;
+  const uint64_t before = part.first / room_.most.spec.chunk_tokens / kRows;
+  CAIRN_RETURN_IF_ERROR(upload->Add(Of<std::byte>(row, landmarks_at_, landmarks_stride_) +
+                                        before * room_.most.landmark_layout().block_bytes(),
+                                    frame.first(part.landmarks_bytes)));
+  CAIRN_RETURN_IF_ERROR(upload->Add(Of<std::byte>(row, tail_at_, tail_stride_),
+                                    frame.subspan(part.tail_at(), part.tail_bytes)));
+  if (part.keys_bytes == 0) return Status::Ok();
+  return upload->Add(Of<std::byte>(row, keys_at_, keys_stride_) +
+                         part.first / kRows * room_.most.key_layout().block_bytes(),
+                     frame.subspan(part.keys_at(), part.keys_bytes));
 }
+
+Status ShadowMemory::PutAlways(size_t row, std::span<const uint32_t> chunks,
+                               DeviceUpload* upload) const {
+  std::vector<uint32_t> always((size_t{shape_.plan.chunks} + 31) / 32);
+  for (const uint32_t chunk : chunks) always[chunk / 32] |= 1u << chunk % 32;
+  return upload->Add(Of<std::byte>(row, always_at_, always_stride_),
+                     std::as_bytes(std::span(always)));
+}
+
+// ---------------------------------------------------------------- kernels
 
 gpu::ScoreChunks ShadowMemory::Score(uint32_t layer) const {
   gpu::ScoreChunks k;
@@ -162,7 +138,7 @@ gpu::ScoreChunks ShadowMemory::Score(uint32_t layer) const {
   k.score_stride = shape_.plan.chunks;
   k.pairs = shape_.heads;
   k.tiles = shadow::TileCount(shape_.plan.chunks);
-  k.group = use_.query_heads / shape_.heads;
+  k.group = room_.query_heads / shape_.heads;
   k.channels = shape_.channels;
   k.landmark_bits = shape_.spec.landmark_bits;
   k.fp16 = shape_.fp16;
@@ -178,10 +154,10 @@ gpu::SelectChunks ShadowMemory::Select(uint32_t layer) const {
   k.chunks = At<uint32_t>(chunks_at_);
   k.counts = At<uint32_t>(counts_at_);
   k.score_stride = shape_.plan.chunks;
-  k.chunk_stride = shape_.plan.budget_chunks;
+  k.chunk_stride = budget_stride();
   k.pairs = shape_.heads;
   k.tiles = shadow::TileCount(shape_.plan.chunks);
-  k.group = use_.query_heads / shape_.heads;
+  k.group = room_.query_heads / shape_.heads;
   return k;
 }
 
@@ -195,7 +171,7 @@ gpu::RebuildKeys ShadowMemory::Rebuild(uint32_t layer) const {
   k.into = At<uint16_t>(rebuilt_at_);
   k.pair_stride = rebuilt_stride() / 2;
   k.row_stride = shape_.channels;
-  k.chunk_stride = shape_.plan.budget_chunks;
+  k.chunk_stride = budget_stride();
   k.pairs = shape_.heads;
   k.most = shape_.plan.budget_chunks;
   k.chunk_tokens = shape_.spec.chunk_tokens;

@@ -8,27 +8,29 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "engine/gpu/gpu_waits.h"
 #include "engine/shadow/device_upload.h"
 #include "engine/shadow/shadow_shape.h"
+#include "engine/shadow/shadow_table.h"
 #include "gpu/kernels/rebuild_keys.h"
 #include "gpu/kernels/score_chunks.h"
 #include "gpu/kernels/select_chunks.h"
-#include "sstable/snapshot_table.h"
 
 namespace cairn::engine {
 
-struct ShadowUse {
+// What there is room for.
+struct ShadowRoom {
+  ShadowShape most{};            // Of the longest context.
   uint32_t query_heads = 0;      // Of a layer.
-  uint32_t resident_tokens = 0;  // Room for those that are always attended to.
+  uint32_t resident_tokens = 0;  // That are always attended to.
 };
 
 class ShadowMemory {
  public:
   // `waits` outlives this.
-  ShadowMemory(const GpuWaits* waits, const ShadowShape& shape, const ShadowUse& use);
+  ShadowMemory(const GpuWaits* waits, const ShadowRoom& room);
   ~ShadowMemory();  // Nothing enqueued touches it.
   ShadowMemory(const ShadowMemory&) = delete;
   ShadowMemory& operator=(const ShadowMemory&) = delete;
@@ -37,23 +39,29 @@ class ShadowMemory {
   Status Allocate();
   void Leak() { memory_ = nullptr; }  // The device is lost.
 
-  // Puts the table there, and what no table has. Errors: those of ReadShadow, and of the device.
-  Status Load(sstable::SnapshotTable* table, DeviceUpload* upload) const;
-  Status Begin(DeviceUpload* upload) const;
+  // --- What the shadow is from now on. Nothing enqueued uses what was there.
+  // Its parts and rows are put there before or after. REQUIRES: there is room for it.
+  Status Become(const ShadowShape& shape, DeviceUpload* upload);
+  Status PutPart(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame,
+                 DeviceUpload* upload) const;
+  Status PutAlways(size_t row, std::span<const uint32_t> chunks, DeviceUpload* upload) const;
 
   // --- Of a layer
   std::byte* resident_keys(uint32_t layer, uint32_t head, uint64_t token) const;
   std::byte* resident_values(uint32_t layer, uint32_t head, uint64_t token) const;
-  uint64_t resident_key_stride() const { return uint64_t{use_.resident_tokens} * shape_.key_bytes; }
+  uint64_t resident_key_stride() const {
+    return uint64_t{room_.resident_tokens} * room_.most.key_bytes;
+  }
   uint64_t resident_value_stride() const {
-    return uint64_t{use_.resident_tokens} * shape_.value_bytes;
+    return uint64_t{room_.resident_tokens} * room_.most.value_bytes;
   }
   gpu::ScoreChunks Score(uint32_t layer) const;
   gpu::SelectChunks Select(uint32_t layer) const;
   // REQUIRES: keys have codes.
   gpu::RebuildKeys Rebuild(uint32_t layer) const;
 
-  // --- Shared. [head][budget_chunks].
+  // --- Shared. [head][budget_stride()].
+  uint32_t budget_stride() const { return room_.most.plan.budget_chunks; }
   const uint32_t* chunks() const { return At<uint32_t>(chunks_at_); }
   const int32_t* in_order() const { return At<int32_t>(in_order_at_); }  // 0, 1, 2, ...
   const std::byte* rebuilt() const { return At<std::byte>(rebuilt_at_); }
@@ -66,14 +74,14 @@ class ShadowMemory {
   }
   template <typename T>
   T* Of(uint64_t row, uint64_t at, uint64_t stride) const {
-    const uint64_t layer = row / shape_.heads, head = row % shape_.heads;
+    const uint64_t layer = row / room_.most.heads, head = row % room_.most.heads;
     return reinterpret_cast<T*>(memory_ + layer * layer_bytes_ + at + head * stride);
   }
   gpu::ShadowHead HeadOf(uint64_t row) const;
 
   const GpuWaits& waits_;
-  const ShadowShape shape_;
-  const ShadowUse use_;
+  const ShadowRoom room_;
+  ShadowShape shape_;
   // Offsets in the part of a layer, and from head to head.
   uint64_t landmarks_at_ = 0, tail_at_ = 0, always_at_ = 0, keys_at_ = 0;
   uint64_t resident_keys_at_ = 0, resident_values_at_ = 0;

@@ -8,6 +8,7 @@
 
 #include "base/core/check.h"
 #include "base/io/no_cancel.h"
+#include "engine/shadow/constants.h"
 #include "engine/sparse/head_rows.h"
 
 namespace cairn {
@@ -24,9 +25,9 @@ Status Bad(const std::string& what) {
 
 Result<std::shared_ptr<ShadowSessionState>> ShadowSessionState::Make(
     std::shared_ptr<SparseArenaState> arena, BranchId branch, const ShadowOptions& options) {
-  const std::shared_ptr<ShadowSessionState> state(new ShadowSessionState(std::move(arena)),
+  const std::shared_ptr<ShadowSessionState> state(new ShadowSessionState(std::move(arena), options),
                                                   Destroy);
-  CAIRN_RETURN_IF_ERROR(state->Open(branch, options));
+  CAIRN_RETURN_IF_ERROR(state->Open(branch));
   return state;
 }
 
@@ -35,26 +36,27 @@ engine::ShadowMeans ShadowSessionState::ShadowMeansOf() const {
   return {means.write, means.joined, means.reads, means.derived};
 }
 
-Status ShadowSessionState::Open(BranchId branch, const ShadowOptions& options) {
+Status ShadowSessionState::Open(BranchId branch) {
   const SparseArenaState::Means& means = arena_->means();
   CAIRN_ASSIGN_OR_RETURN(
-      source_, engine::SparseSource::Take(*means.write, means.joined, branch, options.end));
-  CAIRN_ASSIGN_OR_RETURN(shape_, engine::ShadowShape::Of(source_->model(), options.group,
-                                                         options.spec, source_->tokens()));
-  if (options.query_heads == 0 || options.query_heads % shape_.heads != 0) {
-    return Bad("query_heads is " + std::to_string(options.query_heads) +
+      source_, engine::SparseSource::Take(*means.write, means.joined, branch, options_.end));
+  const auto shape_of = [&](uint64_t tokens) {
+    return engine::ShadowShape::Of(source_->model(), options_.group, options_.spec, tokens);
+  };
+  CAIRN_ASSIGN_OR_RETURN(shape_, shape_of(source_->tokens()));
+  CAIRN_ASSIGN_OR_RETURN(most_, shape_of(std::max(source_->tokens(), options_.tokens_max)));
+  if (options_.query_heads == 0 || options_.query_heads % shape_.heads != 0) {
+    return Bad("query_heads is " + std::to_string(options_.query_heads) +
                ", not a multiple of the kv heads, " + std::to_string(shape_.heads));
   }
-  query_heads_ = options.query_heads;
-  append_tokens_ = options.append_tokens;
-  info_ = engine::InfoOf(shape_);
-  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(OpenFetches(options));
-  const uint64_t resident = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
-                            (shape_.tokens - shape_.plan.covered) + append_tokens_;
+  // Behind a shadow there are fewer tokens than a block and the window have.
+  const uint64_t resident = uint64_t{most_.always_chunks()} * most_.spec.chunk_tokens +
+                            most_.spec.local_tokens + shadow::kBlockRows + options_.append_tokens;
   memory_ = std::make_unique<engine::ShadowMemory>(
-      &waits_, shape_,
-      engine::ShadowUse{.query_heads = query_heads_,
-                        .resident_tokens = static_cast<uint32_t>(resident)});
+      &waits_, engine::ShadowRoom{.most = most_,
+                                  .query_heads = options_.query_heads,
+                                  .resident_tokens = static_cast<uint32_t>(resident)});
+  CAIRN_RETURN_IF_ERROR(OpenFetches());
   CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
   taken_bytes_ = memory_->device_bytes();
   layers_.resize(shape_.layers);
@@ -63,16 +65,44 @@ Status ShadowSessionState::Open(BranchId branch, const ShadowOptions& options) {
     layer.has_event = true;
   }
   CAIRN_RETURN_IF_ERROR(memory_->Allocate());
-  return Load(options);
+  return Load();
 }
+
+// None as long as all chunks are always attended to.
+Status ShadowSessionState::OpenFetches() {
+  if (shape_.plan.budget_chunks == 0) return Status::Ok();
+  const uint32_t budget = memory_->budget_stride();
+  const SparseOptions fetches{
+      .group = options_.group,
+      .planes = shape_.spec.keys == ShadowKeys::kExact ? 3U : 2U,
+      .piece_tokens = shape_.spec.chunk_tokens,
+      .slots = options_.slots != 0 ? options_.slots : std::min(2 * budget, most_.plan.chunks),
+      .wanted_max = budget,
+      .tokens_max = most_.tokens};
+  CAIRN_ASSIGN_OR_RETURN(fetches_, SparseSessionState::Make(arena_, source_, fetches));
+  return Status::Ok();
+}
+
+Status ShadowSessionState::Load() {
+  info_ = engine::InfoOf(shape_);
+  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
+  CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload.get()));
+  always_.emplace(shape_.rows());
+  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(upload.get()));
+  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
+  CAIRN_RETURN_IF_ERROR(upload->Finish());
+  is_whole_ = true;
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- from a table
 
 // Of the content that the session has on lease: the branch may have been rewound meanwhile, and
 // have other tokens there.
-Status ShadowSessionState::FindTable(const ShadowOptions& options,
-                                     engine::DerivedTables::Found* found) {
+Status ShadowSessionState::FindTable(engine::DerivedTables::Found* found) {
   const engine::ShadowMeans means = ShadowMeansOf();
   auto there = engine::FindShadowTable(means, source_->branch(), shape_);
-  if (there.status().code() == StatusCode::kNotFound && options.build) {
+  if (there.status().code() == StatusCode::kNotFound && options_.build) {
     CAIRN_ASSIGN_OR_RETURN(info_.tokens_read,
                            engine::MakeShadowTable(means, source_->branch(), shape_));
     there = engine::FindShadowTable(means, source_->branch(), shape_);
@@ -86,45 +116,58 @@ Status ShadowSessionState::FindTable(const ShadowOptions& options,
   return Status(StatusCode::kConflict, "shadow: the branch was rewound while its shadow was made");
 }
 
-Status ShadowSessionState::OpenFetches(const ShadowOptions& options) {
-  const uint32_t budget = shape_.plan.budget_chunks;
-  if (budget == 0) return Status::Ok();  // All chunks are always attended to.
-  const SparseOptions fetches{
-      .group = options.group,
-      .planes = shape_.spec.keys == ShadowKeys::kExact ? 3U : 2U,
-      .piece_tokens = shape_.spec.chunk_tokens,
-      .slots = options.slots != 0 ? options.slots : std::min(2 * budget, shape_.plan.chunks),
-      .wanted_max = budget};
-  CAIRN_ASSIGN_OR_RETURN(fetches_, SparseSessionState::Make(arena_, source_, fetches));
-  return Status::Ok();
-}
-
-Status ShadowSessionState::Load(const ShadowOptions& options) {
-  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
-  CAIRN_RETURN_IF_ERROR(memory_->Begin(upload.get()));
-  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(options, upload.get()));
-  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
-  return upload->Finish();
-}
-
 // One that is damaged is of no use to anybody: it is dropped, and made again.
-Status ShadowSessionState::LoadTable(const ShadowOptions& options, engine::DeviceUpload* upload) {
+Status ShadowSessionState::LoadTable(engine::DeviceUpload* upload) {
   engine::DerivedTables::Found found;
-  CAIRN_RETURN_IF_ERROR(FindTable(options, &found));
-  Status loaded = memory_->Load(found.table.get(), upload);
+  CAIRN_RETURN_IF_ERROR(FindTable(&found));
+  Status loaded = LoadFrames(found.table.get(), upload);
   if (loaded.code() == StatusCode::kCorruption || loaded.code() == StatusCode::kNotFound) {
     static_cast<void>(arena_->means().derived->Drop(found.owner));
     found = {};
-    CAIRN_RETURN_IF_ERROR(FindTable(options, &found));
-    loaded = memory_->Load(found.table.get(), upload);
+    always_.emplace(shape_.rows());
+    CAIRN_RETURN_IF_ERROR(FindTable(&found));
+    loaded = LoadFrames(found.table.get(), upload);
   }
   return loaded;
+}
+
+Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::DeviceUpload* upload) {
+  const auto on_part = [&](const engine::ShadowPartLayout& part, size_t row,
+                           std::span<const std::byte> frame) {
+    always_->TakePart(part, row, frame);
+    return memory_->PutPart(part, row, frame, upload);
+  };
+  size_t taken = 0;
+  const auto on_always = [&](uint32_t first, uint32_t chunks, size_t row,
+                             std::span<const std::byte> frame) -> Status {
+    if (first == 0) static_cast<void>(always_->Become(shape_.plan, row));
+    const auto which = std::as_bytes(always_->of(row).subspan(first, chunks));
+    if (!std::equal(which.begin(), which.end(), frame.begin())) {
+      return Status(StatusCode::kCorruption, "a shadow always attends to other chunks");
+    }
+    taken += chunks;
+    const auto layer = static_cast<uint32_t>(row / shape_.heads);
+    const auto head = static_cast<uint32_t>(row % shape_.heads);
+    const uint64_t token = uint64_t{first} * shape_.spec.chunk_tokens;
+    const size_t keys = size_t{chunks} * shape_.spec.chunk_tokens * shape_.key_bytes;
+    frame = frame.subspan(which.size());
+    CAIRN_RETURN_IF_ERROR(
+        upload->Add(memory_->resident_keys(layer, head, token), frame.first(keys)));
+    return upload->Add(memory_->resident_values(layer, head, token), frame.subspan(keys));
+  };
+  CAIRN_RETURN_IF_ERROR(ReadShadow(shape_, shape_.plan.covered, table, {on_part, on_always}));
+  if (taken != shape_.always_chunks() * shape_.rows()) {
+    return Status(StatusCode::kCorruption, "a shadow lacks rows that are always attended to");
+  }
+  for (size_t row = 0; row < shape_.rows(); ++row) {
+    CAIRN_RETURN_IF_ERROR(memory_->PutAlways(row, always_->of(row), upload));
+  }
+  return Status::Ok();
 }
 
 // The tokens behind the shadow: fewer than a block and the local window.
 Status ShadowSessionState::LoadNewest(engine::DeviceUpload* upload) const {
   const auto tokens = static_cast<uint32_t>(shape_.tokens - shape_.plan.covered);
-  const uint64_t before = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens;
   const size_t keys = size_t{tokens} * shape_.key_bytes;
   const size_t values = size_t{tokens} * shape_.value_bytes;
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
@@ -146,10 +189,96 @@ Status ShadowSessionState::LoadNewest(engine::DeviceUpload* upload) const {
     for (uint32_t head = 0; head < shape_.heads; ++head) {
       const auto of = std::span<const std::byte>(rows).subspan(head * (keys + values));
       CAIRN_RETURN_IF_ERROR(
-          upload->Add(memory_->resident_keys(layer, head, before), of.first(keys)));
-      CAIRN_RETURN_IF_ERROR(
-          upload->Add(memory_->resident_values(layer, head, before), of.subspan(keys, values)));
+          upload->Add(memory_->resident_keys(layer, head, always_tokens()), of.first(keys)));
+      CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_values(layer, head, always_tokens()),
+                                        of.subspan(keys, values)));
     }
+  }
+  return Status::Ok();
+}
+
+// ---------------------------------------------------------------- growing
+
+Status ShadowSessionState::Extend(uint64_t end) {
+  const SparseArenaState::Means& means = arena_->means();
+  CAIRN_RETURN_IF_ERROR(means.write->lifecycle->CheckUsable());
+  const io::Turn::Holder turn(&turn_);
+  CAIRN_ASSIGN_OR_RETURN(
+      auto source, engine::SparseSource::Take(*means.write, means.joined, source_->branch(), end));
+  const uint64_t had = source_->tokens();
+  if (source->tokens() < had || source->NodeBefore(had) != source_->NodeBefore(had)) {
+    return Status(StatusCode::kConflict, "shadow: the branch was rewound to before token " +
+                                             std::to_string(had) + ", which the session has");
+  }
+  if (source->tokens() > most_.tokens) {
+    return Bad("the branch has " + std::to_string(source->tokens()) + " tokens, tokens_max is " +
+               std::to_string(most_.tokens));
+  }
+  CAIRN_ASSIGN_OR_RETURN(
+      engine::ShadowShape shape,
+      engine::ShadowShape::Of(source->model(), options_.group, options_.spec, source->tokens()));
+  for (const Layer& layer : layers_) {
+    CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
+  }
+  if (!is_whole_) always_->ForgetPlaces();  // It is not known which were put there.
+  is_whole_ = false;
+  if (fetches_ != nullptr) CAIRN_RETURN_IF_ERROR(fetches_->Extend(source));
+  source_ = std::move(source);
+  shape_ = std::move(shape);
+  if (fetches_ == nullptr) CAIRN_RETURN_IF_ERROR(OpenFetches());
+  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
+  CAIRN_RETURN_IF_ERROR(Grow(upload.get()));
+  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
+  CAIRN_RETURN_IF_ERROR(upload->Finish());
+  info_ = engine::InfoOf(shape_);
+  for (Layer& layer : layers_) {
+    layer.appended = 0;
+    layer.step = Step::kNone;
+  }
+  is_whole_ = true;
+  return Status::Ok();
+}
+
+// From the part on that was not full. What info_ covers is there; a part that was begun anew by an
+// Extend that failed has the same bytes.
+Status ShadowSessionState::Grow(engine::DeviceUpload* upload) {
+  CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
+  const engine::ShadowRowsOf from{arena_->means().reads, source_->node()};
+  const uint64_t first = info_.covered / engine::kShadowPartTokens * engine::kShadowPartTokens;
+  const auto on_part = [&](const engine::ShadowPartLayout& part, size_t row,
+                           std::span<const std::byte> frame) {
+    always_->TakePart(part, row, frame);
+    return memory_->PutPart(part, row, frame, upload);
+  };
+  CAIRN_RETURN_IF_ERROR(MakeParts(from, shape_, first, on_part));
+  for (size_t row = 0; row < shape_.rows() && !shape_.is_dense(); ++row) {
+    CAIRN_RETURN_IF_ERROR(PutChunks(row, upload));
+    CAIRN_RETURN_IF_ERROR(memory_->PutAlways(row, always_->of(row), upload));
+  }
+  return Status::Ok();
+}
+
+// The rows of chunks that are always attended to since now.
+Status ShadowSessionState::PutChunks(size_t row, engine::DeviceUpload* upload) {
+  const std::vector<engine::AlwaysChunks::Place> places = always_->Become(shape_.plan, row);
+  if (places.empty()) return Status::Ok();
+  const engine::ShadowRowsOf from{arena_->means().reads, source_->node()};
+  std::vector<uint32_t> chunks;
+  for (const engine::AlwaysChunks::Place& place : places) chunks.push_back(place.chunk);
+  CAIRN_ASSIGN_OR_RETURN(const auto rows, ReadChunks(from, shape_, row, chunks));
+  const auto layer = static_cast<uint32_t>(row / shape_.heads);
+  const auto head = static_cast<uint32_t>(row % shape_.heads);
+  const uint32_t tokens = shape_.spec.chunk_tokens;
+  const size_t key_bytes = size_t{tokens} * shape_.key_bytes;
+  const size_t value_bytes = size_t{tokens} * shape_.value_bytes;
+  const auto keys = std::span<const std::byte>(rows).first(chunks.size() * key_bytes);
+  const auto values = std::span<const std::byte>(rows).subspan(keys.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const uint64_t token = uint64_t{places[i].at} * tokens;
+    CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_keys(layer, head, token),
+                                      keys.subspan(i * key_bytes, key_bytes)));
+    CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_values(layer, head, token),
+                                      values.subspan(i * value_bytes, value_bytes)));
   }
   return Status::Ok();
 }
@@ -173,8 +302,17 @@ ShadowSessionState::~ShadowSessionState() {
   arena_->ReturnDeviceBytes(taken_bytes_);
 }
 
+ShadowInfo ShadowSessionState::info() const {
+  const io::Turn::Holder turn(&turn_);
+  return info_;
+}
 uint64_t ShadowSessionState::device_bytes() const {
+  const io::Turn::Holder turn(&turn_);
   return memory_->device_bytes() + (fetches_ == nullptr ? 0 : fetches_->device_bytes());
+}
+SparseStats ShadowSessionState::stats() const {
+  const io::Turn::Holder turn(&turn_);
+  return fetches_ == nullptr ? SparseStats() : fetches_->stats();
 }
 
 // ---------------------------------------------------------------- steps
@@ -182,6 +320,11 @@ uint64_t ShadowSessionState::device_bytes() const {
 Status ShadowSessionState::CheckLayer(uint32_t layer) const {
   if (layer < shape_.layers) return Status::Ok();
   return Bad("layer is " + std::to_string(layer) + "; there are " + std::to_string(shape_.layers));
+}
+
+Status ShadowSessionState::CheckWhole() const {
+  if (is_whole_) return Status::Ok();
+  return Status(StatusCode::kInvalidState, "shadow: Extend failed half way; call it again");
 }
 
 // Enqueues in the caller's stream, and then what the layer's event waits for.
@@ -201,6 +344,7 @@ Status ShadowSessionState::Select(const ShadowQuery& query) {
   CAIRN_RETURN_IF_ERROR(CheckLayer(query.layer));
   if (query.queries == nullptr) return Bad("queries is null");
   const io::Turn::Holder turn(&turn_);
+  CAIRN_RETURN_IF_ERROR(CheckWhole());
   for (Layer& layer : layers_) layer.step = Step::kNone;
   if (shape_.plan.budget_chunks != 0) {
     gpu::ScoreChunks score = memory_->Score(query.layer);
@@ -233,7 +377,7 @@ Status ShadowSessionState::Fetch(const ShadowFetch& fetch) {
     CAIRN_ASSIGN_OR_RETURN(layer.values, fetches_->Fetch({.layer = fetch.layer,
                                                           .pieces = memory_->chunks(),
                                                           .count = budget,
-                                                          .stride = budget,
+                                                          .stride = memory_->budget_stride(),
                                                           .on_device = true,
                                                           .stream = fetch.stream,
                                                           .mode = fetch.mode,
@@ -268,10 +412,10 @@ Result<ShadowView> ShadowSessionState::View(uint32_t layer) const {
   view.resident_key_stride = memory_->resident_key_stride();
   view.resident_value_stride = memory_->resident_value_stride();
   view.resident_tokens =
-      static_cast<uint32_t>(uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
-                            (shape_.tokens - shape_.plan.covered) + of.appended);
+      static_cast<uint32_t>(always_tokens() + (shape_.tokens - shape_.plan.covered) + of.appended);
   if (fetches_ == nullptr) return view;
-  view.count = view.stride = shape_.plan.budget_chunks;
+  view.count = shape_.plan.budget_chunks;
+  view.stride = memory_->budget_stride();
   view.chunks = memory_->chunks();
   view.value_slot_of = of.values.slot_of;
   CAIRN_CHECK(of.values.slot_of_stride == view.stride);
@@ -292,13 +436,14 @@ Status ShadowSessionState::Append(const ShadowRows& rows) {
   CAIRN_RETURN_IF_ERROR(CheckLayer(rows.layer));
   if (rows.keys == nullptr || rows.values == nullptr) return Bad("keys or values is null");
   const io::Turn::Holder turn(&turn_);
+  CAIRN_RETURN_IF_ERROR(CheckWhole());
   Layer& layer = layers_[rows.layer];
-  if (layer.appended == append_tokens_) {
-    return Status(StatusCode::kBusy, "shadow: append_tokens, " + std::to_string(append_tokens_) +
-                                         ", are there; open a session of the longer branch");
+  if (layer.appended == options_.append_tokens) {
+    return Status(StatusCode::kBusy, "shadow: append_tokens, " +
+                                         std::to_string(options_.append_tokens) +
+                                         ", are there; Extend makes room");
   }
-  const uint64_t at = uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens +
-                      (shape_.tokens - shape_.plan.covered) + layer.appended;
+  const uint64_t at = always_tokens() + (shape_.tokens - shape_.plan.covered) + layer.appended;
   const uint64_t key_stride = rows.key_stride != 0 ? rows.key_stride : shape_.key_bytes;
   const uint64_t value_stride = rows.value_stride != 0 ? rows.value_stride : shape_.value_bytes;
   std::vector<gpu::CopyPiece> copies;
@@ -318,10 +463,14 @@ Status ShadowSessionState::Append(const ShadowRows& rows) {
 Status ShadowSessionState::Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count,
                                     uint32_t stride) {
   CAIRN_RETURN_IF_ERROR(CheckLayer(layer));
+  const io::Turn::Holder turn(&turn_);
   if (fetches_ == nullptr) return Status::Ok();
   return fetches_->Prefetch({.layer = layer, .pieces = chunks, .count = count, .stride = stride});
 }
 
-Status ShadowSessionState::Save() { return fetches_ == nullptr ? Status::Ok() : fetches_->Save(); }
+Status ShadowSessionState::Save() {
+  const io::Turn::Holder turn(&turn_);
+  return fetches_ == nullptr ? Status::Ok() : fetches_->Save();
+}
 
 }  // namespace cairn

@@ -8,12 +8,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/io/executor.h"
 #include "cairn/shadow_session.h"
 #include "engine/shadow/shadow_builder.h"
 #include "engine/shadow/shadow_memory.h"
+#include "engine/shadow/shadow_parts.h"
 #include "engine/sparse/sparse_arena.h"
 #include "engine/sparse/sparse_session.h"
 #include "engine/sparse/sparse_source.h"
@@ -34,13 +37,14 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status Rebuild(uint32_t layer, uintptr_t stream);
   Result<ShadowView> View(uint32_t layer) const;
   Status Append(const ShadowRows& rows);
+  Status Extend(uint64_t end);
   Status Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count, uint32_t stride);
   Status Save();
 
   const SparseArenaState& arena() const { return *arena_; }
-  const ShadowInfo& info() const { return info_; }
+  ShadowInfo info() const;
   uint64_t device_bytes() const;
-  SparseStats stats() const { return fetches_ == nullptr ? SparseStats() : fetches_->stats(); }
+  SparseStats stats() const;
 
  private:
   // What was chosen for a layer lies in memory that all share: of one layer at a time.
@@ -53,32 +57,43 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
     SparseView values{};  // Of the last fetch.
   };
 
-  explicit ShadowSessionState(std::shared_ptr<SparseArenaState> arena) : arena_(std::move(arena)) {}
-  Status Open(BranchId branch, const ShadowOptions& options);
-  Status OpenFetches(const ShadowOptions& options);
-  Status FindTable(const ShadowOptions& options, engine::DerivedTables::Found* found);
-  Status Load(const ShadowOptions& options);
-  Status LoadTable(const ShadowOptions& options, engine::DeviceUpload* upload);
+  ShadowSessionState(std::shared_ptr<SparseArenaState> arena, const ShadowOptions& options)
+      : arena_(std::move(arena)), options_(options) {}
+  Status Open(BranchId branch);
+  Status OpenFetches();
+  Status FindTable(engine::DerivedTables::Found * found);
+  Status Load();
+  Status LoadTable(engine::DeviceUpload * upload);
+  Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
   Status LoadNewest(engine::DeviceUpload * upload) const;
+  Status Grow(engine::DeviceUpload * upload);
+  Status PutChunks(size_t row, engine::DeviceUpload * upload);
   Status CheckLayer(uint32_t layer) const;
+  Status CheckWhole() const;
   engine::ShadowMeans ShadowMeansOf() const;
+  // Of the tokens that are always attended to, those before the newest.
+  uint64_t always_tokens() const {
+    return uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens;
+  }
   template <typename Enqueue>
   Status OnStream(uint32_t layer, uintptr_t handle, const Enqueue& enqueue);
 
   const std::shared_ptr<SparseArenaState> arena_;
   const engine::GpuWaits& waits_ = arena_->waits();
   const uint64_t process_id_ = waits_.scheduler().ProcessId();
-  std::shared_ptr<const engine::SparseSource> source_;
-  engine::ShadowShape shape_;
-  ShadowInfo info_;
-  uint32_t query_heads_ = 0, append_tokens_ = 0;
-  uint64_t taken_bytes_ = 0;                     // Of the arena's room on the device.
-  std::shared_ptr<SparseSessionState> fetches_;  // Null: attention is dense.
+  const ShadowOptions options_;
+  uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
   std::unique_ptr<engine::ShadowMemory> memory_;
 
   mutable io::Turn turn_{waits_.scheduler()};
-  // By turn_.
-  bool is_lost_ = false;  // What was enqueued cannot be waited for.
+  // By turn_, once it is open.
+  std::shared_ptr<const engine::SparseSource> source_;
+  engine::ShadowShape shape_, most_;  // Of now; of the longest context.
+  ShadowInfo info_;
+  std::shared_ptr<SparseSessionState> fetches_;  // Null: attention is dense.
+  std::optional<engine::AlwaysChunks> always_;
+  bool is_whole_ = false;  // Else Extend failed half way.
+  bool is_lost_ = false;   // What was enqueued cannot be waited for.
   std::vector<Layer> layers_;
 };
 

@@ -64,9 +64,10 @@ Status WriteHead(const ShadowShape& shape, uint64_t node, sstable::SnapshotWrite
 
 // --- Reading
 // One frame of a slice; borrowed until the call returns.
+using OnShadowPart = std::function<Status(const ShadowPartLayout& part, size_t row,
+                                          std::span<const std::byte> frame)>;
 struct ShadowFrames {
-  std::function<Status(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame)>
-      on_part;
+  OnShadowPart on_part;
   // `first`: of the chunks that are always attended to, the one that the frame begins with.
   std::function<Status(uint32_t first, uint32_t chunks, size_t row,
                        std::span<const std::byte> frame)>

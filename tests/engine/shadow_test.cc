@@ -105,6 +105,69 @@ TEST_F(ShadowTest, WhatIsAppendedIsAttendedTo) {
   gpu_->Free(rows);
 }
 
+TEST_F(ShadowTest, GrowsWithItsBranch) {
+  MakeArena();
+  io::SimRandom random(8);
+  ASSERT_OK_ASSIGN(const BranchInfo info, chat_.Info());
+  for (const ShadowKeys keys : {ShadowKeys::kInt4, ShadowKeys::kExact}) {
+    ShadowSpec spec = Small(keys);
+    spec.outlier_share = 0.02;
+    spec.budget_tokens = 0;
+    ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(info.model));
+    AppendTo(chat_, 60);
+    ShadowOptions options = OptionsOf(spec);
+    options.tokens_max = 5000;
+    extended_ = true;
+    ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, options));
+    EXPECT_EQ(0u, session.info().covered);
+    for (const uint64_t tokens : {61u, 200u, 201u, 1000u, 1100u, 2500u, 2600u, 5000u}) {
+      SCOPED_TRACE(tokens);
+      AppendTo(chat_, tokens);
+      ASSERT_OK(session.Extend());
+      EXPECT_EQ(tokens, session.info().tokens);
+      EXPECT_EQ(tokens < 96 ? 0 : (tokens - 32) / 64 * 64, session.info().covered);
+      for (uint32_t layer = 0; layer < kLayers; ++layer) {
+        Step(session, spec, layer, tokens, &random);
+      }
+    }
+    EXPECT_FAILS(session.Extend(4999), StatusCode::kConflict, "token 5000");
+    AppendTo(chat_, 5001);
+    EXPECT_FAILS(session.Extend(), StatusCode::kInvalidArgument, "tokens_max is 5000");
+    ASSERT_OK(session.Extend(5000));
+    ASSERT_OK(chat_.Rewind(4000));
+    AppendTo(chat_, 5000);
+    EXPECT_FAILS(session.Extend(), StatusCode::kConflict, "rewound");
+    Step(session, spec, 0, 5000, &random);
+    ASSERT_OK(BuildShadow(chat_, {.spec = spec}));
+  }
+}
+
+TEST_F(ShadowTest, AnExtendThatFailsIsSaidAndTriedAgain) {
+  Start({.seed = 5, .fail_kinds = gpu::kFailAny, .fail_at = UINT64_MAX});
+  Find();
+  AppendTo(chat_, 500);
+  MakeArena();
+  ShadowOptions options = OptionsOf(Small());
+  options.tokens_max = 3000;
+  ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, options));
+  AppendTo(chat_, 1200);
+  extended_ = true;
+  io::SimRandom random(9);
+  int failures = 0;
+  for (const uint64_t fails_at : {1, 2, 3, 5, 8, 13, 21, 34}) {
+    device_->FailAt(device_->calls() + fails_at);
+    const Status failed = session.Extend();
+    device_->FailAt(UINT64_MAX);
+    if (failed.ok()) continue;
+    ++failures;
+    EXPECT_FAILS(session.Select({.layer = 0, .queries = queries_, .stream = stream()}),
+                 StatusCode::kInvalidState, "call it again");
+  }
+  EXPECT_GT(failures, 1);
+  ASSERT_OK(session.Extend());
+  for (uint32_t layer = 0; layer < kLayers; ++layer) Step(session, Small(), layer, 1200, &random);
+}
+
 TEST_F(ShadowTest, AShortContextIsDense) {
   AppendTo(chat_, 90);
   MakeArena();

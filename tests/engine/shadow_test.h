@@ -3,6 +3,7 @@
 // Shadows on a simulated device.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -154,6 +155,7 @@ class ShadowTest : public GpuTest {
     std::vector<uint32_t> chunks;
     for (uint32_t i = 0; i < oracle.plan.sink_chunks; ++i) chunks.push_back(i);
     chunks.insert(chunks.end(), oracle.outliers.begin(), oracle.outliers.end());
+    if (extended_) Reorder(view, oracle, layer, head, &chunks);
     for (const uint32_t chunk : chunks) {
       for (uint32_t t = 0; t < oracle.spec.chunk_tokens; ++t) {
         positions.push_back(uint64_t{chunk} * oracle.spec.chunk_tokens + t);
@@ -171,6 +173,28 @@ class ShadowTest : public GpuTest {
     }
   }
 
+  // Those that come later lie where there was room.
+  void Reorder(const ShadowView& view, const ShadowOracle& oracle, uint32_t layer, uint32_t head,
+               std::vector<uint32_t>* chunks) {
+    const uint32_t tokens = oracle.spec.chunk_tokens;
+    std::vector<uint32_t> left = *chunks, found;
+    for (size_t at = 0; at < chunks->size(); ++at) {
+      const std::byte* const row =
+          view.resident_keys + head * view.resident_key_stride + at * tokens * 32;
+      const auto is_there = [&](uint32_t chunk) {
+        const uint64_t first = uint64_t{chunk} * tokens;
+        const auto rows = Rows(layer, 0, head, first, first + tokens);
+        return std::memcmp(row, rows.data(), rows.size() * 2) == 0;
+      };
+      const auto it = std::find_if(left.begin(), left.end(), is_there);
+      ASSERT_NE(it, left.end()) << "at " << at;
+      found.push_back(*it);
+      left.erase(it);
+    }
+    *chunks = found;
+  }
+
+  bool extended_ = false;
   ModelSpec model_;
   std::unique_ptr<KvBuffer> kv_;
   SparseArena arena_;

@@ -277,6 +277,7 @@ class Run {
     ShadowSpec spec;
     Content content;
     uint64_t length = 0;
+    BranchId id{};
     gpu::Stream stream{};
     std::byte* queries = nullptr;
     const Gpu* gpu = nullptr;
@@ -302,6 +303,7 @@ class Run {
     auto session = std::make_unique<Session>();
     session->content = known.content;
     session->length = known.length;
+    session->id = known.branch.id();
     session->spec = DrawSpec(random);
     session->stream = stream;
     session->gpu = &*gpu_;
@@ -311,7 +313,9 @@ class Run {
       if (dropped.code() != StatusCode::kNotFound) Allow(dropped, "drop of a shadow");
     }
     auto opened = ShadowSession::Open(arena_, known.branch,
-                                      {.spec = session->spec, .query_heads = kHeads * kGroup});
+                                      {.spec = session->spec,
+                                       .query_heads = kHeads * kGroup,
+                                       .tokens_max = random->Below(2) * kTokensMax});
     // Of a branch that changes meanwhile it is not known what it was.
     if (!opened.ok() || changes % 2 != 0 || changes_ != changes) {
       Allow(opened.status(), "open");
@@ -339,10 +343,36 @@ class Run {
         session = nullptr;
         session = OpenSession(&random, *stream);
       }
+      if (session != nullptr && random.Below(2) == 0 && !Extend(session.get())) session = nullptr;
       if (session != nullptr) Step(&random, session.get());
     }
     session = nullptr;
     device_->Return(*stream);
+  }
+
+  // False: it is of no use any more, or it is not known what it has.
+  bool Extend(Session* session) {
+    const auto known = std::find_if(branches_.begin(), branches_.end(), [&](const Known& one) {
+      return one.branch.id() == session->id;
+    });
+    if (known == branches_.end()) return true;
+    const Known now = *known;
+    const uint64_t changes = changes_;
+    const Status extended = session->session.Extend();
+    if (changes % 2 != 0 || changes_ != changes) return false;
+    if (extended.ok()) {
+      session->content = now.content;
+      session->length = now.length;
+      ++result_.grown;
+      return true;
+    }
+    // It was rewound since, or there is no room for it.
+    if (extended.code() == StatusCode::kConflict ||
+        extended.code() == StatusCode::kInvalidArgument) {
+      return true;
+    }
+    Allow(extended, "extend");
+    return false;
   }
 
   void Step(io::SimRandom* random, Session* session) {
@@ -475,6 +505,7 @@ void ShadowStepsResult::Add(const ShadowStepsResult& other) {
   opened += other.opened;
   made += other.made;
   extended += other.extended;
+  grown += other.grown;
   steps += other.steps;
   chunks += other.chunks;
   failed += other.failed;
@@ -485,10 +516,10 @@ void ShadowStepsResult::Add(const ShadowStepsResult& other) {
 
 std::string ShadowStepsResult::Counts() const {
   return "sessions " + std::to_string(opened) + ", shadows made " + std::to_string(made) +
-         ", of these longer ones " + std::to_string(extended) + "; steps " + std::to_string(steps) +
-         ", chunks " + std::to_string(chunks) + "; failed " + std::to_string(failed) +
-         ", of these gone " + std::to_string(dropped) + "; steps after power came back " +
-         std::to_string(after_power);
+         ", of these longer ones " + std::to_string(extended) + "; sessions that grew " +
+         std::to_string(grown) + "; steps " + std::to_string(steps) + ", chunks " +
+         std::to_string(chunks) + "; failed " + std::to_string(failed) + ", of these gone " +
+         std::to_string(dropped) + "; steps after power came back " + std::to_string(after_power);
 }
 
 ShadowStepsResult RunShadowSteps(const ShadowStepsOptions& options) { return Run(options).All(); }

@@ -52,8 +52,9 @@ struct ShadowInfo {
 // that. It is a table of the branch, and of those that are forked behind `covered`. Blocking: reads
 // the keys of the context, with up to 16 MiB of memory beside 8 bytes a chunk, head and layer.
 // Safe from any thread; two that make the same one both do the work. kInvalidArgument names the
-// field, or says where a key is NaN, infinite or too large; kNotFound: the branch was dropped; and
-// what Branch::Restore and appends say. A crash costs the table at most.
+// field, or says where a key is NaN, infinite or too large; kNotFound: the branch was dropped;
+// kConflict: it was rewound meanwhile; and what Branch::Restore and appends say. A crash costs the
+// table at most.
 Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of = {});
 // kNotFound: there is none of this spec that covers as much; it was never made, or was lost.
 Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of = {});
@@ -66,7 +67,10 @@ struct ShadowOptions {
   uint64_t end = UINT64_MAX;
   uint32_t query_heads = 0;       // Of a layer: a multiple of the kv heads.
   uint32_t slots = 0;             // Chunks whose values stay on the device. 0: twice the budget.
-  uint32_t append_tokens = 1024;  // Room for tokens that a session adds.
+  uint32_t append_tokens = 1024;  // Room for tokens that are appended before an Extend.
+  // The longest context that Extend may come to; memory of the device is taken for it. 0: there is
+  // no more room than for the context that there is.
+  uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };
 
@@ -102,7 +106,7 @@ struct ShadowRows {
 // chunks besides. Valid, once the stream has come so far, until the next call for the layer, and
 // selected keys until the next Rebuild.
 struct ShadowView {
-  // Sinks, outliers, then the newest. Row t of head h: resident_keys + h * key_stride + t * the
+  // Sinks and outliers, then the newest. Row t of head h: resident_keys + h * key_stride + t * the
   // bytes of a row.
   const std::byte* resident_keys = nullptr;
   const std::byte* resident_values = nullptr;
@@ -144,8 +148,18 @@ class ShadowSession {
   Result<ShadowView> View(uint32_t layer) const;
   // Enqueues; does not block. A token more is attended to in this layer from now on. The branch
   // does not learn of it: appends to it are the caller's, with `exact` = false, since these rows
-  // come from sparse attention. kBusy: append_tokens are there; open one of the longer branch.
+  // come from sparse attention. kBusy: append_tokens are there, and Extend makes room.
   Status Append(const ShadowRows& rows);
+  // The branch has grown, by what the session was appended as a rule: its tokens before `end`, its
+  // length by default, are the context from here on. Whole blocks of 64 come into the shadow, with
+  // keys and values as the branch has them; what was appended and is not in the branch is gone. It
+  // is what a session opened now would be, but for the order of resident rows. No table is made;
+  // BuildShadow or the next Open does that. Blocking: reads the new keys, up to a part of 1024
+  // tokens before them, and the rows of chunks that have become outliers; waits for the device.
+  // kConflict: the branch was rewound to before what the session has; kInvalidArgument: more than
+  // tokens_max. Then the session is as it was. After another error, or an unfit key, it is of no
+  // use until an Extend succeeds: kInvalidState.
+  Status Extend(uint64_t end = UINT64_MAX);
   // What a fetch of these would read from the disk is read in the background. `chunks`: in host
   // memory, [kv head][stride], `count` of each.
   Status Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count, uint32_t stride);
