@@ -177,6 +177,39 @@ def test_what_is_appended_is_attended_to(arena, chat, gpu):
         session.append(0, there(gpu, rows[0], "bf16"), there(gpu, rows[1], "bf16"))
 
 
+def test_tensors_are_kept_until_they_have_been_read(arena, chat, gpu):
+    session = open_session(arena, chat, **EXACT)
+    memory = gpu.allocate(40 << 20)  # Of 64 MiB that there are.
+    memory.copy_in(np.ones((HEADS * GROUP, CHANNELS), np.float32))
+    session.select(0, memory.tensor([HEADS * GROUP, CHANNELS], "f32"))
+    del memory
+    gc.collect()
+    with pytest.raises(cairn.OutOfMemory):
+        gpu.allocate(40 << 20)
+    session.fetch(0)
+    gc.collect()
+    assert gpu.allocate(40 << 20).bytes == 40 << 20
+
+
+def test_relaxed_fetches_let_go_what_the_last_but_one_read(arena, chat, gpu):
+    session = open_session(arena, chat, **EXACT)
+    barrier = arena.open(chat, slots=1, wanted_max=1)
+
+    def step_of(queries):
+        session.select(0, queries)
+        session.fetch(0, mode="relaxed")
+        barrier.fetch(0, [[], []])
+
+    memory = gpu.allocate(40 << 20)
+    memory.copy_in(np.ones((HEADS * GROUP, CHANNELS), np.float32))
+    step_of(memory.tensor([HEADS * GROUP, CHANNELS], "f32"))
+    del memory
+    small = there(gpu, np.ones((HEADS * GROUP, CHANNELS), np.float32), "f32")
+    step_of(small)
+    gc.collect()
+    assert gpu.allocate(40 << 20).bytes == 40 << 20
+
+
 def test_the_tensors_are_of_the_device(arena, chat, gpu):
     session = open_session(arena, chat, **EXACT)
     step(session, gpu, 0, np.ones((HEADS * GROUP, CHANNELS), np.float32))
