@@ -141,7 +141,7 @@ cairn_target_defaults(cairn_c_program)
 target_link_libraries(cairn_c_program PRIVATE ${shared})
 target_include_directories(cairn_c_program PRIVATE ${PROJECT_SOURCE_DIR})
 set(stories errors nulls sizes models branches appends states restores batches find objects care gpu sparse
-  sparse_calls)
+  sparse_calls shadow)
 foreach(story IN LISTS stories)
   set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})
   add_test(NAME c_abi.program.${story} COMMAND sh -c

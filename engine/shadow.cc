@@ -15,17 +15,15 @@ engine::ShadowMeans MeansOf(StoreCore& core) {
   return {means.write, means.joined, means.reads, means.derived};
 }
 
-Status CheckProcess(const ShadowSessionState& state) {
-  return state.arena().means().write->lifecycle->CheckProcess();
-}
-
 template <typename Body>
 auto OnState(const std::shared_ptr<ShadowSessionState>& state, Body&& body)
     -> decltype(body(*state)) {
   if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
   const io::NoCancel guard;
   return Guarded([&]() -> decltype(body(*state)) {
-    CAIRN_RETURN_IF_ERROR(CheckProcess(*state));
+    const engine::Lifecycle& lifecycle = *state->arena().means().write->lifecycle;
+    CAIRN_RETURN_IF_ERROR(lifecycle.CheckProcess());
+    CAIRN_RETURN_IF_ERROR(lifecycle.CheckUsable());
     return body(*state);
   });
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/guarded_memory.h"
 #include "base/io/sim_random.h"
 #include "gpu/host_grid.h"
@@ -241,8 +242,9 @@ class Host final : public HostDevice {
     record->stream = static_cast<size_t>(in - streams_.data());
     record->number = in->ended + in->waiting.size();
     record->late = random_.Below(kLateMax + 1);
-    state->last = record;
-    return Enqueue(stream, {.kind = Operation::kRecord, .record = std::move(record)});
+    CAIRN_RETURN_IF_ERROR(Enqueue(stream, {.kind = Operation::kRecord, .record = record}));
+    state->last = std::move(record);
+    return Status::Ok();
   }
 
   Status StreamWait(Stream stream, Event event) override {
@@ -392,14 +394,18 @@ class Host final : public HostDevice {
     CAIRN_ASSIGN_OR_RETURN(StreamState * state, Find(stream));
     state->waiting.push_back(std::move(operation));
     const auto index = static_cast<size_t>(state - streams_.data());
-    switch (random_.Below(4)) {
-      case 0:  // All at once, as far as it can.
-        while (StepOf({{index, UINT64_MAX}})) {
-        }
-        break;
-      case 1: StepOf({{index, UINT64_MAX}}); break;
-      default: break;  // When somebody waits.
-    }
+    // It is enqueued: without memory it runs when somebody waits.
+    static_cast<void>(Guarded([&] {
+      switch (random_.Below(4)) {
+        case 0:  // All at once, as far as it can.
+          while (StepOf({{index, UINT64_MAX}})) {
+          }
+          break;
+        case 1: StepOf({{index, UINT64_MAX}}); break;
+        default: break;  // When somebody waits.
+      }
+      return Status::Ok();
+    }));
     return Status::Ok();
   }
 

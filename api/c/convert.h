@@ -15,6 +15,8 @@
 #include "cairn/find.h"
 #include "cairn/objects.h"
 #include "cairn/options.h"
+#include "cairn/shadow.h"
+#include "cairn/sparse.h"
 
 namespace cairn::capi {
 
@@ -100,6 +102,9 @@ cairn_keep ToC(const Keep& keep);
 cairn_content_span ToC(const ContentSpan& span);
 cairn_sampler_state ToC(const SamplerState& state);
 cairn_app_metadata ToC(const AppMetadata& metadata);
+cairn_shadow_spec ToC(const ShadowSpec& spec);
+// kInvalidArgument: `stats` is null, or no such struct.
+Status GiveStats(const SparseStats& counted, cairn_sparse_stats* stats);
 
 struct BranchInfoAsC : cairn_branch_info {
   explicit BranchInfoAsC(const BranchInfo& info);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The defaults of the C structs: those of their C++ twins, read from them.
+#include "api/c/convert.h"
 #include "api/c/sized.h"
 #include "cairn/find.h"
 #include "cairn/gpu.h"
 #include "cairn/objects.h"
+#include "cairn/shadow_session.h"
 #include "cairn/sparse.h"
 #include "cairn/store.h"
 
@@ -46,6 +48,10 @@ CAIRN_C_ZEROS(object_get)
 CAIRN_C_ZEROS(sparse_arena_options)
 CAIRN_C_ZEROS(sparse_view)
 CAIRN_C_ZEROS(sparse_stats)
+CAIRN_C_ZEROS(shadow_info)
+CAIRN_C_ZEROS(shadow_query)
+CAIRN_C_ZEROS(shadow_rows)
+CAIRN_C_ZEROS(shadow_view)
 #undef CAIRN_C_ZEROS
 
 cairn_plane Sized<cairn_plane>::Default() {
@@ -196,6 +202,44 @@ cairn_sparse_options Sized<cairn_sparse_options>::Default() {
 cairn_sparse_wanted Sized<cairn_sparse_wanted>::Default() {
   auto c = Zeros<cairn_sparse_wanted>();
   c.timeout_ns = SparseWanted().timeout_ns;
+  return c;
+}
+
+cairn_shadow_spec ToC(const ShadowSpec& spec) {
+  auto c = Zeros<cairn_shadow_spec>();
+  c.chunk_tokens = spec.chunk_tokens;
+  c.keys = Number(spec.keys);
+  c.landmark_bits = spec.landmark_bits;
+  c.local_tokens = spec.local_tokens;
+  c.sink_tokens = spec.sink_tokens;
+  c.outlier_share = spec.outlier_share;
+  c.outlier_chunks = spec.outlier_chunks;
+  c.budget_tokens = spec.budget_tokens;
+  c.rank = spec.rank;
+  c.rank_energy = spec.rank_energy;
+  return c;
+}
+
+cairn_shadow_spec Sized<cairn_shadow_spec>::Default() { return ToC(ShadowSpec()); }
+
+cairn_shadow_of Sized<cairn_shadow_of>::Default() {
+  auto c = Zeros<cairn_shadow_of>();
+  c.end = ShadowOf().end;
+  return c;
+}
+
+cairn_shadow_options Sized<cairn_shadow_options>::Default() {
+  const ShadowOptions options;
+  auto c = Zeros<cairn_shadow_options>();
+  c.append_tokens = options.append_tokens;
+  c.build = options.build;
+  c.end = options.end;
+  return c;
+}
+
+cairn_shadow_fetch Sized<cairn_shadow_fetch>::Default() {
+  auto c = Zeros<cairn_shadow_fetch>();
+  c.timeout_ns = ShadowFetch().timeout_ns;
   return c;
 }
 

@@ -14,6 +14,7 @@
 #include "cairn/gpu_steps.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/objects.h"
+#include "cairn/shadow_session.h"
 #include "cairn/sparse.h"
 #include "cairn/store.h"
 
@@ -69,6 +70,9 @@ struct cairn_sparse_arena {
 };
 struct cairn_sparse_session {
   cairn::SparseSession value;
+};
+struct cairn_shadow_session {
+  cairn::ShadowSession value;
 };
 struct cairn_owned_kv_view {
   cairn::OwnedKvView value;

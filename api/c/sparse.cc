@@ -47,7 +47,11 @@ cairn_sparse_view ToC(const cairn::SparseView& view) {
   return c;
 }
 
-Status GiveStats(const cairn::SparseStats& counted, cairn_sparse_stats* stats) {
+}  // namespace
+
+namespace cairn::capi {
+
+Status GiveStats(const SparseStats& counted, cairn_sparse_stats* stats) {
   CAIRN_C_NEED(stats);
   CAIRN_RETURN_IF_ERROR(CheckStructSize(stats, sizeof(*stats), "cairn_sparse_stats"));
   auto c = Sized<cairn_sparse_stats>::Default();
@@ -61,7 +65,7 @@ Status GiveStats(const cairn::SparseStats& counted, cairn_sparse_stats* stats) {
   return Status::Ok();
 }
 
-}  // namespace
+}  // namespace cairn::capi
 
 extern "C" {
 

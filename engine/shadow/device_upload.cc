@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/core/out_of_memory.h"
 #include "engine/shadow/constants.h"
 
 namespace cairn::engine {
@@ -28,7 +29,7 @@ Status DeviceUpload::Open() {
 
 // What a device that does not answer may still copy from is never given to others.
 DeviceUpload::~DeviceUpload() {
-  bool ended = true;
+  bool ended = !is_lost_;
   for (const Half& half : halves_) {
     if (half.has_event) ended &= waits_.For(half.copied, io::kNoDeadline).ok();
   }
@@ -62,8 +63,13 @@ Status DeviceUpload::Send() {
     CAIRN_RETURN_IF_ERROR(waits_.device().Copy(stream_, pieces_));
     pieces_.clear();
     const gpu::Event copied = halves_[filling_].copied;
-    if (const Status recorded = waits_.device().Record(stream_, copied); !recorded.ok()) {
-      waits_.Drain(stream_, copied);
+    const Status recorded = Guarded([&] { return waits_.device().Record(stream_, copied); });
+    if (!recorded.ok()) {
+      is_lost_ = true;
+      static_cast<void>(Guarded([&] {
+        is_lost_ = !waits_.Drain(stream_, copied);
+        return Status::Ok();
+      }));
       return recorded;
     }
   }

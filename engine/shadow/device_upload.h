@@ -26,6 +26,8 @@ class DeviceUpload {
   // Copied from `bytes` at once, to the device later.
   Status Add(std::byte* to, std::span<const std::byte> bytes);
   Status Finish();  // The device has all.
+  // It could not be found out whether copies have ended: what they write must never be used again.
+  bool is_lost() const { return is_lost_; }
 
  private:
   struct Half {
@@ -43,6 +45,7 @@ class DeviceUpload {
   bool has_stream_ = false;
   std::array<Half, 2> halves_;
   size_t filling_ = 0;
+  bool is_lost_ = false;
   std::vector<gpu::CopyPiece> pieces_;  // Of the half that is filled.
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "base/io/no_cancel.h"
 #include "engine/shadow/constants.h"
 #include "engine/sparse/head_rows.h"
@@ -85,14 +86,26 @@ Status ShadowSessionState::OpenFetches() {
 
 Status ShadowSessionState::Load() {
   info_ = engine::InfoOf(shape_);
-  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
-  CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload.get()));
   always_.emplace(shape_.rows());
-  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(upload.get()));
-  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
-  CAIRN_RETURN_IF_ERROR(upload->Finish());
-  is_whole_ = true;
-  return Status::Ok();
+  const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
+    CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
+    if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(upload));
+    return LoadNewest(upload);
+  });
+  is_whole_ = loaded.ok();
+  return loaded;
+}
+
+// Returns when the device has all that `put` adds.
+template <typename Put>
+Status ShadowSessionState::Upload(const Put& put) {
+  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
+  const Status done = Guarded([&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(put(upload.get()));
+    return upload->Finish();
+  });
+  is_lost_ |= upload->is_lost();
+  return done;
 }
 
 // ---------------------------------------------------------------- from a table
@@ -226,10 +239,11 @@ Status ShadowSessionState::Extend(uint64_t end) {
   source_ = std::move(source);
   shape_ = std::move(shape);
   if (fetches_ == nullptr) CAIRN_RETURN_IF_ERROR(OpenFetches());
-  CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
-  CAIRN_RETURN_IF_ERROR(Grow(upload.get()));
-  CAIRN_RETURN_IF_ERROR(LoadNewest(upload.get()));
-  CAIRN_RETURN_IF_ERROR(upload->Finish());
+  const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
+    CAIRN_RETURN_IF_ERROR(Grow(upload));
+    return LoadNewest(upload);
+  });
+  CAIRN_RETURN_IF_ERROR(loaded);
   info_ = engine::InfoOf(shape_);
   for (Layer& layer : layers_) {
     layer.appended = 0;
@@ -382,6 +396,12 @@ Status ShadowSessionState::Fetch(const ShadowFetch& fetch) {
                                                           .stream = fetch.stream,
                                                           .mode = fetch.mode,
                                                           .timeout_ns = fetch.timeout_ns}));
+  }
+  if (fetches_ == nullptr && fetch.mode == SparseMode::kStrict) {
+    CAIRN_RETURN_IF_ERROR(
+        OnStream(fetch.layer, fetch.stream, [](gpu::Stream) { return Status::Ok(); }));
+    const auto& lifecycle = *arena_->means().write->lifecycle;
+    CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, lifecycle.Deadline(fetch.timeout_ns)));
   }
   layer.step = Step::kFetched;
   return Status::Ok();

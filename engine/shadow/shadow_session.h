@@ -63,6 +63,8 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status OpenFetches();
   Status FindTable(engine::DerivedTables::Found * found);
   Status Load();
+  template <typename Put>
+  Status Upload(const Put& put);
   Status LoadTable(engine::DeviceUpload * upload);
   Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
   Status LoadNewest(engine::DeviceUpload * upload) const;

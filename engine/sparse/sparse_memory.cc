@@ -7,6 +7,7 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 
 namespace cairn::engine {
 
@@ -106,9 +107,15 @@ Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) con
   const Result<gpu::Event> copied = device.NewEvent();
   Status status = copied.status();
   if (status.ok()) status = device.Copy(stream, {&piece, 1});
-  if (status.ok()) status = device.Record(stream, *copied);
+  if (status.ok()) status = Guarded([&] { return device.Record(stream, *copied); });
   if (status.ok()) status = waits_.For(*copied, io::kNoDeadline);
-  *is_lost = !status.ok() && copied.ok() && !waits_.Drain(stream, *copied);
+  if (!status.ok() && copied.ok()) {
+    *is_lost = true;
+    static_cast<void>(Guarded([&] {
+      *is_lost = !waits_.Drain(stream, *copied);
+      return Status::Ok();
+    }));
+  }
   if (copied.ok()) device.Return(*copied);
   device.Return(stream);
   return status;

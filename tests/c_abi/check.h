@@ -84,3 +84,4 @@ void TestCare(const char* directory);
 void TestGpu(const char* directory);
 void TestSparse(const char* directory);
 void TestSparseCalls(const char* directory);
+void TestShadow(const char* directory);

@@ -15,6 +15,7 @@
 #include "cairn/gpu.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/objects.h"
+#include "cairn/shadow_session.h"
 #include "cairn/sparse.h"
 #include "cairn/store.h"
 
@@ -130,6 +131,10 @@ SAME(CAIRN_IF_PRESENT_KEEP, IfPresent::kKeep);
 SAME(CAIRN_IF_PRESENT_REPLACE, IfPresent::kReplace);
 SAME(CAIRN_SPARSE_STRICT, SparseMode::kStrict);
 SAME(CAIRN_SPARSE_RELAXED, SparseMode::kRelaxed);
+SAME(CAIRN_SHADOW_KEYS_EXACT, ShadowKeys::kExact);
+SAME(CAIRN_SHADOW_KEYS_INT8, ShadowKeys::kInt8);
+SAME(CAIRN_SHADOW_KEYS_INT4, ShadowKeys::kInt4);
+SAME(CAIRN_SHADOW_KEYS_LOW_RANK, ShadowKeys::kLowRank);
 #undef SAME
 
 // The last field of each struct that may grow, which must end where the struct does, and how large
@@ -171,6 +176,14 @@ LAST(cairn_sparse_options, tokens_max, 48);
 LAST(cairn_sparse_wanted, timeout_ns, 56);
 LAST(cairn_sparse_view, slot_of_stride, 72);
 LAST(cairn_sparse_stats, page_bytes_read, 56);
+LAST(cairn_shadow_spec, rank_energy, 56);
+LAST(cairn_shadow_of, end, 32);
+LAST(cairn_shadow_info, tokens_read, 56);
+LAST(cairn_shadow_options, tokens_max, 48);
+LAST(cairn_shadow_query, stream, 48);
+LAST(cairn_shadow_fetch, timeout_ns, 32);
+LAST(cairn_shadow_rows, stream, 56);
+LAST(cairn_shadow_view, values, 128);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.
@@ -209,6 +222,11 @@ AT(cairn_object_result, error, 16);
 AT(cairn_sparse_wanted, pieces, 16);
 AT(cairn_sparse_wanted, on_device, 32);
 AT(cairn_sparse_view, slot_of, 56);
+AT(cairn_shadow_spec, outlier_share, 40);
+AT(cairn_shadow_options, append_tokens, 28);
+AT(cairn_shadow_query, queries, 16);
+AT(cairn_shadow_rows, keys, 16);
+AT(cairn_shadow_view, chunks, 56);
 #undef AT
 static_assert(sizeof(cairn_completion) == 24 && sizeof(cairn_content_span) == 40);
 static_assert(sizeof(cairn_kv_hole) == 24 && sizeof(cairn_path_step) == 40);
@@ -257,6 +275,42 @@ TEST(CLayout, DefaultsAreThoseOfCpp) {
   cairn_sparse_wanted_init(&wanted, sizeof wanted);
   EXPECT_EQ(wanted.timeout_ns, SparseWanted().timeout_ns);
   EXPECT_EQ(wanted.mode, static_cast<uint32_t>(SparseWanted().mode));
+}
+
+TEST(CLayout, DefaultsOfShadowsAreThoseOfCpp) {
+  cairn_shadow_spec spec;
+  cairn_shadow_spec_init(&spec, sizeof spec);
+  const auto same = [&](const ShadowSpec& cpp) {
+    EXPECT_EQ(spec.chunk_tokens, cpp.chunk_tokens);
+    EXPECT_EQ(spec.keys, static_cast<uint32_t>(cpp.keys));
+    EXPECT_EQ(spec.landmark_bits, cpp.landmark_bits);
+    EXPECT_EQ(spec.local_tokens, cpp.local_tokens);
+    EXPECT_EQ(spec.sink_tokens, cpp.sink_tokens);
+    EXPECT_EQ(spec.outlier_share, cpp.outlier_share);
+    EXPECT_EQ(spec.outlier_chunks, cpp.outlier_chunks);
+    EXPECT_EQ(spec.budget_tokens, cpp.budget_tokens);
+    EXPECT_EQ(spec.rank, cpp.rank);
+    EXPECT_EQ(spec.rank_energy, cpp.rank_energy);
+  };
+  same(ShadowSpec());
+  ASSERT_EQ(cairn_shadow_spec_published(512, &spec, nullptr), CAIRN_OK);
+  same(ShadowSpec::Published(512));
+  cairn_shadow_options options;
+  cairn_shadow_options_init(&options, sizeof options);
+  EXPECT_EQ(options.append_tokens, ShadowOptions().append_tokens);
+  EXPECT_EQ(options.build, ShadowOptions().build);
+  EXPECT_EQ(options.end, ShadowOptions().end);
+  cairn_shadow_of of;
+  cairn_shadow_of_init(&of, sizeof of);
+  EXPECT_EQ(of.end, ShadowOf().end);
+  cairn_shadow_fetch fetch;
+  cairn_shadow_fetch_init(&fetch, sizeof fetch);
+  EXPECT_EQ(fetch.timeout_ns, ShadowFetch().timeout_ns);
+  for (uint32_t keys = CAIRN_SHADOW_KEYS_EXACT; keys <= CAIRN_SHADOW_KEYS_LOW_RANK; ++keys) {
+    EXPECT_STREQ(cairn_shadow_keys_name(keys), ShadowKeysName(static_cast<ShadowKeys>(keys)));
+  }
+  EXPECT_EQ(cairn_shadow_keys_name(0), nullptr);
+  EXPECT_EQ(cairn_shadow_keys_name(CAIRN_SHADOW_KEYS_LOW_RANK + 1), nullptr);
 }
 
 TEST(CLayout, NamesAndNumbersAreThoseOfCpp) {

@@ -17,7 +17,7 @@
 //     a struct or an array of pointers. Handles may be freed in any order. They do not keep a store
 //     open: after cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that
 //     tell of the store as it was: cairn_store_models, _metrics, _health, its texts, and the
-//     counts of sparse sessions.
+//     counts of sparse and shadow sessions.
 //  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
 //     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
 //     before a store is opened.
@@ -60,6 +60,7 @@
 #include "cairn/c_objects.h"
 #include "cairn/c_options.h"
 #include "cairn/c_restore.h"
+#include "cairn/c_shadow.h"
 #include "cairn/c_sparse.h"
 #include "cairn/c_store.h"
 #include "cairn/c_view.h"

@@ -1397,6 +1397,18 @@ class Branch:
         Staging memory for so many positions from `length` on. Busy: there is none right now.
         """
 
+    def build_shadow(self, spec: ShadowSpec = ..., *, group: int = 0, end: int | None = None) -> ShadowInfo:
+        """
+        Makes the shadow of the first `end` tokens where there is none. Blocks: reads the keys.
+        InvalidArgument names the field, or says which key is not finite.
+        """
+
+    def find_shadow(self, spec: ShadowSpec = ..., *, group: int = 0, end: int | None = None) -> ShadowInfo:
+        """NotFound: there is none of this spec that covers as much."""
+
+    def drop_shadow(self, spec: ShadowSpec = ..., *, group: int = 0, end: int | None = None) -> None:
+        """Forgets it, here and for the forks that share it. NotFound."""
+
     def __repr__(self) -> str: ...
 
 class LayerProgress:
@@ -1440,6 +1452,224 @@ class Draft:
     def __enter__(self) -> object: ...
 
     def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class ShadowSpec:
+    """
+    What a shadow is made of, by kv head and layer. A value.
+
+    chunk_tokens: 1, 2, 4, 8 or 16, what is selected and fetched as one. keys: where those of selected
+    chunks come from, "exact" (fetched), "int8" or "int4" (of codes on the device), "low_rank".
+    landmark_bits: 16, 8 or 4. Always attended to are the newest local_tokens, the first sink_tokens
+    and chunks that their landmark does not stand for: outlier_share of all, or outlier_chunks if not 0.
+    budget_tokens: what a step selects besides; 0: 2048, or an eighth of the context if that is less.
+    rank, rank_energy: of low_rank keys alone, just one of them. A value out of range is refused, by its
+    name, where the spec is used.
+    """
+
+    def __init__(self, *, chunk_tokens: int = 4, keys: str = 'int4', landmark_bits: int = 4, local_tokens: int = 32, sink_tokens: int = 8, outlier_share: float = 0.003, outlier_chunks: int = 0, budget_tokens: int = 0, rank: int = 0, rank_energy: float = 0.0) -> None: ...
+
+    @staticmethod
+    def published(key_channels: int = 1024) -> ShadowSpec:
+        """
+        The setting that ShadowKV was published with; key_channels: of a layer's keys over
+        all heads.
+        """
+
+    @property
+    def chunk_tokens(self) -> int: ...
+
+    @property
+    def keys(self) -> str: ...
+
+    @property
+    def landmark_bits(self) -> int: ...
+
+    @property
+    def local_tokens(self) -> int: ...
+
+    @property
+    def sink_tokens(self) -> int: ...
+
+    @property
+    def outlier_share(self) -> float: ...
+
+    @property
+    def outlier_chunks(self) -> int: ...
+
+    @property
+    def budget_tokens(self) -> int: ...
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def rank_energy(self) -> float: ...
+
+    def __eq__(self, arg: ShadowSpec, /) -> bool: ...
+
+    __hash__: None = None
+
+class ShadowInfo:
+    """
+    What there is of a shadow.
+
+    tokens: of the context; covered: of these, by the shadow, 0: too few, attention is dense. chunks:
+    that are covered, by kv head and layer; of these always_chunks are attended to in any case, and
+    budget_chunks are selected in a step. table_bytes: on the disk, 0: there is no table. tokens_read:
+    whose keys were read to make it, 0: it was there.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def covered(self) -> int: ...
+
+    @property
+    def chunks(self) -> int: ...
+
+    @property
+    def always_chunks(self) -> int: ...
+
+    @property
+    def budget_chunks(self) -> int: ...
+
+    @property
+    def table_bytes(self) -> int: ...
+
+    @property
+    def tokens_read(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class ShadowSession:
+    """
+    Sparse attention over a branch by its shadow, on a GPU.
+
+    Of each layer of each step: append the token's rows, select by its queries, fetch, rebuild, view.
+    Thread-safe; calls of one session wait for each other. Tensors that a call reads are kept until a
+    later fetch of the stream shows that it has been done. Its memory goes with the last object that
+    refers to it: tensors of its views, too.
+    """
+
+    @staticmethod
+    def open(arena: SparseArena, branch: Branch, *, query_heads: int, spec: ShadowSpec = ..., group: int = 0, end: int | None = None, slots: int = 0, append_tokens: int = 1024, tokens_max: int = 0, build: bool = True) -> ShadowSession:
+        """
+        Finds or makes the shadow of the branch's first `end` tokens, and copies it to the device.
+        query_heads: of a layer, a multiple of the kv heads. slots: chunks whose values stay on the
+        device; 0: twice the budget. append_tokens: room for those that are added. tokens_max: the
+        longest that extend may come to; 0: no longer than it is. build=False:
+        NotFound where there is no shadow. Blocks. InvalidArgument names the option; OutOfMemory:
+        the arena's device_bytes do not suffice.
+        """
+
+    def select(self, layer: int, queries: Any, *, scale: float = 0.0, stream: int = 0) -> None:
+        """
+        Chooses the chunks that the queries of a step need. queries: [query_heads, elements of a
+        row] after rotation, on the device, of float32 or as keys are; query head g of kv head h
+        in row h * (query_heads / heads) + g. scale: of scores; 0: 1 / sqrt(elements). stream:
+        a cudaStream_t; 0: the default one. Enqueues; does not block. InvalidArgument.
+        """
+
+    def fetch(self, layer: int, *, stream: int = 0, mode: str = 'strict', timeout: float | None = None) -> None:
+        """
+        Brings the values of what was selected, and exact keys. mode, timeout and errors: as of
+        SparseSession.fetch. InvalidState: nothing is selected for the layer.
+        """
+
+    def rebuild(self, layer: int, *, stream: int = 0) -> None:
+        """
+        Makes the keys of what was selected, of their codes. Enqueues; does not block.
+        InvalidState.
+        """
+
+    def view(self, layer: int) -> ShadowView:
+        """
+        What the step attends to. InvalidState: nothing was fetched for the layer.
+        """
+
+    def append(self, layer: int, keys: Any, values: Any, *, stream: int = 0) -> None:
+        """
+        A token more is attended to in this layer from now on. keys, values: [heads, elements of
+        a row] on the device. The branch does not learn of it: append it there with exact=False.
+        Enqueues; does not block. Busy: append_tokens are there, and extend makes room.
+        """
+
+    def extend(self, end: int | None = None) -> None:
+        """
+        The branch has grown: its tokens before `end` (None: all) are the context from here on.
+        What was appended here and not there is gone. Blocks: reads the new keys. Conflict: the
+        branch was rewound to before what the session has; InvalidArgument: more than tokens_max.
+        """
+
+    def prefetch(self, layer: int, chunks: Any) -> None:
+        """
+        What a fetch of these chunks would read from the disk is read in the background. chunks:
+        [heads, count], in host memory, at most the budget. Never blocks. Busy.
+        """
+
+    def save(self) -> None:
+        """As SparseSession.save."""
+
+    @property
+    def info(self) -> ShadowInfo: ...
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the device that it has, with those of its slots."""
+
+    @property
+    def heads(self) -> int:
+        """Kv heads of a layer."""
+
+    def stats(self) -> dict[str, int]:
+        """As SparseSession.stats, of its fetches."""
+
+class ShadowView:
+    """
+    What a step attends to, in memory of the device.
+
+    Each is an array for whatever speaks DLPack (torch.from_dlpack), and keeps the session. Valid, once
+    the stream has come so far, until the next call for the layer.
+    """
+
+    @property
+    def resident_keys(self) -> Any:
+        """[heads, tokens, elements of a row]: sinks, outliers, then the newest."""
+
+    @property
+    def resident_values(self) -> Any:
+        """Of the same tokens."""
+
+    @property
+    def chunks(self) -> Any:
+        """
+        int32 [heads, count]: which were selected, in rising order; chunk c is tokens
+        [c * chunk_tokens, (c + 1) * chunk_tokens).
+        """
+
+    @property
+    def key_slots(self) -> Any:
+        """int32 [heads, count]: where in `keys` the rows of each chunk are."""
+
+    @property
+    def value_slots(self) -> Any:
+        """int32 [heads, count]; -1: a relaxed fetch left it out."""
+
+    @property
+    def keys(self) -> Any:
+        """[heads, slots, chunk_tokens, elements of a row]."""
+
+    @property
+    def values(self) -> Any:
+        """[heads, slots, chunk_tokens, elements of a row]."""
+
+    def to_host(self) -> dict[str, numpy.typing.NDArray]:
+        """
+        All of them by name, copied into arrays of numpy, for looks and tests; bf16 as its bits,
+        in uint16. Waits for the copies, not for the stream: call it behind a strict fetch that
+        was the last call. Blocks.
+        """
 
 class ObjectInfo:
     """An object, without its bytes."""

@@ -4,6 +4,7 @@
 #include "api/python/src/branch.h"
 
 #include "api/python/src/names.h"
+#include "api/python/src/shadow.h"
 
 namespace cairn::python {
 
@@ -184,6 +185,7 @@ branch was dropped.)");
   BindChanges(branch);
   BindTransfer(branch, module);
   BindDraft(branch, module);
+  BindShadow(branch, module);
   branch.def("__repr__", [](const PyBranch& self) {
     const Result<BranchInfo> info = Unlocked([&] { return self.branch.Info(); });
     if (!info.ok()) return "Branch(" + std::string(StatusCodeName(info.status().code())) + ")";

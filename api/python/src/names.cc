@@ -6,6 +6,7 @@
 
 #include "api/python/src/common.h"
 #include "base/core/text.h"
+#include "cairn/shadow.h"
 #include "cairn/sparse.h"
 
 namespace cairn::python {
@@ -139,6 +140,13 @@ constexpr auto kNames<SparseMode> = std::to_array<Name<SparseMode>>({
     {"relaxed", SparseMode::kRelaxed},
 });
 template <>
+constexpr auto kNames<ShadowKeys> = std::to_array<Name<ShadowKeys>>({
+    {"exact", ShadowKeys::kExact},
+    {"int8", ShadowKeys::kInt8},
+    {"int4", ShadowKeys::kInt4},
+    {"low_rank", ShadowKeys::kLowRank},
+});
+template <>
 constexpr auto kNames<LayerState> = std::to_array<Name<LayerState>>({
     {"pending", kLayerPending},
     {"enqueued", kLayerEnqueued},
@@ -189,6 +197,7 @@ CAIRN_PYTHON_NAMES(VerifyLevel)
 CAIRN_PYTHON_NAMES(IfPresent)
 CAIRN_PYTHON_NAMES(LayerState)
 CAIRN_PYTHON_NAMES(SparseMode)
+CAIRN_PYTHON_NAMES(ShadowKeys)
 #undef CAIRN_PYTHON_NAMES
 
 }  // namespace cairn::python

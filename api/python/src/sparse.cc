@@ -7,26 +7,31 @@
 
 namespace cairn::python {
 
+nb::dict StatsDict(const SparseStats& stats) {
+  nb::dict dict;
+  dict["fetches"] = stats.fetches;
+  dict["wanted"] = stats.wanted;
+  dict["faults"] = stats.faults;
+  dict["left_out"] = stats.left_out;
+  dict["pages_read"] = stats.pages_read;
+  dict["page_bytes_read"] = stats.page_bytes_read;
+  return dict;
+}
+
 namespace {
 
-struct PyArena {
-  PyArena(SparseArena made, const Gpu& on, nb::object of)
-      : arena(std::move(made)), gpu(on), store(std::move(of)) {}
-  ~PyArena() {
-    Unlocked([this] { arena = {}; });
-  }
-  PyArena(const PyArena&) = delete;
-  PyArena& operator=(const PyArena&) = delete;
-
-  SparseArena arena;  // Whose end waits for its thread.
-  Gpu gpu;
-  nb::object store;
-};
+Pieces::Rules RulesOf(const PySession& session) {
+  return {.what = "pieces",
+          .heads = session.heads(),
+          .max = session.options().wanted_max,
+          .max_name = "wanted_max",
+          .ordinal = session.gpu().ordinal()};
+}
 
 nb::object Fetch(nb::handle self, uint32_t layer, nb::handle pieces, uintptr_t stream,
                  std::string_view mode, std::optional<double> timeout) {
   auto& session = nb::cast<PySession&>(self);
-  const Pieces taken(pieces, session);
+  const Pieces taken(pieces, RulesOf(session));
   SparseWanted wanted{.layer = layer,
                       .stream = stream,
                       .mode = Parse<SparseMode>(mode, "mode"),
@@ -40,21 +45,10 @@ nb::object Fetch(nb::handle self, uint32_t layer, nb::handle pieces, uintptr_t s
 }
 
 void Prefetch(PySession& self, uint32_t layer, nb::handle pieces) {
-  const Pieces taken(pieces, self);
+  const Pieces taken(pieces, RulesOf(self));
   SparseWanted wanted{.layer = layer};
   taken.Into(&wanted);
   Check(Unlocked([&] { return self.session().Prefetch(wanted); }));
-}
-
-nb::dict StatsDict(const SparseStats& stats) {
-  nb::dict dict;
-  dict["fetches"] = stats.fetches;
-  dict["wanted"] = stats.wanted;
-  dict["faults"] = stats.faults;
-  dict["left_out"] = stats.left_out;
-  dict["pages_read"] = stats.pages_read;
-  dict["page_bytes_read"] = stats.page_bytes_read;
-  return dict;
 }
 
 std::unique_ptr<PyArena> MakeArena(nb::handle self, const Gpu& gpu, uint64_t pinned_bytes,

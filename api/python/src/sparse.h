@@ -15,6 +15,20 @@
 
 namespace cairn::python {
 
+struct PyArena {
+  PyArena(SparseArena made, const Gpu& on, nb::object of)
+      : arena(std::move(made)), gpu(on), store(std::move(of)) {}
+  ~PyArena() {
+    Unlocked([this] { arena = {}; });
+  }
+  PyArena(const PyArena&) = delete;
+  PyArena& operator=(const PyArena&) = delete;
+
+  SparseArena arena;  // Whose end waits for its thread.
+  Gpu gpu;
+  nb::object store;
+};
+
 // Ends without the interpreter's lock: it waits for the device. Tensors on the device that a
 // relaxed fetch may still read outlive it.
 class PySession {
@@ -85,8 +99,15 @@ struct PyView {
 // Pieces by head, as Python gives them and as C++ takes them.
 class Pieces {
  public:
+  struct Rules {
+    std::string what;  // As a refusal calls them.
+    uint32_t heads = 0;
+    uint32_t max = 0;  // Of a head.
+    std::string max_name;
+    uint32_t ordinal = 0;  // Of the device that they may be on.
+  };
   // Throws StatusError.
-  Pieces(nb::handle object, const PySession& session);
+  Pieces(nb::handle object, Rules rules);
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
   void Into(SparseWanted* wanted) const;
@@ -94,14 +115,17 @@ class Pieces {
  private:
   static constexpr int64_t kBytes = sizeof(uint32_t);
 
-  void CheckDevice(uint32_t ordinal) const;
+  void CheckDevice() const;
   void Copy();
   template <typename T>
   void Add(T piece, int64_t head, int64_t i);
 
+  const Rules rules_;
   Tensor tensor_;
   std::vector<uint32_t> copy_;  // Of those in host memory.
 };
+
+nb::dict StatsDict(const SparseStats& stats);
 
 // Store.sparse_arena, SparseArena, SparseSession and SparseView.
 void BindSparse(nb::class_<OpenStore>& store, nb::module_& module);

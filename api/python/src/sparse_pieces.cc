@@ -7,28 +7,27 @@
 
 namespace cairn::python {
 
-Pieces::Pieces(nb::handle object, const PySession& session) {
+Pieces::Pieces(nb::handle object, Rules rules) : rules_(std::move(rules)) {
   nb::object array = nb::borrow(object);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     array = nb::module_::import_("numpy").attr("asarray")(object, "int64");
   }
-  tensor_ = ImportTensor(array, "pieces");
-  const uint32_t heads = session.heads();
+  tensor_ = ImportTensor(array, rules_.what);
+  const uint32_t heads = rules_.heads;
   if (tensor_.shape.size() == 1 && heads == 1) {
     tensor_.shape.insert(tensor_.shape.begin(), 1);
     tensor_.strides.insert(tensor_.strides.begin(), 0);
   }
   if (tensor_.shape.size() != 2 || tensor_.shape[0] != heads) {
-    BadArgument("pieces: must have the shape [heads, count], of " + std::to_string(heads) +
+    BadArgument(rules_.what + ": must have the shape [heads, count], of " + std::to_string(heads) +
                 " heads; it is " + ShapeText(tensor_.shape));
   }
-  if (tensor_.shape[1] > session.options().wanted_max) {
-    BadArgument("pieces: " + std::to_string(tensor_.shape[1]) +
-                " of a head, more than wanted_max, " +
-                std::to_string(session.options().wanted_max));
+  if (tensor_.shape[1] > rules_.max) {
+    BadArgument(rules_.what + ": " + std::to_string(tensor_.shape[1]) + " of a head, more than " +
+                rules_.max_name + ", " + std::to_string(rules_.max));
   }
   if (tensor_.memory == MemoryKind::kCuda) {
-    CheckDevice(session.gpu().ordinal());
+    CheckDevice();
   } else {
     Copy();
   }
@@ -44,23 +43,24 @@ void Pieces::Into(SparseWanted* wanted) const {
 }
 
 // They are read there, by the stream: their bits are as they are.
-void Pieces::CheckDevice(uint32_t ordinal) const {
-  if (tensor_.device != ordinal) {
-    BadArgument("pieces: are on cuda:" + std::to_string(tensor_.device) +
-                ", the session on cuda:" + std::to_string(ordinal));
+void Pieces::CheckDevice() const {
+  if (tensor_.device != rules_.ordinal) {
+    BadArgument(rules_.what + ": are on cuda:" + std::to_string(tensor_.device) +
+                ", the session on cuda:" + std::to_string(rules_.ordinal));
   }
   if (tensor_.dtype != "i32" && tensor_.dtype != "u32") {
-    BadArgument("pieces: on a device they must be int32 or uint32; they are " + tensor_.dtype);
+    BadArgument(rules_.what + ": on a device they must be int32 or uint32; they are " +
+                tensor_.dtype);
   }
   if (!tensor_.DenseFrom(1) || tensor_.strides[0] < 0 || tensor_.strides[0] / kBytes > UINT32_MAX) {
-    BadArgument("pieces: those of a head must lie one behind the other");
+    BadArgument(rules_.what + ": those of a head must lie one behind the other");
   }
 }
 
 template <typename T>
 void Pieces::Add(T piece, int64_t head, int64_t i) {
   if (!std::in_range<uint32_t>(piece)) {
-    BadArgument("pieces[" + std::to_string(head) + "][" + std::to_string(i) +
+    BadArgument(rules_.what + "[" + std::to_string(head) + "][" + std::to_string(i) +
                 "]: " + std::to_string(piece) + " is no piece");
   }
   copy_.push_back(static_cast<uint32_t>(piece));
@@ -77,7 +77,7 @@ void Pieces::Copy() {
       } else if (tensor_.dtype == "u32") {
         Add(*reinterpret_cast<const uint32_t*>(at), head, i);
       } else {
-        BadArgument("pieces: must be int32, uint32 or int64; they are " + tensor_.dtype);
+        BadArgument(rules_.what + ": must be int32, uint32 or int64; they are " + tensor_.dtype);
       }
     }
   }
