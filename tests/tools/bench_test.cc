@@ -154,6 +154,12 @@ std::vector<Case> Cases() {
         "simulated_loop_beside_gather_token", "simulated_restore_disk_to_host_restore",
         "simulated_restore_disk_to_raw_read", "simulated_restore_memory_to_bus",
         "simulated_restore_memory_first_layer_share"}},
+      {"sparse",
+       "--session-bytes 67108864",
+       {"build_tokens_per_s", "build_cpu_s_per_gb", "table_to_kv", "build_longer_ms",
+        "build_longer_tokens", "open_ms", "device_to_kv", "step_us", "step_p99_us", "extend_ms",
+        "fetch_us", "fetch_relaxed_us", "pages_gb_per_s"},
+       {"build_to_restore"}},
   };
 }
 

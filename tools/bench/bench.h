@@ -190,5 +190,6 @@ Status RunLoad(const Config&, const std::string&, Report*);
 Status RunPeers(const Config&, const std::string&, Report*);
 Status RunObjects(const Config&, const std::string&, Report*);
 Status RunGpu(const Config&, const std::string&, Report*);
+Status RunSparse(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

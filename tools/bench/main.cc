@@ -125,6 +125,11 @@ constexpr std::array kBenchmarks = {
               "which\n"
               "runs the same on the CPU: what it prints then says nothing of a card.",
               RunGpu},
+    Benchmark{
+        "sparse", "what the host pays for sparse attention",
+        "Beside a GPU that does nothing: calls of a step by layer; making a shadow and making\n"
+        "it longer; opening a session; reading pages. Of 8 layers of Llama 3 8B.",
+        RunSparse},
 };
 
 void PrintList() {
@@ -285,6 +290,10 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
     app.add_option("--device", config.gpu_device, "cuda:N, as CUDA counts them, or simulated");
     app.add_option("--session-bytes", config.session_bytes, "KV that is restored; 0: 1 GiB")
         ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 34));
+  }
+  if (name == "sparse") {
+    app.add_option("--session-bytes", config.session_bytes, "KV of the branch; 0: 512 MiB")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 36));
   }
   if (name == "rewind") {
     app.add_option("--steps", config.steps, "Appends and rewinds")
