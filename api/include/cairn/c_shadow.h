@@ -73,7 +73,7 @@ typedef struct cairn_shadow_options {
   uint32_t group;
   uint32_t query_heads;  // There is no default.
   uint32_t slots;
-  uint32_t append_tokens;  // 1024
+  uint32_t append_tokens;  // 256
   bool build;              // true
   uint64_t end;            // UINT64_MAX
   uint64_t tokens_max;     // For cairn_shadow_session_extend; 0: there is no more room.

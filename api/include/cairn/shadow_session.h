@@ -67,7 +67,7 @@ struct ShadowOptions {
   uint64_t end = UINT64_MAX;
   uint32_t query_heads = 0;       // Of a layer: a multiple of the kv heads.
   uint32_t slots = 0;             // Chunks whose values stay on the device. 0: twice the budget.
-  uint32_t append_tokens = 1024;  // Room for tokens that are appended before an Extend.
+  uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
   // The longest context that Extend may come to; memory of the device is taken for it. 0: there is
   // no more room than for the context that there is.
   uint64_t tokens_max = 0;

@@ -1553,7 +1553,7 @@ class ShadowSession:
     """
 
     @staticmethod
-    def open(arena: SparseArena, branch: Branch, *, query_heads: int, spec: ShadowSpec = ..., group: int = 0, end: int | None = None, slots: int = 0, append_tokens: int = 1024, tokens_max: int = 0, build: bool = True) -> ShadowSession:
+    def open(arena: SparseArena, branch: Branch, *, query_heads: int, spec: ShadowSpec = ..., group: int = 0, end: int | None = None, slots: int = 0, append_tokens: int = 256, tokens_max: int = 0, build: bool = True) -> ShadowSession:
         """
         Finds or makes the shadow of the branch's first `end` tokens, and copies it to the device.
         query_heads: of a layer, a multiple of the kv heads. slots: chunks whose values stay on the

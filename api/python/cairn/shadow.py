@@ -123,7 +123,7 @@ class ShadowKVCache(_Kept):
 
     def __init__(self, config, batch_size=1, max_length=32 * 1024, device=None, dtype=torch.bfloat16, *, spec=None,
                  published=False, store=":memory:", name="shadow", gpu=None, device_bytes=None,
-                 pinned_bytes=PINNED_BYTES, append_tokens=1024):
+                 pinned_bytes=PINNED_BYTES, append_tokens=256):
         if published and spec is not None:
             raise InvalidArgument("spec: is given, and published=True is another")
         shape = Shape(config, dtype)

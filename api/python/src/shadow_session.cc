@@ -200,11 +200,11 @@ later fetch of the stream shows that it has been done. Its memory goes with the 
 refers to it: tensors of its views, too.)");
   session.def_static(
       "open", &Open, "arena"_a, "branch"_a, nb::kw_only(), "query_heads"_a, "spec"_a = ShadowSpec(),
-      "group"_a = 0, "end"_a = nb::none(), "slots"_a = 0, "append_tokens"_a = 1024,
+      "group"_a = 0, "end"_a = nb::none(), "slots"_a = 0, "append_tokens"_a = 256,
       "tokens_max"_a = 0, "build"_a = true,
       nb::sig("def open(arena: SparseArena, branch: Branch, *, query_heads: int, "
               "spec: ShadowSpec = ..., group: int = 0, end: int | None = None, slots: int = 0, "
-              "append_tokens: int = 1024, tokens_max: int = 0, build: bool = True) "
+              "append_tokens: int = 256, tokens_max: int = 0, build: bool = True) "
               "-> ShadowSession"),
       "Finds or makes the shadow of the branch's first `end` tokens, and copies it to the device.\n"
       "query_heads: of a layer, a multiple of the kv heads. slots: chunks whose values stay on "
