@@ -177,9 +177,9 @@ void BindSteps(nb::class_<PyShadowSession>& session) {
             Check(Unlocked([&] { return self.session().Extend(end.value_or(UINT64_MAX)); }));
           },
           "end"_a = nb::none(), nb::sig("def extend(self, end: int | None = None) -> None"),
-          "The branch has grown: its tokens before `end` (None: all) are the context from here on.\n"
-          "What was appended here and not there is gone. Blocks: reads the new keys. Conflict: the\n"
-          "branch was rewound to before what the session has; InvalidArgument: more than "
+          "The branch has grown: its tokens before `end` (None: all) are the context from here\n"
+          "on. What was appended here and not there is gone. Blocks: reads the new keys. Conflict:\n"
+          "the branch was rewound to before what the session has; InvalidArgument: more than "
           "tokens_max.")
       .def("prefetch", &Prefetch, "layer"_a, "chunks"_a,
            nb::sig("def prefetch(self, layer: int, chunks: typing.Any) -> None"),
