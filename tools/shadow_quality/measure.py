@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The work: prompts into the store by one process, then measurements by several; each result is kept when it is made."""
+
+import concurrent.futures
+import hashlib
+import json
+import multiprocessing
+import os
+import pathlib
+import time
+
+import numpy
+import torch
+
+from . import needle, plan, texts, traces
+from .model import Language, digest
+from .prompts import Prompts
+from .run import Runner
+
+_CODE = ("model.py", "needle.py", "oracle.py", "policies.py", "prompts.py", "run.py", "traces.py")
+_CHECKED_LAYERS = (0, 14, 29)  # Whose choices are compared with the oracle's own arithmetic, of the default.
+_PAGES = (64 << 10, 16 << 10, 4 << 10)  # Bytes of values that DRAM takes at a time.
+_IN_DRAM = 0.25  # Of all values.
+_BUFFER = 2  # Times the selection, before DRAM.
+
+
+def units():
+    """What one process does at a time: ("text", name) or ("needle", name, depth). What takes longest comes first:
+    short ones even out when the processes end."""
+    first = lambda source: (source.name not in texts.GRID, -source.tokens)
+    return [("text", source.name) for source in sorted(texts.SOURCES, key=first)] + [
+        ("needle", name, depth) for name in texts.NEEDLES for depth in plan.DEPTHS]
+
+
+def _source(name):
+    return next(source for source in texts.SOURCES if source.name == name)
+
+
+class Results:
+    """What was measured of a unit, in a file that is there after a kill. Other code or texts: other results."""
+
+    def __init__(self, cache, unit, text_digest):
+        here = pathlib.Path(__file__).parent
+        key = hashlib.sha256(f"{digest()} {text_digest} {plan.STEPS}".encode())
+        for name in _CODE:
+            key.update((here / name).read_bytes())
+        folder = cache / "results"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{'-'.join(map(str, unit))}-{key.hexdigest()[:12]}.json"
+        self.of = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def keep(self, name, values):
+        self.of[name] = values
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.of, indent=1))
+        os.replace(partial, self.path)
+
+
+class Bench:
+    """A process's model, texts and store."""
+
+    def __init__(self, cache, read_only, threads):
+        torch.set_grad_enabled(False)
+        torch.set_num_threads(threads)
+        self.cache = cache
+        self.language = Language()
+        self.prompts = Prompts(cache / "kv.store", self.language, read_only)
+
+    def text(self, name):
+        return texts.cut(_source(name), self.cache, self.language.encode, plan.STEPS)
+
+    def hidden(self, name, depth):
+        text = self.text(name)
+        return needle.hide(text.prompt, depth, self.language.encode, text.source.tokens), text
+
+    def keep(self, unit):
+        """The unit's prompts are in the store behind this. How many tokens were computed."""
+        if unit[0] == "text":
+            return self.prompts.keep(self.text(unit[1]).prompt)
+        one, _ = self.hidden(*unit[1:])
+        return sum(self.prompts.keep(one.asked(in_prompt)[0]) for in_prompt in (False, True))
+
+    def measure(self, unit, deadline):
+        """Results of a unit, as far as the time goes."""
+        if unit[0] == "text":
+            return self._text(unit, deadline)
+        return self._needle(unit, deadline)
+
+    def _text(self, unit, deadline):
+        text = self.text(unit[1])
+        results = Results(self.cache, unit, text.digest)
+        missing = [run for run in plan.runs_of(text.source, unit[1] in texts.GRID) if f"{run[0]} @ {run[1]}" not in results.of]
+        if not missing or time.time() > deadline:
+            return
+        results.keep("text", {"version": text.version, "digest": text.digest})
+        runner = Runner(self.language, self.prompts.restore(text.prompt))
+        forced = text.forced[:plan.STEPS]
+        full = runner.full(forced)
+        likely = full.log_probabilities(text.forced[1:plan.STEPS + 1])
+        results.keep("full", {"nll": float(-likely.mean())})
+        for name, budget in missing:
+            if time.time() > deadline:
+                return
+            began = time.process_time()
+            checked = _CHECKED_LAYERS if name == "default" and unit[1] in texts.GRID else ()
+            run = runner.run(plan.policy(name), forced, budget, checked)
+            kl, agreement = run.compared(full)
+            values = {"kl": kl, "agreement": agreement, "mass": run.mass, "error": run.error, "tokens": run.tokens,
+                      "rank": run.rank, "exact_choices": run.exact_choices}
+            if name == "default":
+                values |= self._caches(run, text, budget, results.path.with_suffix(f".{budget}.npz"))
+            results.keep(f"{name} @ {budget}", values | {"cpu_seconds": time.process_time() - began})
+
+    def _caches(self, run, text, budget, kept):
+        """Hits and faults of what the default chose; the ids are kept beside the results."""
+        chunk = plan.DEFAULT.chunk_tokens
+        numpy.savez_compressed(kept, *(ids.numpy().astype(numpy.uint16) for ids in run.chosen))
+        trace = traces.trace_of(run.chosen, text.source.tokens // chunk)
+        selected = budget // chunk
+        buffers = {size: traces.lru_residents(trace, size * selected) for size in (1, 2, 3, 4)}
+        hits = {"lru": {size: traces.hit_rate(trace, held) for size, held in buffers.items()},
+                "best": {size: traces.hit_rate(trace, traces.best_residents(trace, size * selected)) for size in buffers}}
+        chunk_bytes = chunk * self.language.head_dim * 2
+        faults = {size: {way: traces.disk_faults(trace, buffers[_BUFFER], size // chunk_bytes, _IN_DRAM, way == "prefetch")
+                         for way in ("demand", "prefetch")} for size in _PAGES}
+        touched = trace.any(0).mean()
+        return {"hits": hits, "faults": faults, "touched": float(touched)}
+
+    def _needle(self, unit, deadline):
+        one, text = self.hidden(*unit[1:])
+        results = Results(self.cache, unit, text.digest)
+        for in_prompt in (False, True):
+            prompt, steps, digits, answer = one.asked(in_prompt)
+            way = "question in the prompt" if in_prompt else "question as steps"
+            wanted = [(name, budget) for name, budgets in plan.SEEKERS.items() for budget in budgets
+                      if f"{way}: {name} @ {budget}" not in results.of]
+            if not wanted or time.time() > deadline:
+                continue
+            runner = Runner(self.language, self.prompts.restore(prompt))
+            of_digits = lambda run: run.log_probabilities([0] * (len(steps) - digits) + answer)[-digits:]
+            full = of_digits(runner.full(steps))
+            for name, budget in wanted:
+                if time.time() > deadline:
+                    return
+                found = of_digits(runner.run(plan.policy(name), steps, budget))
+                results.keep(f"{way}: {name} @ {budget}", {"full": float(full.mean()), "loss": float((full - found).mean())})
+
+
+_bench = None
+
+
+def _begin(cache):
+    global _bench
+    _bench = Bench(cache, read_only=True, threads=1)
+
+
+def _measure(unit, deadline):
+    _bench.measure(unit, deadline)
+    return unit
+
+
+def _keep_all(cache, deadline):
+    bench = Bench(cache, read_only=False, threads=os.cpu_count())
+    for unit in units():
+        if time.time() > deadline:
+            break
+        began = time.time()
+        if tokens := bench.keep(unit):
+            print(f"kept {' '.join(map(str, unit))}: {tokens} tokens computed in {time.time() - began:.0f} s", flush=True)
+    bench.prompts.close()
+
+
+def measure_all(cache, minutes):
+    """True: everything is there. Two processes at least: what one computed another resumes from the store."""
+    deadline = time.time() + 60 * minutes
+    spawn = multiprocessing.get_context("spawn")
+    keeper = spawn.Process(target=_keep_all, args=(cache, deadline))
+    keeper.start()
+    keeper.join()
+    if keeper.exitcode != 0:
+        raise SystemExit("the prompts could not be computed; what was said stands above")
+    if time.time() > deadline:
+        return False
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), spawn, _begin, (cache,)) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(_measure, unit, deadline) for unit in units()]):
+            print("measured", *done.result(), flush=True)
+    return time.time() < deadline
+
+
+def results_of(cache, encode):
+    """{unit: what was measured of it}"""
+    found = {}
+    for unit in units():
+        text = texts.cut(_source(unit[1]), cache, encode, plan.STEPS)
+        found[unit] = Results(cache, unit, text.digest).of
+    return found
