@@ -264,11 +264,13 @@ def test_disk_faults_are_counted_by_chunk():
     trace[0::2, 0, 5] = True
     trace[1::2, 0, 7] = True
     nothing = numpy.zeros_like(trace)
-    faults = lambda share, prefetch=False, held=nothing: traces.disk_faults(trace, held, 2, share, prefetch, warm=1)
+    faults = lambda share, prefetch=False, held=nothing: traces.disk_faults(trace, held, 2, share, prefetch, warm=1)[0]
     assert faults(1) == pytest.approx(1 / 9)  # Chunk 7, once.
     assert faults(0.5) == pytest.approx(3 / 9)
     assert faults(0.25) == pytest.approx(9 / 9)
     assert faults(0.5, held=trace) == 0
+    assert traces.disk_faults(trace, nothing, 2, 0.5, False, warm=1)[1] == 1  # A page a step.
+    assert faults(0.5, prefetch=True) == pytest.approx(3 / 9)  # The other page is never that of the step before.
 
 
 def test_memory_counts_what_is_stored():

@@ -48,7 +48,7 @@ def of(found):
         rows.append(_row(f"hits of an LRU of twice the selection, {label}", 0.8,
                          report.mean([one["lru"]["2"] for one in hits]) if all(hits) else None, less=False))
         rows += [_row(f"disk faults, a quarter in DRAM, pages of 64 KiB, {label}, {way}", 0.08,
-                      report.mean([one["65536"][way] for one in faults]) if all(faults) else None)
+                      report.mean([one[f"{way}, 64 KiB"]["share"] for one in faults]) if all(faults) else None)
                  for way in ("demand", "prefetch")]
     full = LLAMA_3_8B.full(_CONTEXT)
     rows += [_row("full KV over device memory, 122K, int4 keys", 5, full / _at_122k(plan.DEFAULT), less=False, digits=2),

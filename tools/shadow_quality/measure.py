@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -121,10 +122,11 @@ class Bench:
         hits = {"lru": {size: traces.hit_rate(trace, held) for size, held in buffers.items()},
                 "best": {size: traces.hit_rate(trace, traces.best_residents(trace, size * selected)) for size in buffers}}
         chunk_bytes = chunk * self.language.head_dim * 2
-        faults = {size: {way: traces.disk_faults(trace, buffers[_BUFFER], size // chunk_bytes, _IN_DRAM, way == "prefetch")
-                         for way in ("demand", "prefetch")} for size in _PAGES}
-        touched = trace.any(0).mean()
-        return {"hits": hits, "faults": faults, "touched": float(touched)}
+        faults = {}
+        for size, way in itertools.product(_PAGES, ("demand", "prefetch")):
+            share, pages = traces.disk_faults(trace, buffers[_BUFFER], size // chunk_bytes, _IN_DRAM, way == "prefetch")
+            faults[f"{way}, {size >> 10} KiB"] = {"share": float(share), "bytes": pages * size}
+        return {"hits": hits, "faults": faults, "touched": float(trace.any(0).mean())}
 
     def _needle(self, unit, deadline):
         one, text = self.hidden(*unit[1:])

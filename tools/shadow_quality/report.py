@@ -113,11 +113,14 @@ def _of_caches(found):
 def _of_faults(found):
     rows = []
     for label, names in (("4K", SHORT), ("8K", LONG)):
-        for page in ("65536", "16384", "4096"):
-            faults = [found.run(name, "default").get("faults") for name in names]
-            rows.append([label, f"{int(page) >> 10} KiB", *(
-                number(mean([one[page][way] for one in faults]) if all(faults) else None) for way in ("demand", "prefetch"))])
-    return table(["texts", "page", "faults on demand", "with the previous step's pages loaded ahead"], rows)
+        faults = [found.run(name, "default").get("faults") for name in names]
+        of = lambda key, field: mean([one[key][field] for one in faults]) if all(faults) else None
+        for page in ("64 KiB", "16 KiB", "4 KiB"):
+            demand, ahead = f"demand, {page}", f"prefetch, {page}"
+            read = [of(key, "bytes") for key in (demand, ahead)]
+            rows.append([label, page, number(of(demand, "share")), number(of(ahead, "share")),
+                         *(number(size and size / 2**20, 1) for size in read)])
+    return table(["texts", "page", "faults", "with prefetch", "MiB read a step", "with prefetch"], rows)
 
 
 def _of_sources(found):
@@ -187,7 +190,8 @@ Hits of a device buffer of 1 to 4 times the selection a head, without the first 
 {caches}
 
 Disk faults: of chosen chunks, the share that is neither in the device buffer (LRU, twice the selection) nor in DRAM,
-which holds a quarter of the values, LRU over all layers and heads, in pages of one head; after 16 steps.
+which holds a quarter of the values, LRU over all layers and heads, in pages of one head; after 16 steps. Prefetch:
+the pages that a head needed at the step before are loaded before it is asked.
 
 {faults}
 

@@ -57,34 +57,36 @@ def hit_rate(trace, residents):
 
 
 def disk_faults(trace, residents, chunks_per_page, share, prefetch, warm=16):
-    """Of chosen chunks, the share that is in no buffer and not in DRAM: the step waits for the disk.
+    """(share of chosen chunks that are in no buffer and not in DRAM: the step waits for the disk; pages that are
+    read from the disk in a step).
 
     DRAM has room for `share` of all values, in pages of neighbouring chunks of one head, LRU over all heads and
     layers; it starts empty, and the first `warm` steps are not counted. prefetch: before a head is asked, the pages
-    that it needed at the step before are loaded.
+    that it needed at the step before are loaded. The chunks of that step lie in its buffer; their neighbours may help.
     """
     steps, heads, chunks = trace.shape
     pages = -(-chunks // chunks_per_page)
     capacity = int(share * heads * pages)
     dram = collections.OrderedDict()
+    faults, reads, before = 0, 0, [()] * heads
 
     def load(page):
+        """1 if it had to be read."""
+        absent = page not in dram
         dram[page] = None
         dram.move_to_end(page)
         if len(dram) > capacity:
             dram.popitem(last=False)
+        return absent
 
-    faults, before = 0, [()] * heads
     for step in range(steps):
         missed = trace[step] & ~residents[step]
         for head in range(heads):
             wanted, counts = numpy.unique(numpy.flatnonzero(missed[head]) // chunks_per_page, return_counts=True)
-            if prefetch:
-                for page in before[head]:
-                    load((head, page))
-            if step >= warm:
-                faults += sum(count for page, count in zip(wanted, counts) if (head, page) not in dram)
-            for page in wanted:
-                load((head, page))
+            read = sum(load((head, page)) for page in before[head]) if prefetch else 0
+            fault = sum(count for page, count in zip(wanted, counts) if (head, page) not in dram)
+            read += sum(load((head, page)) for page in wanted)
             before[head] = wanted
-    return faults / trace[warm:].sum()
+            if step >= warm:
+                faults, reads = faults + fault, reads + read
+    return faults / trace[warm:].sum(), reads / (steps - warm)
