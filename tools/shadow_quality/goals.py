@@ -11,10 +11,11 @@ _PUBLISHED = ("published, 48 outliers", "published, 6 outliers")
 
 
 def _row(goal, bound, measured, less=True, digits=3):
+    wanted = f"{'<=' if less else '>='} {bound:.3g}"
     if measured is None:
-        return [goal, bound, "-", "not measured"]
+        return [goal, wanted, "-", "not measured"]
     met = measured <= bound if less else measured >= bound
-    return [goal, f"{'<=' if less else '>='} {bound:g}", report.number(measured, digits), "yes" if met else "**no**"]
+    return [goal, wanted, report.number(measured, digits), "yes" if met else "**no**"]
 
 
 def _ratio(a, b):
