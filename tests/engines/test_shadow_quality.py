@@ -43,7 +43,8 @@ def test_rounds_as_torch_does_and_up_never_down(dtype, torch_dtype):
     near = oracle.round_to(abs(values), dtype)
     assert (up >= abs(values)).all() and bits(oracle.round_to(up, dtype)) == bits(up)
     assert (up[near >= abs(values)] == near[near >= abs(values)]).all()
-    assert oracle.to_bits(rounded, dtype).tolist() == torch.from_numpy(values).to(torch_dtype).view(torch.uint16).tolist()
+    theirs = torch.from_numpy(values).to(torch_dtype)
+    assert oracle.to_bits(rounded, dtype).tolist() == theirs.view(torch.uint16).tolist()
 
 
 @pytest.mark.parametrize("length", [1, 31, 64, 100, 128])
@@ -175,11 +176,12 @@ def test_products_choose_what_the_oracle_chooses(draw):
 
 def test_rotation_is_the_models_and_goes_back(draw):
     rows = draw(3, 40, 64)
-    emb = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(transformers.LlamaConfig(hidden_size=64, num_attention_heads=1))
+    llama = transformers.models.llama.modeling_llama
+    emb = llama.LlamaRotaryEmbedding(transformers.LlamaConfig(hidden_size=64, num_attention_heads=1))
     cosines, sines = oracle.turns(numpy.arange(40), emb.inv_freq.numpy())
     turned = oracle.rotate(rows, cosines, sines)
     cos, sin = emb(torch.zeros(1), torch.arange(40)[None])
-    theirs, _ = transformers.models.llama.modeling_llama.apply_rotary_pos_emb(*[torch.from_numpy(rows)[None]] * 2, cos, sin)
+    theirs, _ = llama.apply_rotary_pos_emb(*[torch.from_numpy(rows)[None]] * 2, cos, sin)
     assert abs(turned - theirs[0].numpy()).max() < 1e-5
     assert abs(oracle.rotate(turned, cosines, -sines) - rows).max() < 1e-5
 
@@ -227,7 +229,8 @@ def test_steps_at_once_are_the_models_own(tiny):
     everything = runner.run(policies.Shadow(Spec(keys="exact")), ids[320:], 320)
     assert torch.equal(everything.logits, full.logits) and everything.mass == pytest.approx(1) and everything.error == 0
     assert everything.compared(full)[1] == 1 and abs(everything.compared(full)[0]) < 1e-6
-    for policy in (policies.Shadow(), policies.Shadow(Spec.published(32, outlier_chunks=6)), policies.Quest(), policies.Window(4), policies.BEST_TOKENS):
+    published = policies.Shadow(Spec.published(32, outlier_chunks=6))
+    for policy in (policies.Shadow(), published, policies.Quest(), policies.Window(4), policies.BEST_TOKENS):
         many = runner.run(policy, ids[320:], 64)
         few = runner.run(policy, ids[320:325], 64)  # Later steps change nothing.
         assert (many.logits[:5] - few.logits).abs().max() < 0.01 * theirs.abs().max()
@@ -255,7 +258,8 @@ def test_the_lru_is_that_of_thirty_lines_and_the_best_is_better():
                     buffer.popitem(last=False)
         best = traces.best_residents(trace, capacity)
         assert (best.sum(-1) <= capacity).all() and traces.hit_rate(trace, best) >= traces.hit_rate(trace, held)
-    assert traces.hit_rate(trace, traces.best_residents(trace, 40)) == traces.hit_rate(trace, traces.lru_residents(trace, 40))
+    everything = [residents(trace, 40) for residents in (traces.best_residents, traces.lru_residents)]
+    assert traces.hit_rate(trace, everything[0]) == traces.hit_rate(trace, everything[1])
 
 
 def test_disk_faults_are_counted_by_chunk():
@@ -279,5 +283,6 @@ def test_memory_counts_what_is_stored():
     int4 = memory.device_bytes(Spec(outlier_share=0, sink_tokens=0), 1056, geometry, 0)
     # 16 blocks of keys, 4 of landmarks, 32 tokens of the window.
     assert int4 == 2 * 3 * (16 + 4) * (64 * 32 + 256) + 2 * 3 * 32 * 256
-    low = memory.device_bytes(Spec(keys="low rank", rank=30, outlier_share=0, sink_tokens=0, landmark_bits=16), 1056, geometry, 0)
+    spec = Spec(keys="low rank", rank=30, outlier_share=0, sink_tokens=0, landmark_bits=16)
+    low = memory.device_bytes(spec, 1056, geometry, 0)
     assert low == 2 * (1024 + 192) * 60 + 2 * 3 * (256 * 128 + 32 * 256)

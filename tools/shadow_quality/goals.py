@@ -35,14 +35,16 @@ def of(found):
             _row("agreement at 4K, budget 512", 0.85, found.mean(short, "default", "agreement"), less=False)]
     for name in _PUBLISHED:
         rows.append(_row(f"KL over that of {name}, budget 512", 1 / 3, _ratio(kl, found.mean(short, name, "kl"))))
-        rows.append(_row(f"device memory over that of {name}, 4K, our buffer twice the selection", 1.25, _memory_ratio(name)))
+        rows.append(_row(f"device memory over that of {name}, 4K, our buffer twice the selection", 1.25,
+                         _memory_ratio(name)))
     for way in ("question in the prompt", "question as steps"):
         losses = [value for values in found.needle(way, "default", 256).values() for value in values]
         by_depth = [report.mean(values) for values in found.needle(way, "default", 256).values()]
         whole = None not in losses
-        rows.append(_row(f"needle, {way}, budget 256: worst depth, mean of {len(texts.NEEDLES)} texts, nats a token", 0.5,
-                         max(by_depth) if whole else None, digits=2))
-        rows.append(_row(f"needle, {way}, budget 256: worst of {len(losses)}", 0.5, max(losses) if whole else None, digits=2))
+        rows.append(_row(f"needle, {way}, budget 256: worst depth, mean of {len(texts.NEEDLES)} texts, nats a token",
+                         0.5, max(by_depth) if whole else None, digits=2))
+        rows.append(_row(f"needle, {way}, budget 256: worst of {len(losses)}", 0.5, max(losses) if whole else None,
+                         digits=2))
     for label, names in (("4K", short), ("8K", report.LONG)):
         hits = [found.run(name, "default").get("hits") for name in names]
         faults = [found.run(name, "default").get("faults") for name in names]
@@ -52,8 +54,8 @@ def of(found):
                       report.mean([one[f"{way}, 64 KiB"]["share"] for one in faults]) if all(faults) else None)
                  for way in ("demand", "prefetch")]
     full = LLAMA_3_8B.full(_CONTEXT)
-    rows += [_row("full KV over device memory, 122K, int4 keys", 5, full / _at_122k(plan.DEFAULT), less=False, digits=2),
-             _row("full KV over device memory, 122K, low rank", 6, full / _at_122k(_low_rank()), less=False, digits=2)]
+    for bound, keys, spec in ((5, "int4 keys", plan.DEFAULT), (6, "low rank", _low_rank())):
+        rows.append(_row(f"full KV over device memory, 122K, {keys}", bound, full / _at_122k(spec), less=False, digits=2))
     return ["goal", "bound", "measured", "met"], rows
 
 

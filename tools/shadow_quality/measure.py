@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work: prompts into the store by one process, then measurements by several; each result is kept when it is made."""
+"""The work: one process puts prompts into the store, then several measure; each result is kept when it is made."""
 
 import concurrent.futures
 import hashlib
@@ -90,7 +90,8 @@ class Bench:
     def _text(self, unit, deadline):
         text = self.text(unit[1])
         results = Results(self.cache, unit, text.digest)
-        missing = [run for run in plan.runs_of(text.source, unit[1] in texts.GRID) if f"{run[0]} @ {run[1]}" not in results.of]
+        missing = [(name, budget) for name, budget in plan.runs_of(text.source, unit[1] in texts.GRID)
+                   if f"{name} @ {budget}" not in results.of]
         if not missing or time.time() > deadline:
             return
         results.keep("text", {"version": text.version, "digest": text.digest})
@@ -120,7 +121,8 @@ class Bench:
         selected = budget // chunk
         buffers = {size: traces.lru_residents(trace, size * selected) for size in (1, 2, 3, 4)}
         hits = {"lru": {size: traces.hit_rate(trace, held) for size, held in buffers.items()},
-                "best": {size: traces.hit_rate(trace, traces.best_residents(trace, size * selected)) for size in buffers}}
+                "best": {size: traces.hit_rate(trace, traces.best_residents(trace, size * selected))
+                         for size in buffers}}
         chunk_bytes = chunk * self.language.head_dim * 2
         faults = {}
         for size, way in itertools.product(_PAGES, ("demand", "prefetch")):
@@ -145,7 +147,8 @@ class Bench:
                 if time.time() > deadline:
                     return
                 found = of_digits(runner.run(plan.policy(name), steps, budget))
-                results.keep(f"{way}: {name} @ {budget}", {"full": float(full.mean()), "loss": float((full - found).mean())})
+                results.keep(f"{way}: {name} @ {budget}",
+                             {"full": float(full.mean()), "loss": float((full - found).mean())})
 
 
 _bench = None
@@ -168,7 +171,7 @@ def _keep_all(cache, deadline):
             break
         began = time.time()
         if tokens := bench.keep(unit):
-            print(f"kept {' '.join(map(str, unit))}: {tokens} tokens computed in {time.time() - began:.0f} s", flush=True)
+            print("kept", *unit, f"{tokens} tokens computed in {time.time() - began:.0f} s", flush=True)
     bench.prompts.close()
 
 

@@ -54,9 +54,12 @@ _FIELDS = (("kl", 4), ("agreement", 3), ("mass", 3), ("error", 3), ("tokens", 0)
 _HEAD = ["KL, nats", "agreement", "attention mass", "output error", "tokens attended"]
 
 
+def _means(found, names, run):
+    return [number(found.mean(names, run, field), digits) for field, digits in _FIELDS]
+
+
 def _of_policies(found, names):
-    return table(["policy", *_HEAD], [
-        [run, *(number(found.mean(names, run, field), digits) for field, digits in _FIELDS)] for run in plan.EVERYWHERE])
+    return table(["policy", *_HEAD], [[run, *_means(found, names, run)] for run in plan.EVERYWHERE])
 
 
 def _of_texts(found):
@@ -72,15 +75,15 @@ def _of_texts(found):
 def _of_grid(found):
     names = list(texts.GRID)
     return table(["changed", *_HEAD, "rank"], [
-        [run, *(number(found.mean(names, run, field), digits) for field, digits in _FIELDS),
-         number(found.mean(names, run, "rank"), 0)] for run in ["default", *plan.GRID]])
+        [run, *_means(found, names, run), number(found.mean(names, run, "rank"), 0)]
+        for run in ["default", *plan.GRID]])
 
 
 def _of_budgets(found):
-    names = list(texts.GRID)
+    of = lambda run, field, budget, digits: number(found.mean(list(texts.GRID), run, field, budget), digits)
     return table(["KL, nats (agreement)", *map(str, plan.BUDGETS)], [
-        [run, *(f"{number(found.mean(names, run, 'kl', budget), 4)} ({number(found.mean(names, run, 'agreement', budget), 2)})"
-                for budget in plan.BUDGETS)] for run in plan.CURVES])
+        [run, *(f"{of(run, 'kl', budget, 4)} ({of(run, 'agreement', budget, 2)})" for budget in plan.BUDGETS)]
+        for run in plan.CURVES])
 
 
 def _of_needles(found, way):
@@ -103,7 +106,8 @@ def _of_caches(found):
             (f"4K, {len(texts.GRID)} texts", list(texts.GRID), budget) for budget in (128, 256))]:
         budget_shown = budget or plan.budget_of(_source(names[0]).tokens)
         hits = [found.run(name, "default", budget).get("hits") for name in names]
-        rates = lambda kind: [number(mean([one[kind][size] for one in hits]) if all(hits) else None, 2) for size in "1234"]
+        rate = lambda kind, size: number(mean([one[kind][size] for one in hits]) if all(hits) else None, 2)
+        rates = lambda kind: [rate(kind, size) for size in "1234"]
         rows.append([label, budget_shown, *rates("lru"), *rates("best"),
                      number(found.mean(names, "default", "touched", budget), 2)])
     head = ["texts", "budget", *(f"LRU {n}x" for n in "1234"), *(f"best {n}x" for n in "1234"), "chunks touched"]
@@ -208,14 +212,17 @@ Cut behind the first tenth of the file. `ids`: of the token ids, so that another
 def write(folder, results):
     from . import plot  # Needs matplotlib, which tests do without.
     found = Found(results)
-    exact = mean([found.run(name, "default", budget).get("exact_choices") for name in texts.GRID for budget in plan.BUDGETS])
+    exact = mean([found.run(name, "default", budget).get("exact_choices")
+                  for name in texts.GRID for budget in plan.BUDGETS])
     long_tokens = _source(LONG[0]).tokens
     page = _PAGE.format(
         steps=plan.STEPS, exact="-" if exact is None else f"{exact:.3%}", goals=table(*goals.of(found)),
         short=_of_policies(found, SHORT), long=_of_policies(found, LONG), long_tokens=long_tokens,
-        long_budget=plan.budget_of(long_tokens), texts=_of_texts(found), grid_texts=f"{len(texts.GRID)} texts of 4096 tokens",
+        long_budget=plan.budget_of(long_tokens), texts=_of_texts(found),
+        grid_texts=f"{len(texts.GRID)} texts of 4096 tokens",
         grid=_of_grid(found), budgets=_of_budgets(found), needle_texts=", ".join(texts.NEEDLES),
-        needle_prompt=_of_needles(found, "question in the prompt"), needle_steps=_of_needles(found, "question as steps"),
+        needle_prompt=_of_needles(found, "question in the prompt"),
+        needle_steps=_of_needles(found, "question as steps"),
         caches=_of_caches(found), faults=_of_faults(found), memory=table(*goals.memory()), sources=_of_sources(found))
     (folder / "shadow_quality.md").write_text(page)
     plot.draw(found, folder / "shadow_quality.svg")
