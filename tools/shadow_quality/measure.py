@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work: one process puts prompts into the store, then several measure; each result is kept when it is made."""
+"""The work: prompts are put into the store, then measured; each result is kept when it is made. Each text has
+processes of its own, which give back at their end what an allocator may hold on to."""
 
 import concurrent.futures
 import hashlib
@@ -8,6 +9,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import resource
 import time
 
 import numpy
@@ -18,19 +20,18 @@ from .model import Language, digest
 from .prompts import Prompts
 from .run import Runner
 
-_CODE = ("model.py", "needle.py", "oracle.py", "policies.py", "prompts.py", "run.py", "traces.py")
+_CODE = ("model.py", "needle.py", "oracle.py", "plan.py", "policies.py", "prompts.py", "run.py", "traces.py")
 _CHECKED_LAYERS = (0, 14, 29)  # Whose choices are compared with the oracle's own arithmetic, of the default.
 _PAGES = (64 << 10, 16 << 10, 4 << 10)  # Bytes of values that DRAM takes at a time.
 _IN_DRAM = 0.25  # Of all values.
 _BUFFER = 2  # Times the selection, before DRAM.
 
 
-def units():
-    """What one process does at a time: ("text", name) or ("needle", name, depth). What takes longest comes first:
-    short ones even out when the processes end."""
-    first = lambda source: (source.name not in texts.GRID, -source.tokens)
-    return [("text", source.name) for source in sorted(texts.SOURCES, key=first)] + [
-        ("needle", name, depth) for name in texts.NEEDLES for depth in plan.DEPTHS]
+def tasks():
+    """By text its units, ("text", name) and ("needle", name, depth). The grid, which can wait, comes last."""
+    names = sorted((source.name for source in texts.SOURCES), key=lambda name: name in texts.GRID)
+    return {name: [("needle", name, depth) for depth in plan.DEPTHS if name in texts.NEEDLES] + [("text", name)]
+            for name in names}
 
 
 def _source(name):
@@ -151,51 +152,48 @@ class Bench:
                              {"full": float(full.mean()), "loss": float((full - found).mean())})
 
 
-_bench = None
-
-
-def _begin(cache):
-    global _bench
-    _bench = Bench(cache, read_only=True, threads=1)
-
-
-def _measure(unit, deadline):
-    _bench.measure(unit, deadline)
-    return unit
-
-
-def _keep_all(cache, deadline):
-    bench = Bench(cache, read_only=False, threads=os.cpu_count())
-    for unit in units():
-        if time.time() > deadline:
-            break
+def _keep(cache, units, deadline):
+    bench = Bench(cache, read_only=False, threads=_cores())
+    for unit in units:
         began = time.time()
-        if tokens := bench.keep(unit):
+        if time.time() < deadline and (tokens := bench.keep(unit)):
             print("kept", *unit, f"{tokens} tokens computed in {time.time() - began:.0f} s", flush=True)
     bench.prompts.close()
 
 
+def _measure(cache, units, deadline):
+    bench = Bench(cache, read_only=True, threads=1)
+    for unit in units:
+        bench.measure(unit, deadline)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def _cores():
+    return len(os.sched_getaffinity(0))
+
+
+def _processes(most):
+    return concurrent.futures.ProcessPoolExecutor(most, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
+
+
 def measure_all(cache, minutes):
-    """True: everything is there. Two processes at least: what one computed another resumes from the store."""
+    """True: everything is there. What one process computed another resumes from the store, of which one alone at a
+    time may be open for writing."""
     deadline = time.time() + 60 * minutes
-    spawn = multiprocessing.get_context("spawn")
-    keeper = spawn.Process(target=_keep_all, args=(cache, deadline))
-    keeper.start()
-    keeper.join()
-    if keeper.exitcode != 0:
-        raise SystemExit("the prompts could not be computed; what was said stands above")
-    if time.time() > deadline:
-        return False
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), spawn, _begin, (cache,)) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(_measure, unit, deadline) for unit in units()]):
-            print("measured", *done.result(), flush=True)
+    with _processes(1) as pool:
+        for units in tasks().values():
+            pool.submit(_keep, cache, units, deadline).result()
+    with _processes(_cores()) as pool:
+        running = {pool.submit(_measure, cache, units, deadline): name for name, units in tasks().items()}
+        for done in concurrent.futures.as_completed(running):
+            print("measured", running[done], f"with {done.result() / 2**30:.1f} GiB at most", flush=True)
     return time.time() < deadline
 
 
 def results_of(cache, encode):
     """{unit: what was measured of it}"""
     found = {}
-    for unit in units():
+    for unit in itertools.chain(*tasks().values()):
         text = texts.cut(_source(unit[1]), cache, encode, plan.STEPS)
         found[unit] = Results(cache, unit, text.digest).of
     return found

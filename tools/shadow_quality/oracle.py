@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of a shadow, one function a step, in numpy: what kernels must equal bit for bit.
+"""The arithmetic of docs/shadow.md, one function a step, in numpy: the bits of base/shadow and of the kernels.
 
 Numbers are fp32 in the order written; no fused multiply-add, no library's exp or log. A bf16 or fp16
 value is held as the fp32 of the same value. Leading axes (layers, heads) are free: keys are
-[..., tokens, channels]. Low rank alone is fp64 and depends on the eigenvector solver.
+[..., tokens, channels]. Bases of low rank alone depend on the solver of eigenvectors.
 """
 
 import dataclasses
 
 import numpy
 
-LANES = 32  # Of a warp.
+LANES = 32  # Of a sum.
 BLOCK = 64  # Rows that share their scales, and the unit in which a shadow grows.
+TILE = 256  # Chunks whose exponentials are summed relative to a maximum of their own.
 
 f32 = numpy.float32
 
@@ -53,17 +54,20 @@ def to_bits(values, dtype):
 # ------------------------------------------------------------------ sums, exponentials, logarithms
 
 
+def _padded(values, multiple, filler):
+    """The last axis made a multiple of that."""
+    missing = -values.shape[-1] % multiple
+    return numpy.concatenate([values, numpy.full((*values.shape[:-1], missing), filler, f32)], -1) if missing else values
+
+
 def warp_sum(values):
-    """The sum over the last axis as a warp makes it: lane l adds elements l, l + 32, ...; then a butterfly.
+    """The sum over the last axis as a warp makes it: lane l adds elements l, l + 32, ... to 0; then a butterfly.
 
     Lanes l and l ^ o hold the same after the exchange over o, so that half of them says it all.
     """
-    length = values.shape[-1]
-    whole = -(-max(length, 1) // LANES) * LANES
-    if whole != length:
-        values = numpy.concatenate([values, numpy.zeros((*values.shape[:-1], whole - length), f32)], -1)
-    part = values[..., :LANES]
-    for at in range(LANES, whole, LANES):
+    values = _padded(values, LANES, 0)
+    part = f32(0)
+    for at in range(0, values.shape[-1], LANES):
         part = part + values[..., at:at + LANES]
     lanes = LANES
     while lanes > 1:
@@ -76,40 +80,44 @@ def dot(a, b):
     return warp_sum(a * b)
 
 
-# log(2) in two parts: products of the first with whole numbers below 2^10 are exact.
-_LN2_HIGH, _LN2_LOW = f32(0.693145751953125), f32(1.42860682030941723e-6)
-_LOG2_E, _ROOT_HALF = f32(1.4426950408889634), f32(0.70710678118654752)
-_EXP_LEAST = f32(-87.0)  # Below it the result is 0, before it leaves the normal numbers.
-_EXP_TERMS = [f32(1 / k) for k in (5040, 720, 120, 24, 6, 2, 1, 1)]
-_LOG_TERMS = [f32(1 / k) for k in (9, 7, 5, 3)]
+_hex = lambda text: f32(float.fromhex(text))
+# log 2 in two parts: the first has so few bits that its products with whole numbers are exact.
+_LN2_HIGH, _LN2_LOW = _hex("0x1.63p-1"), _hex("-0x1.bd0106p-13")
+_LOG2_E, _SHIFT, _ROOT_HALF_BITS = _hex("0x1.715476p+0"), _hex("0x1.8p+23"), 0x3F3504F3
+_EXP_TERMS = [_hex(term) for term in (
+    "0x1.6d117cp-10", "0x1.120be2p-7", "0x1.555518p-5", "0x1.5554dcp-3", "0x1p-1")]
+_LOG_TERMS = [f32(2) / f32(k) for k in (9, 7, 5, 3)]
 
 
 def exp(x):
-    """e^x for x <= 0: x = n log 2 + r, Taylor of degree 7 in r. NaN for NaN."""
+    """e^x: 0 below -87 and for NaN, e^88 above 88."""
     x = numpy.asarray(x, f32)
-    bounded = numpy.maximum(x, _EXP_LEAST)  # maximum keeps NaN.
-    n = numpy.floor(bounded * _LOG2_E + f32(0.5))
-    r = (bounded - n * _LN2_HIGH) - n * _LN2_LOW
-    power = numpy.full_like(r, _EXP_TERMS[0])
+    bounded = numpy.clip(numpy.nan_to_num(x, nan=-numpy.inf), f32(-87), f32(88))
+    shifted = bounded * _LOG2_E + _SHIFT
+    whole = shifted - _SHIFT
+    r = (bounded - whole * _LN2_HIGH) - whole * _LN2_LOW
+    p = numpy.full_like(r, _EXP_TERMS[0])
     for term in _EXP_TERMS[1:]:
-        power = power * r + term
-    scaled = numpy.ldexp(power, numpy.nan_to_num(n).astype(numpy.int32))
-    return numpy.where(x < _EXP_LEAST, f32(0), scaled)
+        p = p * r + term
+    y = f32(1) + (r + (r * r) * p)
+    exponent = whole.astype(numpy.int32).view(numpy.uint32)
+    return numpy.where(x >= -87, (y.view(numpy.uint32) + (exponent << 23)).view(f32), f32(0))
 
 
 def log(x):
-    """log x for normal x >= 1: x = m 2^e with m around 1, log m = 2 artanh((m - 1) / (m + 1))."""
-    m, e = numpy.frexp(numpy.asarray(x, f32))
-    low = m < _ROOT_HALF
-    m, e = numpy.where(low, m + m, m), (e - low).astype(f32)
-    f = m - f32(1)
-    s = f / (f + f32(2))
+    """The natural logarithm of normal numbers; minus infinity of 0, less and NaN."""
+    x = numpy.asarray(x, f32)
+    bits = x.view(numpy.uint32) + numpy.uint32(0x3F800000 - _ROOT_HALF_BITS)
+    k = ((bits >> 23).astype(numpy.int32) - 127).astype(f32)
+    f = ((bits & numpy.uint32(0x7FFFFF)) + numpy.uint32(_ROOT_HALF_BITS)).view(f32) - f32(1)
+    s = f / (f32(2) + f)
     z = s * s
     series = numpy.full_like(z, _LOG_TERMS[0])
     for term in _LOG_TERMS[1:]:
         series = series * z + term
-    twice = s + s
-    return e * _LN2_HIGH + (e * _LN2_LOW + (twice + twice * z * series))
+    series = series * z
+    h = f32(0.5) * f * f
+    return numpy.where(x > 0, k * _LN2_HIGH - ((h - (s * (h + series) + k * _LN2_LOW)) - f), f32(-numpy.inf))
 
 
 # ------------------------------------------------------------------ what a shadow is made of
@@ -134,11 +142,11 @@ class Spec:
     def published(channels, outlier_chunks=48):
         """The published setting. channels: of the keys of a layer, all heads together."""
         return Spec(chunk_tokens=8, keys="low rank", landmark_bits=16, local_tokens=32, sink_tokens=0,
-                    outlier_chunks=outlier_chunks, budget_tokens=2048, rank=round(0.156 * channels))
+                    outlier_chunks=outlier_chunks, budget_tokens=2048, rank=max(1, min(channels, 1024) * 160 // 1024))
 
     def budget(self, length):
         tokens = self.budget_tokens or min(2048, length // 8)
-        return tokens // self.chunk_tokens * self.chunk_tokens
+        return max(1, tokens // self.chunk_tokens) * self.chunk_tokens
 
 
 def covered_tokens(length, spec):
@@ -149,8 +157,8 @@ def covered_tokens(length, spec):
 def landmarks(keys, chunk, dtype):
     """The mean of each chunk's keys: [..., chunks, channels]. REQUIRES: whole chunks."""
     by_chunk = keys.reshape(*keys.shape[:-2], -1, chunk, keys.shape[-1])
-    total = by_chunk[..., 0, :]
-    for token in range(1, chunk):
+    total = f32(0)
+    for token in range(chunk):
         total = total + by_chunk[..., token, :]
     return round_to(total * f32(1 / chunk), dtype)
 
@@ -180,20 +188,22 @@ def always_attended(cosines, spec):
 # ------------------------------------------------------------------ the block quantiser
 
 
+_LEAST_SCALE = f32(2**-126)  # Its inverse is finite.
+
+
 def quantise(rows, bits, dtype):
     """(lowest, scale, codes) of blocks of 64 rows, by channel: [..., blocks, channels] twice, and
-    [..., blocks, 64, channels] of uint8. REQUIRES: whole blocks."""
+    [..., blocks, 64, channels] of uint8. REQUIRES: whole blocks; of numbers that docs/shadow.md calls fit."""
     blocks = rows.reshape(*rows.shape[:-2], -1, BLOCK, rows.shape[-1])
-    low, high = blocks.min(-2), blocks.max(-2)
-    most = 2**bits - 1
-    scale = round_up_to((high - low) * f32(1 / most), dtype)
-    with numpy.errstate(divide="ignore", over="ignore"):
-        inverse = f32(1) / scale
-    # A scale whose inverse overflows is as good as none: the block's values differ by less than 2^-127.
-    flat = ~numpy.isfinite(inverse)
-    inverse = numpy.where(flat, f32(0), inverse)
+    # Of equal ones the first: zeros have two signs.
+    low = numpy.take_along_axis(blocks, blocks.argmin(-2)[..., None, :], -2)[..., 0, :]
+    spread = blocks.max(-2) - low
+    most = f32(2**bits - 1)
+    scale = round_up_to(numpy.maximum(spread * (f32(1) / most), _LEAST_SCALE), dtype)
+    scale = numpy.where(spread == 0, f32(0), scale)
+    inverse = numpy.where(spread == 0, f32(0), f32(1) / numpy.where(spread == 0, f32(1), scale))
     codes = numpy.floor((blocks - low[..., None, :]) * inverse[..., None, :] + f32(0.5))
-    return low, scale, numpy.clip(codes, 0, most).astype(numpy.uint8)
+    return low, scale, numpy.minimum(codes, most).astype(numpy.uint8)
 
 
 def values_of(low, scale, codes, dtype):
@@ -225,12 +235,21 @@ def scores(query, marks, scale):
     return f32(scale) * dot(query[..., :, None, :], marks[..., None, :, :])
 
 
+def log_sums(score):
+    """By query head the logarithm of the sum of e^score, by tiles of chunks: [..., group] of [..., group, chunks]."""
+    tiles = _padded(score, TILE, -numpy.inf)
+    tiles = tiles.reshape(*tiles.shape[:-1], -1, TILE)
+    most_of_tile = numpy.fmax.reduce(tiles, -1)
+    most = numpy.fmax.reduce(most_of_tile, -1)
+    with numpy.errstate(invalid="ignore"):  # exp makes 0 of the NaN of a tile without any.
+        sums = warp_sum(exp(tiles - most_of_tile[..., None]))
+        return most + log(warp_sum(sums * exp(most_of_tile - most[..., None])))
+
+
 def chunk_values(score, selectable):
     """What a chunk is worth to a group: the largest over the group of score minus log of the sum. [..., chunks]."""
     bounded = numpy.where(selectable[..., None, :], score, f32(-numpy.inf))
-    most = bounded.max(-1, keepdims=True)
-    total = warp_sum(exp(bounded - most))[..., None]
-    return (bounded - (most + log(total))).max(-2)
+    return numpy.fmax.reduce(bounded - log_sums(bounded)[..., None], -2)
 
 
 def top(values, selectable, count):
@@ -265,18 +284,19 @@ def basis(before, spec, dtype):
     """(rows u [tokens, rank], basis [rank, channels]) of keys before rotation, [tokens, channels of all heads]."""
     wide = before.astype(numpy.float64)
     energies, vectors = numpy.linalg.eigh(wide.T @ wide)
-    energies, vectors = energies[::-1], vectors[:, ::-1]
+    energies, vectors = energies[::-1].clip(0), vectors[:, ::-1]  # Rounding may leave some below 0.
     rank = spec.rank or int(numpy.searchsorted(numpy.cumsum(energies), spec.rank_energy * energies.sum()) + 1)
     rank = min(rank, len(energies))
     chosen = vectors[:, :rank].T
     largest = numpy.take_along_axis(chosen, numpy.abs(chosen).argmax(1)[:, None], 1)
     chosen = round_to((chosen * numpy.sign(largest)).astype(f32), dtype)
-    return round_to((wide @ chosen.T.astype(numpy.float64)).astype(f32), dtype), chosen
+    most = f32(65504) if dtype == "fp16" else _hex("0x1.fep127")
+    return round_to((wide @ chosen.T.astype(numpy.float64)).astype(f32).clip(-most, most), dtype), chosen
 
 
 def rebuild_low_rank(rows, chosen, dtype):
     """Keys before rotation: [tokens, channels], summed in the order of the basis."""
-    total = rows[:, :1] * chosen[0]
-    for r in range(1, len(chosen)):
+    total = f32(0)
+    for r in range(len(chosen)):
         total = total + rows[:, r:r + 1] * chosen[r]
     return round_to(total, dtype)

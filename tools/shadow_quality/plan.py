@@ -28,7 +28,9 @@ EVERYWHERE = {
 }
 # One thing changed of the default.
 GRID = {
+    "chunks of 2": _but(chunk_tokens=2),
     "chunks of 8": _but(chunk_tokens=8),
+    "chunks of 16": _but(chunk_tokens=16),
     "keys exact": _but(keys="exact"),
     "keys int8": _but(keys="int8"),
     "keys low rank, 30": _but(keys="low rank", rank=30),

@@ -124,7 +124,7 @@ class Quest:
         return _chosen_by(_group_values(score, ~prepared.always), ~prepared.always, budget // self.page)
 
 
-# The tokens that weigh most, known exactly: no choice of single tokens by a group does better.
+# The oracle: the same choice of single tokens, of their exact keys.
 BEST_TOKENS = Shadow(Spec(chunk_tokens=1, keys="exact", landmark_bits=16, sink_tokens=0, outlier_share=0.0))
 
 
