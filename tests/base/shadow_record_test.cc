@@ -23,7 +23,14 @@
 namespace cairn::shadow {
 namespace {
 
-enum class Drawn { kKeys, kWide, kCoarse };
+enum class Drawn {
+  kKeys,    // A mean for each channel, and noise.
+  kWide,    // All that is fit.
+  kCoarse,  // Few values, zeros of both signs among them; rows come again, so that chunks are
+            // equal.
+  kTiny,    // Zeros, and the two smallest numbers.
+};
+constexpr size_t kCoarseRows = 96;  // Until they come again.
 
 struct Case {
   const char* name;
@@ -38,6 +45,8 @@ constexpr Case kCases[] = {
     {"fp16 wide", true, Drawn::kWide, 4, 8, 80, 2, 1100},
     {"bf16 coarse", false, Drawn::kCoarse, 4, 16, 64, 3, 2600},
     {"fp16 coarse", true, Drawn::kCoarse, 16, 4, 72, 2, 2600},
+    {"bf16 tiny", false, Drawn::kTiny, 4, 4, 64, 1, 1100},
+    {"fp16 tiny", true, Drawn::kTiny, 4, 8, 64, 1, 1100},
 };
 
 // Exact numbers of fp32 in [-2, 2).
@@ -63,7 +72,12 @@ std::vector<uint16_t> DrawRows(io::SimRandom& random, const Case& one, size_t ro
         elements[i] = static_cast<uint16_t>((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % unfit);
         break;
       case Drawn::kCoarse:
-        elements[i] = Narrowed(one.fp16, kCoarse[drawn % std::size(kCoarse)]);
+        elements[i] = i < kCoarseRows * one.channels
+                          ? Narrowed(one.fp16, kCoarse[drawn % std::size(kCoarse)])
+                          : elements[i - kCoarseRows * one.channels];
+        break;
+      case Drawn::kTiny:
+        elements[i] = static_cast<uint16_t>((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % 3);
         break;
     }
   }
@@ -188,6 +202,15 @@ void AddFunctions(Record* record) {
   record->Add("log", logarithms);
 }
 
+// A sum's order seldom shows in its logarithm, so there are many of them.
+void AddSums(Record* record) {
+  constexpr uint32_t kHeads = 64, kChunks = 600;
+  io::SimRandom random(300);
+  std::vector<float> score(kHeads * kChunks);
+  for (float& x : score) x = Even(random);
+  record->Add("log sums", SumScores(score, kChunks, kHeads).log_sum);
+}
+
 TEST(ShadowRecord, IsWhatTheArithmeticGives) {
   Record record;
   uint64_t seed = 10;
@@ -195,6 +218,7 @@ TEST(ShadowRecord, IsWhatTheArithmeticGives) {
   AddLowRank(false, &record);
   AddLowRank(true, &record);
   AddFunctions(&record);
+  AddSums(&record);
   std::ifstream file(testing::SourcePath("/tests/base/shadow_record.txt"));
   const std::string kept{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(kept, record.text());

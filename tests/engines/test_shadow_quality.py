@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Property: tools/shadow_quality computes what the arithmetic of a shadow says, and its steps are a model's own.
 Method: vectorised functions beside loops over single numbers; a small model with random weights beside
-transformers' own attention. SmolLM2 itself is measured by tools/shadow-quality."""
+transformers' own attention. That the oracle has the bits of base/shadow is shown by
+api/python/tests/test_shadow_oracle.py; SmolLM2 itself is measured by tools/shadow-quality."""
 
 import collections
 import math
@@ -136,7 +137,7 @@ def one_by_one(query, marks, selectable, count, scale):
         most = max(score.values())
         terms = numpy.zeros(len(marks), f32)
         for i in ids:
-            terms[i] = oracle.exp(score[i] - most)
+            terms[i] = oracle.exp(f32([score[i] - most]))[0]
         lse = most + oracle.log(oracle.warp_sum(terms))
         for i in ids:
             worth[i] = max(worth.get(i, -math.inf), score[i] - lse)

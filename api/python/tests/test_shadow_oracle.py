@@ -65,6 +65,8 @@ CASES = [
     Case("fp16 wide", "wide", 4, 8, 80, 2, 1100),
     Case("bf16 coarse", "coarse", 4, 16, 64, 3, 2600),
     Case("fp16 coarse", "coarse", 16, 4, 72, 2, 2600),
+    Case("bf16 tiny", "tiny", 4, 4, 64, 1, 1100),
+    Case("fp16 tiny", "tiny", 4, 8, 64, 1, 1100),
 ]
 
 
@@ -80,7 +82,9 @@ def draw_rows(random, dtype, kind, channels, rows):
     if kind == "keys":
         return oracle.round_to(mean + as_even(drawn), dtype)
     if kind == "coarse":
-        return f32([0, -0.0, 1, -1, 0.5])[drawn % 5]
+        return f32([0, -0.0, 1, -1, 0.5])[drawn[numpy.arange(rows) % 96] % 5]
+    if kind == "tiny":
+        return of_bits((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % 3, dtype)
     unfit = oracle.to_bits(f32(2**15 if dtype == "fp16" else 2**59), dtype).item()
     return of_bits((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % unfit, dtype)
 
@@ -143,3 +147,8 @@ def test_exp_and_log_are_those_on_record():
     normal = (least + (drawn[1::2] & 0x7FFFFFFF) % (end - least)).astype(numpy.uint32).view(f32)
     assert of_record("exp", oracle.exp(as_even(drawn[0::2]) * f32(64))) in RECORD
     assert of_record("log", oracle.log(normal)) in RECORD
+
+
+def test_log_sums_of_many_heads_are_those_on_record():
+    score = Random(300).even(64 * 600).reshape(64, 600)
+    assert of_record("log sums", oracle.log_sums(score)) in RECORD
