@@ -26,8 +26,7 @@ namespace {
 enum class Drawn {
   kKeys,    // A mean for each channel, and noise.
   kWide,    // All that is fit.
-  kCoarse,  // Few values, zeros of both signs among them; rows come again, so that chunks are
-            // equal.
+  kCoarse,  // Few values, zeros of both signs among them; rows come again: equal chunks.
   kTiny,    // Zeros, and the two smallest numbers.
 };
 constexpr size_t kCoarseRows = 96;  // Until they come again.

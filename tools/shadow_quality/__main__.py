@@ -14,7 +14,8 @@ parser.add_argument("--minutes", type=float, default=38)
 
 if __name__ == "__main__":
     options = parser.parse_args()
-    complete = measure.measure_all(options.cache, options.minutes)
-    report.write(options.out, measure.results_of(options.cache, encoder()))
+    digests = measure.digests(options.cache, encoder())
+    complete = measure.measure_all(options.cache, options.minutes, digests)
+    report.write(options.out, measure.results_of(options.cache, digests))
     if not complete:
         raise SystemExit("shadow-quality: the time is over; what is missing is measured by the next call")

@@ -55,7 +55,8 @@ def of(found):
                  for way in ("demand", "prefetch")]
     full = LLAMA_3_8B.full(_CONTEXT)
     for bound, keys, spec in ((5, "int4 keys", plan.DEFAULT), (6, "low rank", _low_rank())):
-        rows.append(_row(f"full KV over device memory, 122K, {keys}", bound, full / _at_122k(spec), less=False, digits=2))
+        rows.append(_row(f"full KV over device memory, 122K, {keys}", bound, full / _at_122k(spec), less=False,
+                         digits=2))
     return ["goal", "bound", "measured", "met"], rows
 
 

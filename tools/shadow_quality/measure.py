@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work: prompts are put into the store, then measured; each result is kept when it is made. Each text has
-processes of its own, which give back at their end what an allocator may hold on to."""
+"""The work: prompts are put into the store, then measured; each result is kept when it is made. Each text, and the
+needles in it, have processes of their own, which give back at their end what an allocator holds on to."""
 
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 import json
@@ -25,17 +26,28 @@ _CHECKED_LAYERS = (0, 14, 29)  # Whose choices are compared with the oracle's ow
 _PAGES = (64 << 10, 16 << 10, 4 << 10)  # Bytes of values that DRAM takes at a time.
 _IN_DRAM = 0.25  # Of all values.
 _BUFFER = 2  # Times the selection, before DRAM.
+_WAYS = {"question as steps": False, "question in the prompt": True}  # Whether it is in the prompt.
+_digest = functools.cache(digest)
 
 
 def tasks():
-    """By text its units, ("text", name) and ("needle", name, depth). The grid, which can wait, comes last."""
+    """What one process does: units, ("text", name) or ("needle", name, depth). The grid, which can wait, comes last."""
     names = sorted((source.name for source in texts.SOURCES), key=lambda name: name in texts.GRID)
-    return {name: [("needle", name, depth) for depth in plan.DEPTHS if name in texts.NEEDLES] + [("text", name)]
-            for name in names}
+    return ([[("needle", name, depth) for depth in plan.DEPTHS] for name in texts.NEEDLES] +
+            [[("text", name)] for name in names])
 
 
 def _source(name):
     return next(source for source in texts.SOURCES if source.name == name)
+
+
+def _runs(unit):
+    """[(what the result is called, way or None, policy, budget)]"""
+    if unit[0] == "text":
+        return [(f"{name} @ {budget}", None, name, budget)
+                for name, budget in plan.runs_of(_source(unit[1]), unit[1] in texts.GRID)]
+    return [(f"{way}: {name} @ {budget}", way, name, budget)
+            for way in _WAYS for name, budgets in plan.SEEKERS.items() for budget in budgets]
 
 
 class Results:
@@ -43,13 +55,18 @@ class Results:
 
     def __init__(self, cache, unit, text_digest):
         here = pathlib.Path(__file__).parent
-        key = hashlib.sha256(f"{digest()} {text_digest} {plan.STEPS}".encode())
+        self._unit = unit
+        key = hashlib.sha256(f"{_digest()} {text_digest} {plan.STEPS}".encode())
         for name in _CODE:
             key.update((here / name).read_bytes())
         folder = cache / "results"
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{'-'.join(map(str, unit))}-{key.hexdigest()[:12]}.json"
         self.of = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def missing(self):
+        """Of _runs."""
+        return [run for run in _runs(self._unit) if run[0] not in self.of]
 
     def keep(self, name, values):
         self.of[name] = values
@@ -91,8 +108,7 @@ class Bench:
     def _text(self, unit, deadline):
         text = self.text(unit[1])
         results = Results(self.cache, unit, text.digest)
-        missing = [(name, budget) for name, budget in plan.runs_of(text.source, unit[1] in texts.GRID)
-                   if f"{name} @ {budget}" not in results.of]
+        missing = results.missing()
         if not missing or time.time() > deadline:
             return
         results.keep("text", {"version": text.version, "digest": text.digest})
@@ -101,7 +117,7 @@ class Bench:
         full = runner.full(forced)
         likely = full.log_probabilities(text.forced[1:plan.STEPS + 1])
         results.keep("full", {"nll": float(-likely.mean())})
-        for name, budget in missing:
+        for called, _, name, budget in missing:
             if time.time() > deadline:
                 return
             began = time.process_time()
@@ -112,7 +128,7 @@ class Bench:
                       "rank": run.rank, "exact_choices": run.exact_choices}
             if name == "default":
                 values |= self._caches(run, text, budget, results.path.with_suffix(f".{budget}.npz"))
-            results.keep(f"{name} @ {budget}", values | {"cpu_seconds": time.process_time() - began})
+            results.keep(called, values | {"cpu_seconds": time.process_time() - began})
 
     def _caches(self, run, text, budget, kept):
         """Hits and faults of what the default chose; the ids are kept beside the results."""
@@ -134,22 +150,19 @@ class Bench:
     def _needle(self, unit, deadline):
         one, text = self.hidden(*unit[1:])
         results = Results(self.cache, unit, text.digest)
-        for in_prompt in (False, True):
+        for way, in_prompt in _WAYS.items():
             prompt, steps, digits, answer = one.asked(in_prompt)
-            way = "question in the prompt" if in_prompt else "question as steps"
-            wanted = [(name, budget) for name, budgets in plan.SEEKERS.items() for budget in budgets
-                      if f"{way}: {name} @ {budget}" not in results.of]
-            if not wanted or time.time() > deadline:
+            missing = [run for run in results.missing() if run[1] == way]
+            if not missing or time.time() > deadline:
                 continue
             runner = Runner(self.language, self.prompts.restore(prompt))
             of_digits = lambda run: run.log_probabilities([0] * (len(steps) - digits) + answer)[-digits:]
             full = of_digits(runner.full(steps))
-            for name, budget in wanted:
+            for called, _, name, budget in missing:
                 if time.time() > deadline:
                     return
                 found = of_digits(runner.run(plan.policy(name), steps, budget))
-                results.keep(f"{way}: {name} @ {budget}",
-                             {"full": float(full.mean()), "loss": float((full - found).mean())})
+                results.keep(called, {"full": float(full.mean()), "loss": float((full - found).mean())})
 
 
 def _keep(cache, units, deadline):
@@ -176,24 +189,27 @@ def _processes(most):
     return concurrent.futures.ProcessPoolExecutor(most, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
 
 
-def measure_all(cache, minutes):
+def digests(cache, encode):
+    """{text: of its ids}"""
+    return {source.name: texts.cut(source, cache, encode, plan.STEPS).digest for source in texts.SOURCES}
+
+
+def measure_all(cache, minutes, text_digests):
     """True: everything is there. What one process computed another resumes from the store, of which one alone at a
     time may be open for writing."""
     deadline = time.time() + 60 * minutes
+    unfinished = lambda: [units for units in tasks()
+                          if any(Results(cache, unit, text_digests[unit[1]]).missing() for unit in units)]
     with _processes(1) as pool:
-        for units in tasks().values():
+        for units in unfinished():
             pool.submit(_keep, cache, units, deadline).result()
     with _processes(_cores()) as pool:
-        running = {pool.submit(_measure, cache, units, deadline): name for name, units in tasks().items()}
+        running = {pool.submit(_measure, cache, units, deadline): units for units in unfinished()}
         for done in concurrent.futures.as_completed(running):
-            print("measured", running[done], f"with {done.result() / 2**30:.1f} GiB at most", flush=True)
-    return time.time() < deadline
+            print("measured", *running[done][0][:2], f"with {done.result() / 2**30:.1f} GiB at most", flush=True)
+    return not unfinished()
 
 
-def results_of(cache, encode):
+def results_of(cache, text_digests):
     """{unit: what was measured of it}"""
-    found = {}
-    for unit in itertools.chain(*tasks().values()):
-        text = texts.cut(_source(unit[1]), cache, encode, plan.STEPS)
-        found[unit] = Results(cache, unit, text.digest).of
-    return found
+    return {unit: Results(cache, unit, text_digests[unit[1]]).of for unit in itertools.chain(*tasks())}

