@@ -267,7 +267,21 @@ class Host final : public HostDevice {
         "AwaitWord");
   }
 
+  // Without memory to run what is waited for it says so, and may be asked again.
   Result<bool> Reached(Event event) override {
+    return Guarded([&]() -> Result<bool> { return IsReached(event); });
+  }
+  Status Wait(Event event, uint64_t deadline_ns) override {
+    return Guarded([&]() -> Status { return WaitFor(event, deadline_ns); });
+  }
+
+  Status lost() const override {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
+ private:
+  Result<bool> IsReached(Event event) {
     const std::lock_guard lock(mutex_);
     CAIRN_RETURN_IF_ERROR(Call(kFailQuery, "Reached"));
     CAIRN_ASSIGN_OR_RETURN(const EventState* state, Find(event));
@@ -282,7 +296,7 @@ class Host final : public HostDevice {
     return record->done;
   }
 
-  Status Wait(Event event, uint64_t deadline_ns) override {
+  Status WaitFor(Event event, uint64_t deadline_ns) {
     for (;;) {
       {
         const std::lock_guard lock(mutex_);
@@ -308,12 +322,6 @@ class Host final : public HostDevice {
     }
   }
 
-  Status lost() const override {
-    const std::lock_guard lock(mutex_);
-    return lost_;
-  }
-
- private:
   // How far a stream has to go: operations up to this number.
   using Goals = std::map<size_t, uint64_t>;
 

@@ -94,14 +94,13 @@ Status SparseMemory::Allocate() {
   std::memset(pinned_memory_, 0, pinned_bytes);
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) *wrong(layer) = gpu::kNothingWrong;
   CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, begun_end_));
-  bool is_lost = false;
-  const Status begun = Begin(image, &is_lost);
-  if (!is_lost) device.Free(image);
+  const Status begun = Begin(image);
+  if (!is_lost_) device.Free(image);
   return begun;
 }
 
-// `*is_lost`: it failed, and may go on. Else it has ended.
-Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) const {
+// After an error it has ended as well, unless is_lost_.
+Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece) const {
   gpu::Device& device = waits_.device();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.NewStream(gpu::Priority::kHigh));
   const Result<gpu::Event> copied = device.NewEvent();
@@ -110,18 +109,19 @@ Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) con
   if (status.ok()) status = Guarded([&] { return device.Record(stream, *copied); });
   if (status.ok()) status = waits_.For(*copied, io::kNoDeadline);
   if (!status.ok() && copied.ok()) {
-    *is_lost = true;
+    bool has_ended = false;
     static_cast<void>(Guarded([&] {
-      *is_lost = !waits_.Drain(stream, *copied);
+      has_ended = waits_.Drain(stream, *copied);
       return Status::Ok();
     }));
+    is_lost_ |= !has_ended;
   }
   if (copied.ok()) device.Return(*copied);
   device.Return(stream);
   return status;
 }
 
-Status SparseMemory::Begin(std::byte* image, bool* is_lost) {
+Status SparseMemory::Begin(std::byte* image) {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     std::memset(image, 0, begun_end_);
     for (uint32_t head = 0; head < layout_.heads; ++head) {
@@ -138,12 +138,12 @@ Status SparseMemory::Begin(std::byte* image, bool* is_lost) {
       std::iota(order, order + layout_.slots, 0);
     }
     std::memset(image + pieces_in_at_, 0xff, orders_at_ - pieces_in_at_);
-    CAIRN_RETURN_IF_ERROR(CopyAndWait({Device<std::byte>(layer, 0), image, begun_end_}, is_lost));
+    CAIRN_RETURN_IF_ERROR(CopyAndWait({Device<std::byte>(layer, 0), image, begun_end_}));
   }
   return Status::Ok();
 }
 
-Status SparseMemory::SetPieces(uint32_t pieces, bool* is_lost) {
+Status SparseMemory::SetPieces(uint32_t pieces) {
   gpu::Device& device = waits_.device();
   const uint64_t bytes = layout_.heads * sizeof(gpu::SlotRow);
   CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, bytes));
@@ -154,9 +154,9 @@ Status SparseMemory::SetPieces(uint32_t pieces, bool* is_lost) {
       const gpu::SlotRow row = RowOf(layer, head);
       std::memcpy(image + head * sizeof(row), &row, sizeof(row));
     }
-    status = CopyAndWait({Device<std::byte>(layer, rows_at_), image, bytes}, is_lost);
+    status = CopyAndWait({Device<std::byte>(layer, rows_at_), image, bytes});
   }
-  if (!*is_lost) device.Free(image);
+  if (!is_lost_) device.Free(image);
   return status;
 }
 
@@ -164,11 +164,9 @@ Status SparseMemory::ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t
   gpu::Device& device = waits_.device();
   const uint64_t bytes = counts_at_ - pieces_in_at_;  // Pieces, orders, turns.
   CAIRN_ASSIGN_OR_RETURN(std::byte* const image, device.Allocate(gpu::Memory::kPinned, bytes));
-  bool is_lost = false;
-  const Status copied =
-      CopyAndWait({image, Device<std::byte>(layer, pieces_in_at_), bytes}, &is_lost);
+  const Status copied = CopyAndWait({image, Device<std::byte>(layer, pieces_in_at_), bytes});
   if (!copied.ok()) {
-    if (!is_lost) device.Free(image);
+    if (!is_lost_) device.Free(image);
     return copied;
   }
   const auto* const in = reinterpret_cast<const uint32_t*>(image);

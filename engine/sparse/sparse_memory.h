@@ -29,11 +29,13 @@ class SparseMemory {
   // Takes it, and waits until the device has its beginning: empty slots.
   Status Allocate();
   // So many pieces may be wanted. Waits for the device; nothing is enqueued. After an error it is
-  // to be called again before anything is; `*is_lost`: the device may still write what it was to.
-  Status SetPieces(uint32_t pieces, bool* is_lost);
+  // to be called again before anything is.
+  Status SetPieces(uint32_t pieces);
   // By head the pieces in slots, the one that was wanted longest ago first. Waits for the device;
   // nothing of the layer is enqueued.
   Status ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const;
+  // A copy could not be waited for: the device may still use this memory.
+  bool is_lost() const { return is_lost_; }
   void Leak() { device_memory_ = pinned_memory_ = nullptr; }  // The device is lost.
 
   // --- Of a layer. By head and page, head and wanted piece.
@@ -70,8 +72,8 @@ class SparseMemory {
     return reinterpret_cast<T*>(pinned_memory_ + layer * pinned_layer_bytes_ + at);
   }
   gpu::SlotRow RowOf(uint32_t layer, uint32_t head) const;
-  Status Begin(std::byte* image, bool* is_lost);
-  Status CopyAndWait(const gpu::CopyPiece& piece, bool* is_lost) const;
+  Status Begin(std::byte* image);
+  Status CopyAndWait(const gpu::CopyPiece& piece) const;
 
   const GpuWaits& waits_;
   SparseLayout layout_;
@@ -82,6 +84,7 @@ class SparseMemory {
   uint64_t pages_at_ = 0, used_at_ = 0, faults_at_ = 0, fault_counts_at_ = 0, wrong_at_ = 0;
   uint64_t staged_at_ = 0, staged_counts_at_ = 0;
   uint64_t device_layer_bytes_ = 0, pinned_layer_bytes_ = 0, device_bytes_ = 0;
+  mutable bool is_lost_ = false;
   std::byte* device_memory_ = nullptr;
   std::byte* pinned_memory_ = nullptr;
 };

@@ -45,7 +45,7 @@ Status SparseSessionState::Open(const SparseOptions& options) {
     layer.has_event = true;
   }
   const Status allocated = memory_->Allocate();
-  is_lost_ = !allocated.ok() && !waits_.device().lost().ok();
+  is_lost_ = memory_->is_lost() || (!allocated.ok() && !waits_.device().lost().ok());
   CAIRN_RETURN_IF_ERROR(allocated);
   return options.warm ? Warm() : Status::Ok();
 }
@@ -160,10 +160,9 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
 
 // REQUIRES: nothing is enqueued.
 Status SparseSessionState::SendPieces(uint32_t pieces) {
-  bool is_lost = false;
-  const Status sent = memory_->SetPieces(pieces, &is_lost);
+  const Status sent = memory_->SetPieces(pieces);
   has_sent_pieces_ = sent.ok();
-  if (is_lost) {
+  if (memory_->is_lost()) {
     const io::Turn::Holder enqueue(&enqueue_turn_);
     is_lost_ = true;
   }

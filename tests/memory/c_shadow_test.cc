@@ -62,8 +62,9 @@ class CShadowMemoryTest : public ::testing::Test {
 
   // `call` at each of its allocations, alone and with all behind it: how it ended.
   void Try(const std::function<cairn_code(cairn_error**)>& call,
-           const std::function<void(cairn_code)>& look) {
+           const std::function<void(cairn_code)>& look, bool also_behind = true) {
     for (const bool persistent : {false, true}) {
+      if (persistent && !also_behind) break;
       AtEveryAllocation([&](uint64_t n) {
         cairn_error* error = nullptr;
         cairn_code code = CAIRN_OK;
@@ -114,7 +115,8 @@ TEST_F(CShadowMemoryTest, Sessions) {
         cairn_shadow_session_free(session);
         session = nullptr;
         EXPECT_EQ(0u, cairn_sparse_arena_device_bytes(arena_));
-      });
+      },
+      /*also_behind=*/false);  // The simulated device needs memory to end what it has begun.
 }
 
 }  // namespace
