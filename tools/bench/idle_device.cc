@@ -17,7 +17,8 @@ class IdleDevice final : public gpu::Device {
   const gpu::DeviceInfo& info() const override { return info_; }
 
   Result<std::byte*> Allocate(gpu::Memory, uint64_t bytes) override {
-    AlignedBuffer memory = AlignedBuffer::TryAllocate({}, bytes, gpu::kDeviceAlignment);
+    AlignedBuffer memory =
+        AlignedBuffer::TryAllocate(Allocator::Default(), bytes, gpu::kDeviceAlignment);
     if (memory.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the idle device");
     std::byte* const at = memory.data();
     std::fill_n(at, bytes, std::byte{0});

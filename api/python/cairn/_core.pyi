@@ -1597,9 +1597,10 @@ class ShadowSession:
 
     def extend(self, end: int | None = None) -> None:
         """
-        The branch has grown: its tokens before `end` (None: all) are the context from here on.
-        What was appended here and not there is gone. Blocks: reads the new keys. Conflict: the
-        branch was rewound to before what the session has; InvalidArgument: more than tokens_max.
+        The branch has grown: its tokens before `end` (None: all) are the context from here
+        on. What was appended here and not there is gone. Blocks: reads the new keys.
+        Conflict: the branch was rewound to before what the session has; InvalidArgument: more
+        than tokens_max.
         """
 
     def prefetch(self, layer: int, chunks: Any) -> None:

@@ -178,9 +178,9 @@ void BindSteps(nb::class_<PyShadowSession>& session) {
           },
           "end"_a = nb::none(), nb::sig("def extend(self, end: int | None = None) -> None"),
           "The branch has grown: its tokens before `end` (None: all) are the context from here\n"
-          "on. What was appended here and not there is gone. Blocks: reads the new keys. Conflict:\n"
-          "the branch was rewound to before what the session has; InvalidArgument: more than "
-          "tokens_max.")
+          "on. What was appended here and not there is gone. Blocks: reads the new keys.\n"
+          "Conflict: the branch was rewound to before what the session has; InvalidArgument: more\n"
+          "than tokens_max.")
       .def("prefetch", &Prefetch, "layer"_a, "chunks"_a,
            nb::sig("def prefetch(self, layer: int, chunks: typing.Any) -> None"),
            "What a fetch of these chunks would read from the disk is read in the background. "
