@@ -2,7 +2,6 @@
 #include "base/shadow/block_quantizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -45,38 +44,88 @@ std::optional<size_t> FindUnfit(bool fp16, std::span<const uint16_t> elements) {
   return static_cast<size_t>(found - elements.begin());
 }
 
+namespace {
+
+// Channels that are worked on together, each by itself: so that loops over them become vector
+// instructions. A row has whole ones of them (BlockLayout).
+constexpr uint32_t kAtOnce = 8;
+
+// Of channels from the one on where `rows` begins.
+template <bool kFp16>
+void FindRange(const uint16_t* rows, size_t stride, float* low, float* high) {
+  float least[kAtOnce], most[kAtOnce];
+  for (uint32_t i = 0; i < kAtOnce; ++i) {
+    least[i] = kInfinity;
+    most[i] = -kInfinity;
+  }
+  for (size_t row = 0; row < kBlockRows; ++row) {
+    const uint16_t* const from = rows + row * stride;
+    for (uint32_t i = 0; i < kAtOnce; ++i) {
+      const float value = Widened(kFp16, from[i]);
+      least[i] = value < least[i] ? value : least[i];
+      most[i] = value > most[i] ? value : most[i];
+    }
+  }
+  std::copy_n(least, kAtOnce, low);
+  std::copy_n(most, kAtOnce, high);
+}
+
+// What is cut off by the conversion is what floor takes away: nothing is below 0.
+template <bool kFp16>
+void FindCodes(const uint16_t* row, const float* low, const float* inverse, float steps,
+               uint8_t* codes) {
+  int32_t found[kAtOnce];
+  for (uint32_t i = 0; i < kAtOnce; ++i) {
+    const float code = (Widened(kFp16, row[i]) - low[i]) * inverse[i] + 0.5F;
+    found[i] = static_cast<int32_t>(code < steps ? code : steps);
+  }
+  for (uint32_t i = 0; i < kAtOnce; ++i) codes[i] = static_cast<uint8_t>(found[i]);
+}
+
+template <bool kFp16>
+void Quantise(const BlockLayout& layout, std::span<const uint16_t> rows,
+              std::span<std::byte> block) {
+  const uint32_t channels = layout.channels;
+  const auto steps = static_cast<float>((1u << layout.bits) - 1);
+  CAIRN_CHECK(channels % kAtOnce == 0);
+  std::vector<float> low(channels), high(channels), inverse(channels);
+  for (uint32_t c = 0; c < channels; c += kAtOnce) {
+    FindRange<kFp16>(&rows[c], channels, &low[c], &high[c]);
+  }
+  for (uint32_t c = 0; c < channels; ++c) {
+    const uint16_t scale = ScaleOf(kFp16, high[c] - low[c], steps);
+    Put(&block[2 * size_t{c}], Narrowed(kFp16, low[c]));
+    Put(&block[layout.scales_at() + 2 * size_t{c}], scale);
+    inverse[c] = scale == 0 ? 0.0F : 1.0F / Widened(kFp16, scale);
+  }
+  std::vector<uint8_t> codes(channels);
+  auto* into = reinterpret_cast<uint8_t*>(block.data()) + layout.codes_at();
+  for (size_t row = 0; row < kBlockRows; ++row, into += layout.row_bytes()) {
+    for (uint32_t c = 0; c < channels; c += kAtOnce) {
+      FindCodes<kFp16>(&rows[row * channels + c], &low[c], &inverse[c], steps, &codes[c]);
+    }
+    if (layout.bits == 8) {
+      std::memcpy(into, codes.data(), channels);
+      continue;
+    }
+    for (uint32_t c = 0; c < channels; c += 2) {
+      into[c / 2] = static_cast<uint8_t>(codes[c] | codes[c + 1] << 4);
+    }
+  }
+}
+
+}  // namespace
+
 void QuantiseBlock(const BlockLayout& layout, bool fp16, std::span<const uint16_t> rows,
                    std::span<std::byte> block) {
-  const uint32_t channels = layout.channels;
-  CAIRN_CHECK(rows.size() == size_t{kBlockRows} * channels);
+  CAIRN_CHECK(rows.size() == size_t{kBlockRows} * layout.channels);
   CAIRN_CHECK(block.size() == layout.block_bytes());
   if (layout.bits == 16) {
     std::memcpy(block.data(), rows.data(), block.size());
     return;
   }
   CAIRN_CHECK(layout.bits == 4 || layout.bits == 8);
-  const auto steps = static_cast<float>((1u << layout.bits) - 1);
-  std::vector<float> low(channels, kInfinity), high(channels, -kInfinity), inverse(channels);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const float value = Widened(fp16, rows[i]);
-    low[i % channels] = std::min(low[i % channels], value);
-    high[i % channels] = std::max(high[i % channels], value);
-  }
-  for (uint32_t c = 0; c < channels; ++c) {
-    const uint16_t scale = ScaleOf(fp16, high[c] - low[c], steps);
-    Put(&block[2 * size_t{c}], Narrowed(fp16, low[c]));
-    Put(&block[layout.scales_at() + 2 * size_t{c}], scale);
-    inverse[c] = scale == 0 ? 0.0F : 1.0F / Widened(fp16, scale);
-  }
-  const std::span<std::byte> codes = block.subspan(layout.codes_at());
-  std::fill(codes.begin(), codes.end(), std::byte{0});
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const size_t c = i % channels;
-    const float code = std::floor((Widened(fp16, rows[i]) - low[c]) * inverse[c] + 0.5F);
-    const size_t bit = i * layout.bits;
-    codes[bit / 8] |=
-        static_cast<std::byte>(static_cast<uint32_t>(std::min(code, steps)) << bit % 8);
-  }
+  fp16 ? Quantise<true>(layout, rows, block) : Quantise<false>(layout, rows, block);
 }
 
 void ReadBlock(const BlockLayout& layout, bool fp16, std::span<const std::byte> block,

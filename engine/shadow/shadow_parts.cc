@@ -34,11 +34,13 @@ Status CheckFit(const ShadowShape& shape, const ShadowPartLayout& part, size_t r
                     " is NaN, infinite or too large");
 }
 
-// `rows` of them, from `row` on.
+// `rows` of them, from `row` on. `memory`: of the ones before.
 Status MakeRows(const ShadowRowsOf& from, const ShadowShape& shape, const ShadowPartLayout& part,
-                size_t row, size_t rows, const OnShadowPart& on_part) {
+                size_t row, size_t rows, const OnShadowPart& on_part,
+                std::vector<uint16_t>* memory) {
   const size_t elements = size_t{part.tokens} * shape.channels;
-  std::vector<uint16_t> keys(rows * elements);
+  std::vector<uint16_t>& keys = *memory;
+  keys.resize(rows * elements);
   std::vector<HeadRows> reads(rows);
   for (size_t i = 0; i < rows; ++i) {
     reads[i] = {.layer = LayerOf(shape, row + i),
@@ -64,13 +66,14 @@ Status MakeRows(const ShadowRowsOf& from, const ShadowShape& shape, const Shadow
 Status MakeParts(const ShadowRowsOf& from, const ShadowShape& shape, uint64_t first,
                  const OnShadowPart& on_part) {
   CAIRN_CHECK(first % kShadowPartTokens == 0);
+  std::vector<uint16_t> memory;
   for (const ShadowPartLayout& part : PartsOf(shape)) {
     if (part.first < first) continue;
     const size_t row_bytes = size_t{part.tokens} * shape.key_bytes;
     const size_t at_once = std::max<size_t>(1, kShadowReadBytes / row_bytes);
     for (size_t row = 0; row < shape.rows(); row += at_once) {
       const size_t rows = std::min(at_once, shape.rows() - row);
-      CAIRN_RETURN_IF_ERROR(MakeRows(from, shape, part, row, rows, on_part));
+      CAIRN_RETURN_IF_ERROR(MakeRows(from, shape, part, row, rows, on_part, &memory));
     }
   }
   return Status::Ok();

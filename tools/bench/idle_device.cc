@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/idle_device.h"
 
-#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -21,7 +20,6 @@ class IdleDevice final : public gpu::Device {
         AlignedBuffer::TryAllocate(Allocator::Default(), bytes, gpu::kDeviceAlignment);
     if (memory.empty()) return Status(StatusCode::kOutOfMemory, "no memory for the idle device");
     std::byte* const at = memory.data();
-    std::fill_n(at, bytes, std::byte{0});
     const std::lock_guard lock(mutex_);
     memory_.emplace(at, std::move(memory));
     return at;
