@@ -142,7 +142,7 @@ computes in float32, so that what differs is what the policy left out and not th
 rounded to bf16 as they are made, as an engine's cache holds them. Full attention reads the same bf16 rows.
 
 **What computed this.** The arithmetic of [shadow.md](shadow.md), vectorised, in `tools/shadow_quality/oracle.py` and
-`policies.py`; a class for Python, `cairn.shadow`, does not exist yet, and no card took part. The oracle has the bits
+`policies.py`; `cairn.shadow`, which does it by kernels, and a card took no part. The oracle has the bits
 of `base/shadow`, and so of the kernels: `tests/base/shadow_record_test.cc` and `api/python/tests/test_shadow_oracle.py`
 hold both to one record, all but the eigenvectors of low rank. Keys and landmarks below are the oracle's. Scores are
 made by matrix products, which differ from it in the last bits: of the layers that were compared with the oracle's own
