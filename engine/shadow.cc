@@ -15,6 +15,11 @@ engine::ShadowMeans MeansOf(StoreCore& core) {
   return {means.write, means.joined, means.reads, means.derived};
 }
 
+// In a child of fork() nobody may give back what these wait for.
+bool IsOurs(const std::shared_ptr<ShadowSessionState>& state) {
+  return state != nullptr && state->arena().means().write->lifecycle->CheckProcess().ok();
+}
+
 template <typename Body>
 auto OnState(const std::shared_ptr<ShadowSessionState>& state, Body&& body)
     -> decltype(body(*state)) {
@@ -115,12 +120,10 @@ Status ShadowSession::Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t 
 Status ShadowSession::Save() {
   return OnState(state_, [](ShadowSessionState& state) { return state.Save(); });
 }
-ShadowInfo ShadowSession::info() const { return state_ == nullptr ? ShadowInfo() : state_->info(); }
-uint64_t ShadowSession::device_bytes() const {
-  return state_ == nullptr ? 0 : state_->device_bytes();
-}
+ShadowInfo ShadowSession::info() const { return IsOurs(state_) ? state_->info() : ShadowInfo(); }
+uint64_t ShadowSession::device_bytes() const { return IsOurs(state_) ? state_->device_bytes() : 0; }
 SparseStats ShadowSession::stats() const {
-  return state_ == nullptr ? SparseStats() : state_->stats();
+  return IsOurs(state_) ? state_->stats() : SparseStats();
 }
 
 }  // namespace cairn

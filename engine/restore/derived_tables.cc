@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/restore/derived_tables.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -75,18 +76,49 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
 Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_most, uint32_t kind) {
   const Lifecycle::Use use(means_.lifecycle);
   Found found;
-  uint64_t number = 0;
   {
     Committer::Lock lock;
     CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
-    uint64_t node = 0;
-    const Mark* const mark = FindDerived(means_.tree(), *head, kind, at_most, &node);
-    if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
-    number = mark->place.table;
-    found.owner = {.node = NodeId{node}, .position = mark->position, .kind = kind, .table = number};
-    found.pin = reader_.pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
+    CAIRN_RETURN_IF_ERROR(FindFrom(*head, at_most, kind, &found));
   }
-  auto table = reader_.tables().Open(number);
+  return OpenFound(std::move(found));
+}
+
+Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner& owner) {
+  const Lifecycle::Use use(means_.lifecycle);
+  Found found;
+  {
+    Committer::Lock lock;
+    CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+    Head end;
+    end.node = static_cast<uint64_t>(owner.node);
+    end.lengths = {owner.position};
+    uint64_t reaches = head->lengths[kTokenLane];
+    const Node* node = means_.tree().OnPath(head->node);
+    for (; node != nullptr && node->id != end.node; node = means_.tree().OnPath(node->parent)) {
+      reaches = std::min(reaches, node->lanes[kTokenLane].start);
+    }
+    if (node == nullptr || reaches < owner.position) {
+      return Status(StatusCode::kNotFound, "the branch has other content by now");
+    }
+    CAIRN_RETURN_IF_ERROR(FindFrom(end, owner.position, owner.kind, &found));
+  }
+  return OpenFound(std::move(found));
+}
+
+// REQUIRES: the commit lock.
+Status DerivedTables::FindFrom(const Head& head, uint64_t at_most, uint32_t kind, Found* found) {
+  uint64_t node = 0;
+  const Mark* const mark = FindDerived(means_.tree(), head, kind, at_most, &node);
+  if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
+  const uint64_t number = mark->place.table;
+  found->owner = {.node = NodeId{node}, .position = mark->position, .kind = kind, .table = number};
+  found->pin = reader_.pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
+  return Status::Ok();
+}
+
+Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
+  auto table = reader_.tables().Open(found.owner.table);
   const StatusCode code = table.status().code();
   if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) {
     // Who asks makes it again; until then nobody need look at this one. A reader leaves it.

@@ -60,11 +60,17 @@ class DerivedTables {
   // store that writes then drops it.
   Result<Found> Find(BranchId branch, uint64_t at_most, uint32_t kind);
 
+  // Of the owner's kind what was derived of the most of its content, which `write` calls while that
+  // is on lease. kNotFound also when the branch has become another since.
+  Result<Found> FindFor(BranchId branch, const Owner& owner);
+
   // This table and no later one. kNotFound: it is not named any more.
   Status Drop(const Owner& owner);
 
  private:
   class Lease;
+  Status FindFrom(const Head& head, uint64_t at_most, uint32_t kind, Found* found);
+  Result<Found> OpenFound(Found found);
   Result<Owner> OwnerOf(BranchId branch, uint64_t position, uint32_t kind, uint64_t* lease);
 
   const WriteMeans& means_;

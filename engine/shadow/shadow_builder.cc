@@ -132,25 +132,27 @@ Result<uint64_t> MakeShadowTable(const ShadowMeans& means, BranchId branch,
                                  const ShadowShape& shape) {
   uint64_t tokens_read = 0;
   bool old_is_lost = false;
-  const auto make = [&](const DerivedTables::Found* old) {
-    const auto write = [&](const DerivedTables::Owner& owner, sstable::SnapshotWriter* table) {
-      Builder builder(means, shape, owner, table);
-      if (old != nullptr) {
-        const Status taken = builder.TakeFrom(*old);
-        old_is_lost =
-            taken.code() == StatusCode::kCorruption || taken.code() == StatusCode::kNotFound;
-        CAIRN_RETURN_IF_ERROR(taken);
-      }
-      CAIRN_RETURN_IF_ERROR(builder.AddOthers());
-      CAIRN_RETURN_IF_ERROR(builder.WriteAlways());
-      tokens_read = builder.tokens_read();
-      return builder.End();
-    };
+  const auto write = [&](const DerivedTables::Owner& owner, sstable::SnapshotWriter* table) {
+    Builder builder(means, shape, owner, table);
+    // Found under the lease of what is written: the branch may have become another before.
+    Result<DerivedTables::Found> old = Status(StatusCode::kNotFound, "it is of no use");
+    if (!old_is_lost) old = means.derived->FindFor(branch, owner);
+    if (old.ok()) {
+      const Status taken = builder.TakeFrom(*old);
+      old_is_lost =
+          taken.code() == StatusCode::kCorruption || taken.code() == StatusCode::kNotFound;
+      CAIRN_RETURN_IF_ERROR(taken);
+    }
+    CAIRN_RETURN_IF_ERROR(builder.AddOthers());
+    CAIRN_RETURN_IF_ERROR(builder.WriteAlways());
+    tokens_read = builder.tokens_read();
+    return builder.End();
+  };
+  const auto make = [&] {
     return means.derived->Make(branch, shape.plan.covered, shape.kind(), write).status();
   };
-  const auto old = means.derived->Find(branch, shape.plan.covered, shape.kind());
-  Status made = make(old.ok() ? &*old : nullptr);
-  if (!made.ok() && old_is_lost) made = make(nullptr);
+  Status made = make();
+  if (!made.ok() && old_is_lost) made = make();
   if (made.code() == StatusCode::kInvalidArgument) {
     CAIRN_ASSIGN_OR_RETURN(const uint64_t length, LengthOf(means, branch));
     if (length < shape.plan.covered) {

@@ -99,8 +99,12 @@ Result<std::vector<std::byte>> ReadChunks(const ShadowRowsOf& from, const Shadow
     reads.push_back(read);
   }
   const auto row_bytes = shape.row_bytes();
-  CAIRN_RETURN_IF_ERROR(
-      ReadHeadRows(from.reads, from.node, shape.group, row_bytes, reads, UINT64_MAX));
+  for (std::span<const HeadRows> left = reads; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kShadowReadsAtOnce));
+    CAIRN_RETURN_IF_ERROR(
+        ReadHeadRows(from.reads, from.node, shape.group, row_bytes, some, UINT64_MAX));
+    left = left.subspan(some.size());
+  }
   return rows;
 }
 
@@ -119,6 +123,8 @@ std::vector<AlwaysChunks::Place> AlwaysChunks::Become(const shadow::ShadowPlan& 
   Row& of = rows_[row];
   std::vector<uint32_t> wanted(plan.sink_chunks);
   for (uint32_t i = 0; i < plan.sink_chunks; ++i) wanted[i] = i;
+  CAIRN_CHECK(of.cosines.size() >= plan.chunks);
+  of.cosines.resize(plan.chunks);  // An Extend that failed may have left more.
   const std::vector<uint32_t> outliers = shadow::FindOutliers(plan, of.cosines);
   wanted.insert(wanted.end(), outliers.begin(), outliers.end());
   CAIRN_CHECK(of.chunks.size() <= wanted.size());

@@ -53,6 +53,14 @@ Status ShadowSessionState::Open(BranchId branch) {
   // Behind a shadow there are fewer tokens than a block and the window have.
   const uint64_t resident = uint64_t{most_.always_chunks()} * most_.spec.chunk_tokens +
                             most_.spec.local_tokens + shadow::kBlockRows + options_.append_tokens;
+  if (resident > UINT32_MAX) {
+    return Bad("of spec, append_tokens and tokens_max there are " + std::to_string(resident) +
+               " tokens that are always attended to; at most 2^32 - 1");
+  }
+  if (most_.plan.budget_chunks != 0) {
+    CAIRN_RETURN_IF_ERROR(
+        engine::SparseLayout::Of(source_->model(), FetchOptions(), most_.tokens).status());
+  }
   memory_ = std::make_unique<engine::ShadowMemory>(
       &waits_, engine::ShadowRoom{.most = most_,
                                   .query_heads = options_.query_heads,
@@ -72,16 +80,18 @@ Status ShadowSessionState::Open(BranchId branch) {
 // None as long as all chunks are always attended to.
 Status ShadowSessionState::OpenFetches() {
   if (shape_.plan.budget_chunks == 0) return Status::Ok();
-  const uint32_t budget = memory_->budget_stride();
-  const SparseOptions fetches{
-      .group = options_.group,
-      .planes = shape_.spec.keys == ShadowKeys::kExact ? 3U : 2U,
-      .piece_tokens = shape_.spec.chunk_tokens,
-      .slots = options_.slots != 0 ? options_.slots : std::min(2 * budget, most_.plan.chunks),
-      .wanted_max = budget,
-      .tokens_max = most_.tokens};
-  CAIRN_ASSIGN_OR_RETURN(fetches_, SparseSessionState::Make(arena_, source_, fetches));
+  CAIRN_ASSIGN_OR_RETURN(fetches_, SparseSessionState::Make(arena_, source_, FetchOptions()));
   return Status::Ok();
+}
+
+SparseOptions ShadowSessionState::FetchOptions() const {
+  const uint32_t budget = most_.plan.budget_chunks;
+  return {.group = options_.group,
+          .planes = most_.spec.keys == ShadowKeys::kExact ? 3U : 2U,
+          .piece_tokens = most_.spec.chunk_tokens,
+          .slots = options_.slots != 0 ? options_.slots : std::min(2 * budget, most_.plan.chunks),
+          .wanted_max = budget,
+          .tokens_max = most_.tokens};
 }
 
 Status ShadowSessionState::Load() {
@@ -138,6 +148,7 @@ Status ShadowSessionState::LoadTable(engine::DeviceUpload* upload) {
     static_cast<void>(arena_->means().derived->Drop(found.owner));
     found = {};
     always_.emplace(shape_.rows());
+    CAIRN_RETURN_IF_ERROR(upload->Finish());  // Before the same places are written again.
     CAIRN_RETURN_IF_ERROR(FindTable(&found));
     loaded = LoadFrames(found.table.get(), upload);
   }
@@ -181,6 +192,7 @@ Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::Dev
 // The tokens behind the shadow: fewer than a block and the local window.
 Status ShadowSessionState::LoadNewest(engine::DeviceUpload* upload) const {
   const auto tokens = static_cast<uint32_t>(shape_.tokens - shape_.plan.covered);
+  if (tokens == 0) return Status::Ok();
   const size_t keys = size_t{tokens} * shape_.key_bytes;
   const size_t values = size_t{tokens} * shape_.value_bytes;
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
@@ -218,7 +230,7 @@ Status ShadowSessionState::Extend(uint64_t end) {
   const io::Turn::Holder turn(&turn_);
   CAIRN_ASSIGN_OR_RETURN(
       auto source, engine::SparseSource::Take(*means.write, means.joined, source_->branch(), end));
-  const uint64_t had = source_->tokens();
+  const uint64_t had = info_.tokens;  // Of one that failed it has nothing for certain.
   if (source->tokens() < had || source->NodeBefore(had) != source_->NodeBefore(had)) {
     return Status(StatusCode::kConflict, "shadow: the branch was rewound to before token " +
                                              std::to_string(had) + ", which the session has");
@@ -235,20 +247,20 @@ Status ShadowSessionState::Extend(uint64_t end) {
   }
   if (!is_whole_) always_->ForgetPlaces();  // It is not known which were put there.
   is_whole_ = false;
-  if (fetches_ != nullptr) CAIRN_RETURN_IF_ERROR(fetches_->Extend(source));
+  for (Layer& layer : layers_) {
+    layer.appended = 0;
+    layer.step = Step::kNone;
+  }
   source_ = std::move(source);
   shape_ = std::move(shape);
-  if (fetches_ == nullptr) CAIRN_RETURN_IF_ERROR(OpenFetches());
   const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
     CAIRN_RETURN_IF_ERROR(Grow(upload));
     return LoadNewest(upload);
   });
   CAIRN_RETURN_IF_ERROR(loaded);
+  // Last, since it does not go back: what was above may fail for the content's sake.
+  CAIRN_RETURN_IF_ERROR(fetches_ == nullptr ? OpenFetches() : fetches_->Extend(source_));
   info_ = engine::InfoOf(shape_);
-  for (Layer& layer : layers_) {
-    layer.appended = 0;
-    layer.step = Step::kNone;
-  }
   is_whole_ = true;
   return Status::Ok();
 }
@@ -304,6 +316,9 @@ void ShadowSessionState::Destroy(ShadowSessionState* state) {
 }
 
 ShadowSessionState::~ShadowSessionState() {
+  // What they have enqueued reads what was selected.
+  if (fetches_ != nullptr) is_lost_ |= !fetches_->AwaitEnqueued().ok();
+  fetches_ = nullptr;
   for (const Layer& layer : layers_) {
     if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
@@ -332,8 +347,9 @@ SparseStats ShadowSessionState::stats() const {
 // ---------------------------------------------------------------- steps
 
 Status ShadowSessionState::CheckLayer(uint32_t layer) const {
-  if (layer < shape_.layers) return Status::Ok();
-  return Bad("layer is " + std::to_string(layer) + "; there are " + std::to_string(shape_.layers));
+  // Of what never changes: shape_ may be becoming another.
+  if (layer < most_.layers) return Status::Ok();
+  return Bad("layer is " + std::to_string(layer) + "; there are " + std::to_string(most_.layers));
 }
 
 Status ShadowSessionState::CheckWhole() const {
@@ -347,7 +363,9 @@ Status ShadowSessionState::OnStream(uint32_t layer, uintptr_t handle, const Enqu
   if (is_lost_) return Status(StatusCode::kIoError, "shadow: the device does not answer");
   gpu::Device& device = waits_.device();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.AdoptStream(handle));
-  Status enqueued = enqueue(stream);
+  // So that the event stands for all streams that the layer was worked on in.
+  Status enqueued = device.StreamWait(stream, layers_[layer].ended);
+  if (enqueued.ok()) enqueued = enqueue(stream);
   if (enqueued.ok()) enqueued = device.Record(stream, layers_[layer].ended);
   if (!enqueued.ok()) is_lost_ = !waits_.Drain(stream, layers_[layer].ended);
   device.Return(stream);

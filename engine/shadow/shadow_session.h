@@ -61,6 +61,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
       : arena_(std::move(arena)), options_(options) {}
   Status Open(BranchId branch);
   Status OpenFetches();
+  SparseOptions FetchOptions() const;
   Status FindTable(engine::DerivedTables::Found * found);
   Status Load();
   template <typename Put>

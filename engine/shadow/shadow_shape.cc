@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/shadow/shadow_shape.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/codec/hash.h"
+#include "base/core/text.h"
 #include "engine/shadow/constants.h"
 #include "engine/shadow/shadow_table.h"
 
@@ -33,6 +35,16 @@ Result<ShadowShape> ShadowShape::Of(const ModelSpec& model, uint32_t group, cons
   shape.value_bytes = of.planes[1].row_bytes;
   shape.channels = shape.key_bytes / 2;
   shape.fp16 = of.planes[0].dtype == Dtype::kF16;
+  const size_t part = ShadowPartLayout(shape, 0, kShadowPartTokens).bytes();
+  const uint64_t always = uint64_t{kShadowAlwaysChunks} *
+                          (sizeof(uint32_t) + uint64_t{spec.chunk_tokens} *
+                                                  (uint64_t{shape.key_bytes} + shape.value_bytes));
+  if (std::max<uint64_t>(part, always) > sstable::kMaxStoredBytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  "shadow: group " + Quoted(of.name) + ": rows of " +
+                      std::to_string(std::max(shape.key_bytes, shape.value_bytes)) +
+                      " bytes are too wide for a table");
+  }
   return shape;
 }
 

@@ -161,7 +161,9 @@ class Frames {
     row_ = key == at_ && page == 0 ? row_ + 1 : key == at_ ? row_ : 0;
     at_ = key;
     if (key == covered_ + kHeadBegin) return TakeHead(frame);
-    if (row_ >= shape_.rows()) return Damaged("a shadow of more heads");
+    if (fragment.slices != shape_.rows() || row_ >= shape_.rows()) {
+      return Damaged("a shadow of other heads");
+    }
     if (key == covered_) return TakeAlways(fragment.count, page, frame);
     return TakePart(fragment, frame);
   }
@@ -185,7 +187,11 @@ class Frames {
   }
   Status TakeAlways(uint32_t count, uint32_t page, std::span<const std::byte> frame) {
     const uint32_t first = page * kShadowAlwaysChunks;
-    if (first >= count) return Damaged("a shadow has more chunks than it says");
+    const bool is_whole = next_ >= covered_;
+    const bool fits = covered_ != shape_.plan.covered || count == shape_.always_chunks();
+    if (!is_whole || !fits || first >= count) {
+      return Damaged("a shadow has other chunks than it says");
+    }
     const uint32_t chunks = std::min(kShadowAlwaysChunks, count - first);
     const size_t rows = size_t{chunks} * shape_.spec.chunk_tokens;
     if (frame.size() !=
@@ -196,7 +202,8 @@ class Frames {
   }
   Status TakePart(const sstable::FragmentEntry& fragment, std::span<const std::byte> frame) {
     const uint64_t left = covered_ - std::min(covered_, fragment.begin);
-    if (fragment.begin % kShadowPartTokens != 0 ||
+    if (row_ == 0) next_ += kShadowPartTokens;  // Where the next part begins.
+    if (fragment.begin + kShadowPartTokens != next_ || fragment.pages != 1 ||
         fragment.count != std::min<uint64_t>(left, kShadowPartTokens)) {
       return Damaged("a part of a shadow that cannot be there");
     }
@@ -212,7 +219,7 @@ class Frames {
   const Spec spec_;
   uint64_t at_ = UINT64_MAX;
   size_t row_ = 0;
-  uint64_t tokens_ = 0;
+  uint64_t tokens_ = 0, next_ = 0;
   bool has_head_ = false;
 };
 

@@ -131,18 +131,39 @@ void PagePool::Release(PageUser* user, std::span<const size_t> indexes) {
   }
 }
 
+void PagePool::Enter(PageUser* user) {
+  const io::Turn::Holder turn(&turn_);
+  users_.push_back(user);
+}
+
 void PagePool::Leave(PageUser* user) {
   const io::Turn::Holder turn(&turn_);
+  std::erase(users_, user);
   for (Page& page : pages_) {
     std::erase_if(page.uses, [user](const Use& use) { return use.user == user; });
   }
+  DropUncertain();
 }
 
 void PagePool::Abandon(PageUser* user) {
   const io::Turn::Holder turn(&turn_);
+  std::erase(users_, user);
   for (Page& page : pages_) {
     page.is_abandoned |=
         std::erase_if(page.uses, [user](const Use& use) { return use.user == user; }) != 0;
+  }
+  DropUncertain();
+}
+
+// What no user has on lease may become something else under the same key.
+void PagePool::DropUncertain() {
+  for (auto page = pages_.begin(); page != pages_.end();) {
+    const auto next = std::next(page);
+    const bool is_certain = !page->uses.empty() || page->is_abandoned ||
+                            std::any_of(users_.begin(), users_.end(),
+                                        [&](const PageUser* user) { return user->Has(page->key); });
+    if (!is_certain) Remove(page);
+    page = next;
   }
 }
 

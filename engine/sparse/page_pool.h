@@ -52,6 +52,8 @@ class PageUser {
   virtual bool TakeUsed(size_t index) = 0;
   // What it has enqueued so far that may read the page has ended.
   virtual Status AwaitReaders(size_t index) = 0;
+  // It has on lease what the key says. By the pool's turn.
+  virtual bool Has(const PageKey& key) const = 0;
 };
 
 class PagePool {
@@ -77,6 +79,8 @@ class PagePool {
   // REQUIRES: the turn; no page of `wanted` is mapped by this user.
   Result<Brought> Bring(PageUser* user, NodeId node, const SparseLayout& layout,
                         std::span<const Wanted> wanted, uint64_t timeout_ns);
+  // From before its first Bring until it leaves, or is abandoned.
+  void Enter(PageUser* user);
   // It does not use these pages, by index, any more. REQUIRES: the turn; it has nothing enqueued.
   void Release(PageUser* user, std::span<const size_t> indexes);
   // It uses no page any more, and has nothing enqueued.
@@ -106,6 +110,7 @@ class PagePool {
   bool EvictOne();
   Status Read(NodeId node, const SparseLayout& layout, std::span<Page*> pages, uint64_t timeout_ns);
   void Remove(Pages::iterator page);
+  void DropUncertain();
 
   const std::unique_ptr<PinnedArena> memory_;
   BranchReads& reads_;
@@ -115,6 +120,7 @@ class PagePool {
   Pages::iterator hand_ = pages_.end();
   std::map<PageKey, Pages::iterator> by_key_;
   uint64_t round_ = 0;
+  std::vector<PageUser*> users_;
 };
 
 }  // namespace cairn::engine

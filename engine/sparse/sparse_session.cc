@@ -47,6 +47,7 @@ Status SparseSessionState::Open(const SparseOptions& options) {
   const Status allocated = memory_->Allocate();
   is_lost_ = memory_->is_lost() || (!allocated.ok() && !waits_.device().lost().ok());
   CAIRN_RETURN_IF_ERROR(allocated);
+  arena_->pool().Enter(this);
   return options.warm ? Warm() : Status::Ok();
 }
 
@@ -154,12 +155,14 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
   }
   CAIRN_RETURN_IF_ERROR(SendPieces(static_cast<uint32_t>(pieces)));
   std::atomic_ref(layout_.pieces).store(static_cast<uint32_t>(pieces), std::memory_order_relaxed);
+  const io::Turn::Holder pool(arena_->pool().turn());
   source_ = std::move(source);
   return Status::Ok();
 }
 
 // REQUIRES: nothing is enqueued.
 Status SparseSessionState::SendPieces(uint32_t pieces) {
+  has_sent_pieces_ = false;
   const Status sent = memory_->SetPieces(pieces);
   has_sent_pieces_ = sent.ok();
   if (memory_->is_lost()) {
@@ -167,6 +170,14 @@ Status SparseSessionState::SendPieces(uint32_t pieces) {
     is_lost_ = true;
   }
   return sent;
+}
+
+Status SparseSessionState::AwaitEnqueued() {
+  for (const Layer& layer : layers_) {
+    if (layer.has_event) CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
+  }
+  return is_lost_ ? Status(StatusCode::kIoError, "sparse: the device does not answer")
+                  : Status::Ok();
 }
 
 // In a child of fork() the memory, and the device, are the parent's.
@@ -218,6 +229,11 @@ Status SparseSessionState::AwaitReaders(size_t index) {
     if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
   }
   return waits_.For(layers_[LayerOf(index)].ended, io::kNoDeadline);
+}
+
+bool SparseSessionState::Has(const engine::PageKey& key) const {
+  const uint64_t end = key.first + key.tokens;
+  return end <= source_->tokens() && source_->NodeBefore(end) == key.node;
 }
 
 engine::PageKey SparseSessionState::KeyOf(size_t index) const {

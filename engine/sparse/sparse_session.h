@@ -40,6 +40,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Status Prefetch(const SparseWanted& wanted);
   Status Save();
   Status Extend(std::shared_ptr<const engine::SparseSource> source);
+  Status AwaitEnqueued();  // REQUIRES: nobody fetches.
   BranchId branch() const { return branch_; }
   uint32_t pieces() const;
   uint64_t device_bytes() const { return memory_->device_bytes(); }
@@ -50,6 +51,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   void Map(size_t index, std::byte * page) override;
   bool TakeUsed(size_t index) override;
   Status AwaitReaders(size_t index) override;
+  bool Has(const engine::PageKey& key) const override;
 
  private:
   struct Layer {

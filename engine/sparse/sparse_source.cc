@@ -31,8 +31,15 @@ Result<std::shared_ptr<const SparseSource>> SparseSource::Take(const WriteMeans&
     const uint64_t begin = node->lanes[kTokenLane].start;
     if (begin < source->tokens_) source->path_.push_back({begin, node->id});
   }
-  source->lease_ =
-      means.tree().leases().Grant({source->path_.front().node, source->tokens_}, UINT64_MAX);
+  // Of every node: with the last branch that needs it the one at the end goes, lease or not, and
+  // then nothing else would keep those above as they are.
+  std::vector<LeasedPart> parts;
+  uint64_t end_on_node = source->tokens_;
+  for (const Step& step : source->path_) {
+    if (end_on_node > step.begin) parts.push_back({step.node, end_on_node});
+    end_on_node = step.begin;
+  }
+  source->lease_ = means.tree().leases().Grant(parts, UINT64_MAX);
   return std::shared_ptr<const SparseSource>(source);
 }
 

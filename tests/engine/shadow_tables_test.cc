@@ -36,9 +36,7 @@ class ShadowTableTest : public ShadowTest {
 
 // The parts of a shorter shadow are taken over. Between the moment that it is found and the one
 // that the branch's content is leased, the branch may be rewound, and have other content there.
-// DISABLED, it fails: the table that is made has parts of what was rewound, and every session that
-// finds it chooses other chunks.
-TEST_F(ShadowTableTest, DISABLED_PartsAreNotTakenOverFromWhatWasRewoundMeanwhile) {
+TEST_F(ShadowTableTest, PartsAreNotTakenOverFromWhatWasRewoundMeanwhile) {
   AppendTo(chat_, 1100);
   ASSERT_OK(BuildShadow(chat_, {.spec = Small()}));
   AppendTo(chat_, 2500);
@@ -73,8 +71,7 @@ TEST_F(ShadowTableTest, DISABLED_PartsAreNotTakenOverFromWhatWasRewoundMeanwhile
 }
 
 // Right checksums over wrong contents are a bug of the writer; such a table is made again.
-// DISABLED: it ends the process, by the check in AlwaysChunks::TakePart.
-TEST_F(ShadowTableTest, DISABLED_ATableWithoutItsFirstPartIsMadeAgain) {
+TEST_F(ShadowTableTest, ATableWithoutItsFirstPartIsMadeAgain) {
   AppendTo(chat_, 2500);
   MakeArena();
   ASSERT_OK_ASSIGN(const engine::ShadowShape shape,
@@ -96,8 +93,7 @@ TEST_F(ShadowTableTest, DISABLED_ATableWithoutItsFirstPartIsMadeAgain) {
 }
 
 // More chunks that are always attended to than there are.
-// DISABLED, since memory behind a vector is read: AddressSanitizer says so, others may pass.
-TEST_F(ShadowTableTest, DISABLED_ATableOfMoreChunksIsMadeAgain) {
+TEST_F(ShadowTableTest, ATableOfMoreChunksIsMadeAgain) {
   AppendTo(chat_, 600);
   MakeArena();
   ASSERT_OK_ASSIGN(const engine::ShadowShape shape,
@@ -129,8 +125,7 @@ TEST_F(ShadowTableTest, DISABLED_ATableOfMoreChunksIsMadeAgain) {
 }
 
 // Frames of the widest rows that a chunk of 16 tokens can have are more than a table takes.
-// DISABLED: it ends the process, by the check in SnapshotWriter::AddFrame.
-TEST_F(GpuTest, DISABLED_AShadowOfWideRowsIsMadeOrRefused) {
+TEST_F(GpuTest, AShadowOfWideRowsIsMadeOrRefused) {
   ModelSpec model;
   model.identity.name = "wide";
   model.groups = {LayerGroup::FullAttention(1, 1, 16400, Dtype::kBf16)};

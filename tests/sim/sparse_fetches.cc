@@ -189,6 +189,12 @@ class Run {
     options.page_tokens = options.piece_tokens * (1 + static_cast<uint32_t>(random->Below(9)));
     options.slots = 1 + static_cast<uint32_t>(random->Below(60));
     options.wanted_max = 1 + static_cast<uint32_t>(random->Below(options.slots));
+    // Often the same as another's: then they share pages.
+    if (random->Below(2) == 0) {
+      options.planes = 3;
+      options.piece_tokens = 4;
+      options.page_tokens = 16;
+    }
     options.tokens_max = random->Below(2) * kTokensMax;
     session->id = known.branch.id();
     auto opened = arena_.Open(known.branch, options);

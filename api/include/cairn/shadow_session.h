@@ -68,8 +68,9 @@ struct ShadowOptions {
   uint32_t query_heads = 0;       // Of a layer: a multiple of the kv heads.
   uint32_t slots = 0;             // Chunks whose values stay on the device. 0: twice the budget.
   uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
-  // The longest context that Extend may come to; memory of the device is taken for it. 0: there is
-  // no more room than for the context that there is.
+  // The longest context that Extend may come to; memory of the device is taken for it, but for that
+  // of slots, which is taken once a step selects something. 0: there is no more room than for the
+  // context that there is.
   uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };
@@ -152,7 +153,8 @@ class ShadowSession {
   Status Append(const ShadowRows& rows);
   // The branch has grown, by what the session was appended as a rule: its tokens before `end`, its
   // length by default, are the context from here on. Whole blocks of 64 come into the shadow, with
-  // keys and values as the branch has them; what was appended and is not in the branch is gone. It
+  // keys and values as the branch has them; what was appended and is not in the branch is gone.
+  // REQUIRES: what reads a View of the session has ended: resident rows are written anew. It
   // is what a session opened now would be, but for the order of resident rows. No table is made;
   // BuildShadow or the next Open does that. Blocking: reads the new keys, up to a part of 1024
   // tokens before them, and the rows of chunks that have become outliers; waits for the device.

@@ -24,6 +24,9 @@ class Card:
     def stream(self):
         return torch.cuda.current_stream(self._device).cuda_stream
 
+    def wait(self):
+        torch.cuda.current_stream(self._device).synchronize()
+
     def there(self, rows):
         return rows.contiguous()
 
@@ -38,6 +41,9 @@ class Simulated:
 
     def __init__(self, gpu=None):
         self.gpu = gpu or _core.Gpu.simulated(0)
+
+    def wait(self):
+        pass  # The caller computes on the host.
 
     def there(self, rows):
         rows = rows.contiguous()
@@ -87,6 +93,7 @@ class Steps:
 
     def extend(self):
         """The branch has what was appended, too."""
+        self._device.wait()  # Rows that a view showed are written anew.
         self._session.extend()
 
     def select(self, layer, queries):

@@ -9,8 +9,7 @@ namespace {
 
 // A page is named by a node and a position. Without a lease a rewind cuts the node where it is, and
 // what is appended lies on the same node, at the same positions.
-// DISABLED, it fails: the page of the session that has ended is shown, with bytes of before.
-TEST_F(SparseTest, DISABLED_APageOfWhatWasRewoundIsNotThatOfWhatCameInstead) {
+TEST_F(SparseTest, APageOfWhatWasRewoundIsNotThatOfWhatCameInstead) {
   Fill(model_, 400, 400);
   Make();
   const std::vector<uint32_t> pieces = {7, 60, 3, 99};
@@ -28,8 +27,7 @@ TEST_F(SparseTest, DISABLED_APageOfWhatWasRewoundIsNotThatOfWhatCameInstead) {
 }
 
 // As above, beyond what a session that lives has on lease; it grows into it.
-// DISABLED, it fails: the page of the session that has ended is shown, with bytes of before.
-TEST_F(SparseTest, DISABLED_ASessionGrowsIntoWhatWasRewoundBehindIt) {
+TEST_F(SparseTest, ASessionGrowsIntoWhatWasRewoundBehindIt) {
   Fill(model_, 400, 400);
   Make();
   SparseOptions options = Small();
@@ -52,8 +50,7 @@ TEST_F(SparseTest, DISABLED_ASessionGrowsIntoWhatWasRewoundBehindIt) {
 
 // The fork is gone, and what the session has of it is not; the node above it may be rewound, since
 // nobody else needs it.
-// DISABLED, it fails: the page of the fork's session is shown. No lease is on nodes above the last.
-TEST_F(SparseTest, DISABLED_APageThatASessionOfADroppedForkHasIsNotThatOfWhatCameInstead) {
+TEST_F(SparseTest, APageThatASessionOfADroppedForkHasIsNotThatOfWhatCameInstead) {
   Fill(model_, 400, 400);
   Make();
   ASSERT_OK_ASSIGN(Branch fork, chat_.ForkAt(400, {}));
