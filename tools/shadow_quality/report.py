@@ -143,12 +143,13 @@ def _of_through(found, through):
 
 
 def _of_through_cairn(through):
+    fields = {"same": 5, "same_run": 3, "hits": 3, "faults": 3, "read": 1, "fill": 1, "resume": 1, "step": 1}
     rows = []
     for name, runs in through.items():
-        one = runs.get(through_cairn.RUN, {})
-        rows.append([name, *(number(one.get(field), digits) for field, digits in (
-            ("same", 5), ("same_run", 3), ("hits", 3), ("faults", 3), ("read", 1), ("fill", 1), ("resume", 1),
-            ("step", 1)))])
+        one = dict(runs.get(through_cairn.RUN, {}))
+        if one:
+            one["read"] /= 2**20
+        rows.append([name, *(number(one.get(field), digits) for field, digits in fields.items())])
     return table(["text", "same choice", "same in its run", "hits", "faults", "MiB read a step", "prompt, s",
                   "resume, s", "step, s"], rows)
 
@@ -225,8 +226,8 @@ another bf16; and what a layer differs by is in the next layer's input.
 
 Hits: of the chosen chunks, the share that lay in a slot of the device already, without the first step; there are twice
 as many slots as chosen chunks. Faults: the share that no page had, by the session's own count, after {warm} steps;
-pinned memory holds {pinned} of the values, in pages of 64 KiB, on demand. The simulated device emulates a GPU on a
-CPU, and copies all that a step looks at: its seconds say nothing of a card.
+pinned memory holds {pinned} of the values, in pages of 64 KiB, on demand. The simulated device emulates a GPU on a CPU
+and copies all that a step looks at, and the CPU may have other work: its seconds say nothing of a card.
 
 ## One thing changed, {grid_texts}, budget 512
 {grid}
