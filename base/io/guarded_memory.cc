@@ -32,8 +32,10 @@ GuardedMemory::~GuardedMemory() {
 }
 
 void GuardedMemory::Trap() {
-  CAIRN_CHECK(madvise(memory_, mapped_bytes_, MADV_DONTNEED) == 0);
-  CAIRN_CHECK(mprotect(memory_, mapped_bytes_, PROT_NONE) == 0);
+  // A mapping that was never written becomes one with its neighbours of the kind: a process may
+  // have no more than 65,530.
+  CAIRN_CHECK(mmap(memory_, mapped_bytes_, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == memory_);
 }
 
 }  // namespace cairn::io

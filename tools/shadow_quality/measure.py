@@ -51,14 +51,15 @@ def _runs(unit):
 
 
 class Results:
-    """What was measured of a unit, in a file that is there after a kill. Other code or texts: other results."""
+    """What was measured of a unit, in a file that is there after a kill. Other code or texts: other results.
+    files: of code beside this study's own."""
 
-    def __init__(self, cache, unit, text_digest):
+    def __init__(self, cache, unit, text_digest, files=()):
         here = pathlib.Path(__file__).parent
         self._unit = unit
         key = hashlib.sha256(f"{_digest()} {text_digest} {plan.STEPS}".encode())
-        for name in _CODE:
-            key.update((here / name).read_bytes())
+        for path in (*(here / name for name in _CODE), *files):
+            key.update(path.read_bytes())
         folder = cache / "results"
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{'-'.join(map(str, unit))}-{key.hexdigest()[:12]}.json"
@@ -185,7 +186,8 @@ def _cores():
     return len(os.sched_getaffinity(0))
 
 
-def _processes(most):
+def processes(most):
+    """A pool, of which each task has a process of its own."""
     return concurrent.futures.ProcessPoolExecutor(most, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
 
 
@@ -194,16 +196,15 @@ def digests(cache, encode):
     return {source.name: texts.cut(source, cache, encode, plan.STEPS).digest for source in texts.SOURCES}
 
 
-def measure_all(cache, minutes, text_digests):
+def measure_all(cache, deadline, text_digests):
     """True: everything is there. What one process computed another resumes from the store, of which one alone at a
     time may be open for writing."""
-    deadline = time.time() + 60 * minutes
     unfinished = lambda: [units for units in tasks()
                           if any(Results(cache, unit, text_digests[unit[1]]).missing() for unit in units)]
-    with _processes(1) as pool:
+    with processes(1) as pool:
         for units in unfinished():
             pool.submit(_keep, cache, units, deadline).result()
-    with _processes(_cores()) as pool:
+    with processes(_cores()) as pool:
         running = {pool.submit(_measure, cache, units, deadline): units for units in unfinished()}
         for done in concurrent.futures.as_completed(running):
             print("measured", *running[done][0][:2], f"with {done.result() / 2**30:.1f} GiB at most", flush=True)

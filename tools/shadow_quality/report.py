@@ -3,7 +3,7 @@
 
 import statistics
 
-from . import goals, plan, texts
+from . import goals, plan, texts, through_cairn
 
 
 def table(head, rows):
@@ -133,6 +133,27 @@ def _of_sources(found):
          found.of_text(source.name, "text").get("digest", "-")] for source in texts.SOURCES])
 
 
+def _of_through(found, through):
+    rows = []
+    for name, runs in through.items():
+        runs = {run: runs.get(run, {}) for run in (through_cairn.RUN, through_cairn.ROUNDED)}
+        for run, one in (runs | {"oracle, queries in float32": found.run(name, "default")}).items():
+            rows.append([name, run, number(one.get("kl"), 5), number(one.get("agreement"))])
+    return table(["text", "computed", *_HEAD[:2]], rows)
+
+
+def _of_through_cairn(through):
+    fields = {"same": 5, "same_run": 3, "hits": 3, "faults": 3, "read": 1, "fill": 1, "resume": 1, "step": 1}
+    rows = []
+    for name, runs in through.items():
+        one = dict(runs.get(through_cairn.RUN, {}))
+        if one:
+            one["read"] /= 2**20
+        rows.append([name, *(number(one.get(field), digits) for field, digits in fields.items())])
+    return table(["text", "same choice", "same in its run", "hits", "faults", "MiB read a step", "prompt, s",
+                  "resume, s", "step, s"], rows)
+
+
 _PAGE = """<!-- Written by tools/shadow-quality; edit tools/shadow_quality/report.py. -->
 # How well a shadow chooses
 
@@ -142,12 +163,13 @@ computes in float32, so that what differs is what the policy left out and not th
 rounded to bf16 as they are made, as an engine's cache holds them. Full attention reads the same bf16 rows.
 
 **What computed this.** The arithmetic of [shadow.md](shadow.md), vectorised, in `tools/shadow_quality/oracle.py` and
-`policies.py`; `cairn.shadow`, which does it by kernels, and a card took no part. The oracle has the bits
+`policies.py`; and on {through_count} texts, under the default, `cairn.shadow` itself, which does it by kernels: see
+[Through cairn.shadow](#through-cairnshadow). A card took no part: those kernels ran on the CPU. The oracle has the bits
 of `base/shadow`, and so of the kernels: `tests/base/shadow_record_test.cc` and `api/python/tests/test_shadow_oracle.py`
-hold both to one record, all but the eigenvectors of low rank. Keys and landmarks below are the oracle's. Scores are
+hold both to one record, all but the eigenvectors of low rank. All other tables are the oracle's. Its scores here are
 made by matrix products, which differ from it in the last bits: of the layers that were compared with the oracle's own
-order of sums, {exact} of the chosen chunks are the same. Hits and faults are those of caches that were simulated on
-the recorded choices.
+order of sums, {exact} of the chosen chunks are the same. Hits and faults there are those of caches that were simulated
+on the recorded choices.
 
 `tools/shadow-quality` writes this page. A prompt is computed once and kept in a Cairn store; the processes that
 measure restore it from there. {steps} steps behind each prompt are teacher-forced; each runs all layers under the
@@ -185,6 +207,27 @@ any budget. It is shown with 48, and with 6.
 
 ## Each text under the default
 {texts}
+
+## Through cairn.shadow
+One process puts the prompt into a `ShadowKVCache` over a store on the disk, layer by layer, and ends. Another opens the
+store, has the tokens and the shadow again, and takes the same {steps} steps one by one, with a budget of 512:
+`update_kv_cache` with a token's rows, then attention over what `get_retrieval_position_ids`, `get_key_cache` and
+`get_value_cache` give. The model sees no other rows. The cache takes queries of bf16; those of the study are float32,
+so the oracle ran with rounded ones as well.
+
+{through}
+
+Same choice: for the queries that the cache was asked with, the share of steps x layers x heads whose set of chunks is
+the one that the oracle's own order of sums chooses. Same in its run: whose set is that of the oracle's run with rounded
+queries. There all steps go through a layer at once, in another order of sums, so that some rows and queries round to
+another bf16; and what a layer differs by is in the next layer's input.
+
+{through_cairn}
+
+Hits: of the chosen chunks, the share that lay in a slot of the device already, without the first step; there are twice
+as many slots as chosen chunks. Faults: the share that no page had, by the session's own count, after {warm} steps;
+pinned memory holds {pinned} of the values, in pages of 64 KiB, on demand. The simulated device emulates a GPU on a CPU
+and copies all that a step looks at, and the CPU may have other work: its seconds say nothing of a card.
 
 ## One thing changed, {grid_texts}, budget 512
 {grid}
@@ -234,7 +277,7 @@ def _default():
             f"{spec.local_tokens}, sinks {spec.sink_tokens}, outliers {spec.outlier_share:.1%}")
 
 
-def write(folder, results):
+def write(folder, results, through):
     from . import plot  # Needs matplotlib, which tests do without.
     found = Found(results)
     exact = mean([found.run(name, "default", budget).get("exact_choices")
@@ -249,6 +292,8 @@ def write(folder, results):
         grid=_of_grid(found), budgets=_of_budgets(found), needle_texts=", ".join(texts.NEEDLES),
         needle_prompt=_of_needles(found, "question in the prompt"),
         needle_steps=_of_needles(found, "question as steps"),
-        caches=_of_caches(found), faults=_of_faults(found), memory=table(*goals.memory()), sources=_of_sources(found))
+        through=_of_through(found, through), through_cairn=_of_through_cairn(through), through_count=len(through),
+        warm=through_cairn.WARM, pinned=f"{through_cairn.IN_PINNED:.0%}", caches=_of_caches(found),
+        faults=_of_faults(found), memory=table(*goals.memory()), sources=_of_sources(found))
     (folder / "shadow_quality.md").write_text(page)
     plot.draw(found, folder / "shadow_quality.svg")
