@@ -56,4 +56,10 @@ LaunchShape ShapeOf(const SelectChunks& k) {
 
 LaunchShape ShapeOf(const RebuildKeys& k) { return OfWarps(k.pairs * k.most, 0); }
 
+LaunchShape ShapeOf(const RebuildLowRank& k) {
+  return {.blocks = std::max(1u, k.pairs * k.most),
+          .threads = kBlockThreads,
+          .shared_bytes = k.shared_bytes()};
+}
+
 }  // namespace cairn::gpu

@@ -12,6 +12,7 @@
 #include "gpu/kernels/gather_save.h"
 #include "gpu/kernels/gather_step.h"
 #include "gpu/kernels/rebuild_keys.h"
+#include "gpu/kernels/rebuild_low_rank.h"
 #include "gpu/kernels/resolve_slots.h"
 #include "gpu/kernels/score_chunks.h"
 #include "gpu/kernels/select_chunks.h"
@@ -29,7 +30,8 @@ namespace cairn::gpu {
   X(GatherPieces)            \
   X(ScoreChunks)             \
   X(SelectChunks)            \
-  X(RebuildKeys)
+  X(RebuildKeys)             \
+  X(RebuildLowRank)
 
 enum class Kernel : uint16_t {
 #define CAIRN_KERNEL_NUMBER(name) k##name,
@@ -69,7 +71,8 @@ template <>
 inline constexpr uint32_t kBlocksOf<SelectChunks> = 2;
 
 // The shape of a launch: a warp for each frame, each strip, each piece, each chunk that is rebuilt;
-// a thread for each entry; a block for each row of slots, each tile, each pair.
+// a thread for each entry; a block for each row of slots, each tile, each pair, each chunk of low
+// rank.
 LaunchShape ShapeOf(const DecodeScatter& k);
 LaunchShape ShapeOf(const GatherSave& k);
 LaunchShape ShapeOf(const GatherStep& k);
@@ -80,5 +83,6 @@ LaunchShape ShapeOf(const GatherPieces& k);
 LaunchShape ShapeOf(const ScoreChunks& k);
 LaunchShape ShapeOf(const SelectChunks& k);
 LaunchShape ShapeOf(const RebuildKeys& k);
+LaunchShape ShapeOf(const RebuildLowRank& k);
 
 }  // namespace cairn::gpu

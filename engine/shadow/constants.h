@@ -25,6 +25,10 @@ inline constexpr uint32_t kShadowAlwaysChunks = 64;
 inline constexpr size_t kShadowReadBytes = 16u << 20;
 // Reads of the rows of single chunks that are planned together.
 inline constexpr size_t kShadowReadsAtOnce = 1024;
+// Vectors are found anew when they lose of the squares of keys that came since so many times what
+// they lost of those that they were made of, and this share besides.
+inline constexpr double kStaleBasisLoss = 2.0;
+inline constexpr double kStaleBasisLossMin = 0.01;
 // Of pinned memory through which a shadow goes to the device, twice: while one is copied the other
 // is filled.
 inline constexpr size_t kShadowStagingBytes = 4u << 20;

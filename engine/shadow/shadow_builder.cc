@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/shadow/constants.h"
+#include "engine/shadow/low_rank_rows.h"
 #include "engine/shadow/shadow_parts.h"
 #include "engine/shadow/shadow_table.h"
 
@@ -32,7 +33,7 @@ class Builder {
       taken_ = part.first + part.tokens;
       return AddPart(part, row, frame);
     };
-    return ReadShadow(shape_, old.owner.position, old.table.get(), {on_part, nullptr});
+    return ReadOld(old, {on_part, nullptr});
   }
 
   Status AddOthers() {
@@ -63,9 +64,57 @@ class Builder {
   }
 
   Status End() { return WriteHead(shape_, node_, &table_); }
+
+  // Vectors, and the coefficients of all tokens. Those of an old table go on; `*is_stale`: they
+  // keep much less of the keys that came since than of those that they were made of.
+  Status WriteLowRank(const DerivedTables::Found* old, bool* is_stale) {
+    CAIRN_ASSIGN_OR_RETURN(const LowRankRows rows, LowRankRows::Of(from_, shape_));
+    std::vector<LayerBasis> bases;
+    if (old != nullptr) {
+      const auto on_basis = [&](uint32_t, const LayerBasis& one) {
+        bases.push_back(one);
+        return Status::Ok();
+      };
+      CAIRN_RETURN_IF_ERROR(ReadOld(*old, {.on_part = {}, .on_always = {}, .on_basis = on_basis}));
+    }
+    for (uint32_t layer = 0; layer < shape_.layers && old == nullptr; ++layer) {
+      CAIRN_ASSIGN_OR_RETURN(bases.emplace_back(), rows.MakeBasis(layer));
+    }
+    CAIRN_RETURN_IF_ERROR(WriteBases(shape_, node_, bases, &table_));
+    if (old != nullptr) {
+      const auto on_rows = [&](const ShadowPartLayout& part, size_t layer,
+                               std::span<const std::byte> frame) -> Status {
+        if (part.tokens != kShadowPartTokens) return Status::Ok();
+        if (layer == 0) BeginRows(shape_, node_, part, &table_);
+        return table_.AddFrame(frame, static_cast<uint32_t>(frame.size()));
+      };
+      CAIRN_RETURN_IF_ERROR(
+          ReadOld(*old, {.on_part = {}, .on_always = {}, .on_basis = {}, .on_rows = on_rows}));
+    }
+    std::vector<double> all(shape_.layers), kept(shape_.layers);
+    for (const ShadowPartLayout& part : PartsOf(shape_)) {
+      if (part.first < taken_) continue;
+      BeginRows(shape_, node_, part, &table_);
+      for (uint32_t layer = 0; layer < shape_.layers; ++layer) {
+        CAIRN_ASSIGN_OR_RETURN(const auto made, rows.MakeRows(layer, part, bases[layer].basis,
+                                                              &all[layer], &kept[layer]));
+        const auto bytes = std::as_bytes(std::span(made));
+        CAIRN_RETURN_IF_ERROR(table_.AddFrame(bytes, static_cast<uint32_t>(bytes.size())));
+      }
+    }
+    for (uint32_t layer = 0; layer < shape_.layers && old != nullptr; ++layer) {
+      const double lost = 1.0 - static_cast<double>(bases[layer].kept);
+      *is_stale |=
+          all[layer] - kept[layer] > (kStaleBasisLoss * lost + kStaleBasisLossMin) * all[layer];
+    }
+    return Status::Ok();
+  }
   uint64_t tokens_read() const { return shape_.plan.covered - taken_; }
 
  private:
+  Status ReadOld(const DerivedTables::Found& old, const ShadowFrames& frames) const {
+    return ReadShadow(shape_, old.owner.position, old.table.get(), frames);
+  }
   Status AddPart(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame) {
     if (row == 0) BeginPart(shape_, node_, part, &table_);
     always_.TakePart(part, row, frame);
@@ -131,8 +180,9 @@ Result<DerivedTables::Found> FindShadowTable(const ShadowMeans& means, BranchId 
 Result<uint64_t> MakeShadowTable(const ShadowMeans& means, BranchId branch,
                                  const ShadowShape& shape) {
   uint64_t tokens_read = 0;
-  bool old_is_lost = false;
-  const auto write = [&](const DerivedTables::Owner& owner, sstable::SnapshotWriter* table) {
+  bool old_is_lost = false;  // It is of no use: all is made anew.
+  const auto write = [&](const DerivedTables::Owner& owner,
+                         sstable::SnapshotWriter* table) -> Status {
     Builder builder(means, shape, owner, table);
     // Found under the lease of what is written: the branch may have become another before.
     Result<DerivedTables::Found> old = Status(StatusCode::kNotFound, "it is of no use");
@@ -146,7 +196,13 @@ Result<uint64_t> MakeShadowTable(const ShadowMeans& means, BranchId branch,
     CAIRN_RETURN_IF_ERROR(builder.AddOthers());
     CAIRN_RETURN_IF_ERROR(builder.WriteAlways());
     tokens_read = builder.tokens_read();
-    return builder.End();
+    CAIRN_RETURN_IF_ERROR(builder.End());
+    if (!shape.is_low_rank()) return Status::Ok();
+    bool is_stale = false;
+    CAIRN_RETURN_IF_ERROR(builder.WriteLowRank(old.ok() ? &*old : nullptr, &is_stale));
+    if (!is_stale) return Status::Ok();
+    old_is_lost = true;
+    return Status(StatusCode::kNotFound, "shadow: its vectors are those of other keys");
   };
   const auto make = [&] {
     return means.derived->Make(branch, shape.plan.covered, shape.kind(), write).status();

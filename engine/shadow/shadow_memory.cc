@@ -17,7 +17,7 @@ constexpr uint64_t kStrideAlignment = 16;
 }  // namespace
 
 ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowRoom& room)
-    : waits_(*waits), room_(room) {
+    : waits_(*waits), room_(room), ranks_(room.most.layers) {
   const ShadowShape& most = room_.most;
   const uint64_t heads = most.heads, chunks = most.plan.chunks;
   const auto add = [](uint64_t* end, uint64_t bytes) {
@@ -40,6 +40,11 @@ ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowRoom& room)
   resident_keys_at_ = add(&layer_bytes_, heads * resident_key_stride());
   resident_values_at_ = add(&layer_bytes_, heads * resident_value_stride());
 
+  if (most.is_low_rank()) {
+    vectors_at_ = add(&layer_bytes_, uint64_t{room_.rank} * most.all_channels() * 2);
+    coefficients_at_ = add(&layer_bytes_, most.plan.covered * room_.rank * 2);
+  }
+
   const uint64_t budget = budget_stride(), group = room_.query_heads / heads;
   end_ = most.layers * layer_bytes_;
   heads_at_ = add(&end_, most.rows() * sizeof(gpu::ShadowHead));
@@ -50,7 +55,8 @@ ShadowMemory::ShadowMemory(const GpuWaits* waits, const ShadowRoom& room)
   chunks_at_ = add(&end_, heads * budget * sizeof(uint32_t));
   counts_at_ = add(&end_, heads * sizeof(uint32_t));
   in_order_at_ = add(&end_, heads * budget * sizeof(int32_t));
-  rebuilt_at_ = add(&end_, most.has_codes() ? heads * rebuilt_stride() : 0);
+  rebuilt_at_ = add(&end_, most.spec.keys != ShadowKeys::kExact ? heads * rebuilt_stride() : 0);
+  turns_at_ = add(&end_, most.plan.covered * room_.turned * sizeof(RotaryTurn));
 }
 
 ShadowMemory::~ShadowMemory() {
@@ -120,6 +126,27 @@ Status ShadowMemory::PutPart(const ShadowPartLayout& part, size_t row,
                      frame.subspan(part.keys_at(), part.keys_bytes));
 }
 
+Status ShadowMemory::PutBasis(uint32_t layer, const shadow::LowRankBasis& basis,
+                              DeviceUpload* upload) {
+  CAIRN_CHECK(basis.rank <= room_.rank && basis.channels == room_.most.all_channels());
+  ranks_[layer] = basis.rank;
+  return upload->Add(At<std::byte>(layer * layer_bytes_ + vectors_at_),
+                     std::as_bytes(std::span(basis.vectors)));
+}
+
+Status ShadowMemory::PutRows(const ShadowPartLayout& part, uint32_t layer,
+                             std::span<const std::byte> frame, DeviceUpload* upload) const {
+  return upload->Add(
+      At<std::byte>(layer * layer_bytes_ + coefficients_at_ + part.first * ranks_[layer] * 2),
+      frame);
+}
+
+Status ShadowMemory::PutTurns(uint64_t first, std::span<const RotaryTurn> turns,
+                              DeviceUpload* upload) const {
+  return upload->Add(At<std::byte>(turns_at_ + first * room_.turned * sizeof(RotaryTurn)),
+                     std::as_bytes(turns));
+}
+
 Status ShadowMemory::PutAlways(size_t row, std::span<const uint32_t> chunks,
                                DeviceUpload* upload) const {
   std::vector<uint32_t> always((size_t{shape_.plan.chunks} + 31) / 32);
@@ -177,6 +204,31 @@ gpu::RebuildKeys ShadowMemory::Rebuild(uint32_t layer) const {
   k.chunk_tokens = shape_.spec.chunk_tokens;
   k.channels = shape_.channels;
   k.key_bits = shape_.key_layout().bits;
+  k.fp16 = shape_.fp16;
+  return k;
+}
+
+gpu::RebuildLowRank ShadowMemory::RebuildLowRank(uint32_t layer, const KeyRows& keys) const {
+  static_assert(sizeof(RotaryTurn) == 2 * sizeof(float));
+  CAIRN_CHECK(shape_.is_low_rank());
+  gpu::RebuildLowRank k;
+  k.coefficients = At<const uint16_t>(layer * layer_bytes_ + coefficients_at_);
+  k.vectors = At<const uint16_t>(layer * layer_bytes_ + vectors_at_);
+  k.turns = At<const float>(turns_at_);
+  k.chunks = chunks();
+  k.counts = At<const uint32_t>(counts_at_);
+  k.slots = in_order();
+  k.into = At<uint16_t>(rebuilt_at_);
+  k.pair_stride = rebuilt_stride() / 2;
+  k.chunk_stride = budget_stride();
+  k.pairs = shape_.heads;
+  k.most = shape_.plan.budget_chunks;
+  k.chunk_tokens = shape_.spec.chunk_tokens;
+  k.channels = shape_.channels;
+  k.rank = ranks_[layer];
+  k.turned = keys.pairs();
+  k.window = keys.window();
+  k.adjacent = keys.is_adjacent();
   k.fp16 = shape_.fp16;
   return k;
 }

@@ -9,12 +9,15 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/gpu/gpu_waits.h"
 #include "engine/shadow/device_upload.h"
+#include "engine/shadow/key_rows.h"
 #include "engine/shadow/shadow_shape.h"
 #include "engine/shadow/shadow_table.h"
 #include "gpu/kernels/rebuild_keys.h"
+#include "gpu/kernels/rebuild_low_rank.h"
 #include "gpu/kernels/score_chunks.h"
 #include "gpu/kernels/select_chunks.h"
 
@@ -25,6 +28,8 @@ struct ShadowRoom {
   ShadowShape most{};            // Of the longest context.
   uint32_t query_heads = 0;      // Of a layer.
   uint32_t resident_tokens = 0;  // That are always attended to.
+  uint32_t rank = 0;             // Of low-rank keys, the largest of a layer.
+  uint32_t turned = 0;           // Pairs of elements of a key that turn; of low-rank keys alone.
 };
 
 class ShadowMemory {
@@ -44,6 +49,11 @@ class ShadowMemory {
   Status Become(const ShadowShape& shape, DeviceUpload* upload);
   Status PutPart(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame,
                  DeviceUpload* upload) const;
+  Status PutBasis(uint32_t layer, const shadow::LowRankBasis& basis, DeviceUpload* upload);
+  Status PutRows(const ShadowPartLayout& part, uint32_t layer, std::span<const std::byte> frame,
+                 DeviceUpload* upload) const;
+  // Of positions from `first` on, [token][pair].
+  Status PutTurns(uint64_t first, std::span<const RotaryTurn> turns, DeviceUpload* upload) const;
   Status PutAlways(size_t row, std::span<const uint32_t> chunks, DeviceUpload* upload) const;
 
   // --- Of a layer
@@ -59,6 +69,8 @@ class ShadowMemory {
   gpu::SelectChunks Select(uint32_t layer) const;
   // REQUIRES: keys have codes.
   gpu::RebuildKeys Rebuild(uint32_t layer) const;
+  // REQUIRES: keys are low-rank.
+  gpu::RebuildLowRank RebuildLowRank(uint32_t layer, const KeyRows& keys) const;
 
   // --- Shared. [head][budget_stride()].
   uint32_t budget_stride() const { return room_.most.plan.budget_chunks; }
@@ -85,11 +97,13 @@ class ShadowMemory {
   // Offsets in the part of a layer, and from head to head.
   uint64_t landmarks_at_ = 0, tail_at_ = 0, always_at_ = 0, keys_at_ = 0;
   uint64_t resident_keys_at_ = 0, resident_values_at_ = 0;
+  uint64_t vectors_at_ = 0, coefficients_at_ = 0;  // Of low-rank keys; of all heads.
   uint64_t landmarks_stride_ = 0, tail_stride_ = 0, always_stride_ = 0, keys_stride_ = 0;
   uint64_t layer_bytes_ = 0;
   // Offsets behind the last layer.
   uint64_t heads_at_ = 0, scores_at_ = 0, sums_at_ = 0, order_keys_at_ = 0, chunks_at_ = 0;
-  uint64_t counts_at_ = 0, in_order_at_ = 0, rebuilt_at_ = 0, end_ = 0;
+  uint64_t counts_at_ = 0, in_order_at_ = 0, rebuilt_at_ = 0, turns_at_ = 0, end_ = 0;
+  std::vector<uint32_t> ranks_;  // By layer.
   std::byte* memory_ = nullptr;
 };
 

@@ -46,6 +46,7 @@ Status ShadowSessionState::Open(BranchId branch) {
   };
   CAIRN_ASSIGN_OR_RETURN(shape_, shape_of(source_->tokens()));
   CAIRN_ASSIGN_OR_RETURN(most_, shape_of(std::max(source_->tokens(), options_.tokens_max)));
+  info_ = engine::InfoOf(shape_);
   if (options_.query_heads == 0 || options_.query_heads % shape_.heads != 0) {
     return Bad("query_heads is " + std::to_string(options_.query_heads) +
                ", not a multiple of the kv heads, " + std::to_string(shape_.heads));
@@ -61,10 +62,11 @@ Status ShadowSessionState::Open(BranchId branch) {
     CAIRN_RETURN_IF_ERROR(
         engine::SparseLayout::Of(source_->model(), FetchOptions(), most_.tokens).status());
   }
-  memory_ = std::make_unique<engine::ShadowMemory>(
-      &waits_, engine::ShadowRoom{.most = most_,
-                                  .query_heads = options_.query_heads,
-                                  .resident_tokens = static_cast<uint32_t>(resident)});
+  engine::ShadowRoom room{.most = most_,
+                          .query_heads = options_.query_heads,
+                          .resident_tokens = static_cast<uint32_t>(resident)};
+  if (shape_.is_low_rank()) CAIRN_RETURN_IF_ERROR(OpenLowRank(&room));
+  memory_ = std::make_unique<engine::ShadowMemory>(&waits_, room);
   CAIRN_RETURN_IF_ERROR(OpenFetches());
   CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
   taken_bytes_ = memory_->device_bytes();
@@ -75,6 +77,31 @@ Status ShadowSessionState::Open(BranchId branch) {
   }
   CAIRN_RETURN_IF_ERROR(memory_->Allocate());
   return Load();
+}
+
+// What vectors and turns take. The vectors are found once, so it does not grow.
+Status ShadowSessionState::OpenLowRank(engine::ShadowRoom* room) {
+  if (most_.tokens != shape_.tokens) {
+    return Bad("tokens_max is " + std::to_string(options_.tokens_max) +
+               ", and a session with keys that are low_rank does not grow");
+  }
+  if (shape_.is_dense()) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(low_rank_, engine::KeyRows::Of(*shape_.of));
+  rank_ = shape_.spec.rank;
+  if (rank_ == 0) {  // As many as keep so much of the energy: the table says.
+    engine::DerivedTables::Found found;
+    CAIRN_RETURN_IF_ERROR(FindTable(&found));
+    const auto on_basis = [this](uint32_t, const engine::LayerBasis& one) {
+      rank_ = std::max(rank_, one.basis.rank);
+      return Status::Ok();
+    };
+    // One that is damaged is found out again, and dropped.
+    static_cast<void>(ReadShadow(shape_, shape_.plan.covered, found.table.get(),
+                                 {.on_part = {}, .on_always = {}, .on_basis = on_basis}));
+  }
+  room->rank = rank_;
+  room->turned = low_rank_->pairs();
+  return Status::Ok();
 }
 
 // None as long as all chunks are always attended to.
@@ -95,7 +122,6 @@ SparseOptions ShadowSessionState::FetchOptions() const {
 }
 
 Status ShadowSessionState::Load() {
-  info_ = engine::InfoOf(shape_);
   always_.emplace(shape_.rows());
   const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
     CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
@@ -179,12 +205,30 @@ Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::Dev
         upload->Add(memory_->resident_keys(layer, head, token), frame.first(keys)));
     return upload->Add(memory_->resident_values(layer, head, token), frame.subspan(keys));
   };
-  CAIRN_RETURN_IF_ERROR(ReadShadow(shape_, shape_.plan.covered, table, {on_part, on_always}));
+  const auto on_basis = [&](uint32_t layer, const engine::LayerBasis& one) -> Status {
+    if (one.basis.rank > rank_) return Status(StatusCode::kCorruption, "a shadow of another rank");
+    return memory_->PutBasis(layer, one.basis, upload);
+  };
+  const auto on_rows = [&](const engine::ShadowPartLayout& part, size_t layer,
+                           std::span<const std::byte> frame) {
+    return memory_->PutRows(part, static_cast<uint32_t>(layer), frame, upload);
+  };
+  CAIRN_RETURN_IF_ERROR(
+      ReadShadow(shape_, shape_.plan.covered, table, {on_part, on_always, on_basis, on_rows}));
   if (taken != shape_.always_chunks() * shape_.rows()) {
     return Status(StatusCode::kCorruption, "a shadow lacks rows that are always attended to");
   }
   for (size_t row = 0; row < shape_.rows(); ++row) {
     CAIRN_RETURN_IF_ERROR(memory_->PutAlways(row, always_->of(row), upload));
+  }
+  return low_rank_.has_value() ? LoadTurns(upload) : Status::Ok();
+}
+
+Status ShadowSessionState::LoadTurns(engine::DeviceUpload* upload) const {
+  for (const engine::ShadowPartLayout& part : PartsOf(shape_)) {
+    std::vector<RotaryTurn> turns(size_t{part.tokens} * low_rank_->pairs());
+    low_rank_->Turns(part.first, turns);
+    CAIRN_RETURN_IF_ERROR(memory_->PutTurns(part.first, turns, upload));
   }
   return Status::Ok();
 }
@@ -235,7 +279,7 @@ Status ShadowSessionState::Extend(uint64_t end) {
     return Status(StatusCode::kConflict, "shadow: the branch was rewound to before token " +
                                              std::to_string(had) + ", which the session has");
   }
-  if (source->tokens() > most_.tokens) {
+  if (source->tokens() > most_.tokens || (low_rank_.has_value() && source->tokens() != had)) {
     return Bad("the branch has " + std::to_string(source->tokens()) + " tokens, tokens_max is " +
                std::to_string(most_.tokens));
   }
@@ -431,7 +475,14 @@ Status ShadowSessionState::Rebuild(uint32_t layer, uintptr_t stream) {
   if (layers_[layer].step == Step::kNone) {
     return Status(StatusCode::kInvalidState, "shadow: nothing is selected for this layer");
   }
-  if (shape_.plan.budget_chunks == 0 || !shape_.has_codes()) return Status::Ok();
+  if (shape_.plan.budget_chunks == 0 || shape_.spec.keys == ShadowKeys::kExact) {
+    return Status::Ok();
+  }
+  if (low_rank_.has_value()) {
+    const gpu::RebuildLowRank low_rank = memory_->RebuildLowRank(layer, *low_rank_);
+    return OnStream(layer, stream,
+                    [&](gpu::Stream on) { return waits_.device().Launch(on, low_rank); });
+  }
   const gpu::RebuildKeys rebuild = memory_->Rebuild(layer);
   return OnStream(layer, stream,
                   [&](gpu::Stream on) { return waits_.device().Launch(on, rebuild); });
@@ -457,7 +508,7 @@ Result<ShadowView> ShadowSessionState::View(uint32_t layer) const {
   view.chunks = memory_->chunks();
   view.value_slot_of = of.values.slot_of;
   CAIRN_CHECK(of.values.slot_of_stride == view.stride);
-  if (shape_.has_codes()) {
+  if (shape_.spec.keys != ShadowKeys::kExact) {
     view.key_slot_of = memory_->in_order();
     view.keys = {memory_->rebuilt(), memory_->rebuilt_stride(),
                  uint64_t{shape_.spec.chunk_tokens} * shape_.key_bytes};

@@ -61,6 +61,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
       : arena_(std::move(arena)), options_(options) {}
   Status Open(BranchId branch);
   Status OpenFetches();
+  Status OpenLowRank(engine::ShadowRoom* room);
   SparseOptions FetchOptions() const;
   Status FindTable(engine::DerivedTables::Found * found);
   Status Load();
@@ -68,7 +69,8 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status Upload(const Put& put);
   Status LoadTable(engine::DeviceUpload * upload);
   Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
-  Status LoadNewest(engine::DeviceUpload * upload) const;
+  Status LoadTurns(engine::DeviceUpload* upload) const;
+  Status LoadNewest(engine::DeviceUpload* upload) const;
   Status Grow(engine::DeviceUpload * upload);
   Status PutChunks(size_t row, engine::DeviceUpload * upload);
   Status CheckLayer(uint32_t layer) const;
@@ -95,6 +97,8 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   ShadowInfo info_;
   std::shared_ptr<SparseSessionState> fetches_;  // Null: attention is dense.
   std::optional<engine::AlwaysChunks> always_;
+  std::optional<engine::KeyRows> low_rank_;  // How keys turn; none: they are not low-rank.
+  uint32_t rank_ = 0;                        // The largest of a layer.
   bool is_whole_ = false;  // Else Extend failed half way.
   bool is_lost_ = false;   // What was enqueued cannot be waited for.
   std::vector<Layer> layers_;

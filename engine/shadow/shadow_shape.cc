@@ -7,6 +7,7 @@
 #include "base/codec/hash.h"
 #include "base/core/text.h"
 #include "engine/shadow/constants.h"
+#include "engine/shadow/key_rows.h"
 #include "engine/shadow/shadow_table.h"
 
 namespace cairn::engine {
@@ -20,10 +21,7 @@ Result<ShadowShape> ShadowShape::Of(const ModelSpec& model, uint32_t group, cons
   }
   const LayerGroup& of = model.groups[group];
   CAIRN_RETURN_IF_ERROR(shadow::ValidateShadowSpec(spec, of));
-  if (spec.keys == ShadowKeys::kLowRank) {
-    return Status(StatusCode::kInvalidArgument,
-                  "shadow: keys are low_rank, which no table has yet");
-  }
+  if (spec.keys == ShadowKeys::kLowRank) CAIRN_RETURN_IF_ERROR(KeyRows::Of(of).status());
   ShadowShape shape;
   CAIRN_ASSIGN_OR_RETURN(shape.plan, shadow::PlanShadow(spec, tokens));
   shape.spec = spec;
@@ -35,6 +33,7 @@ Result<ShadowShape> ShadowShape::Of(const ModelSpec& model, uint32_t group, cons
   shape.value_bytes = of.planes[1].row_bytes;
   shape.channels = shape.key_bytes / 2;
   shape.fp16 = of.planes[0].dtype == Dtype::kF16;
+  shape.of = std::make_shared<const LayerGroup>(of);
   const size_t part = ShadowPartLayout(shape, 0, kShadowPartTokens).bytes();
   const uint64_t always = uint64_t{kShadowAlwaysChunks} *
                           (sizeof(uint32_t) + uint64_t{spec.chunk_tokens} *

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/shadow/shadow_math.h"
@@ -25,9 +26,13 @@ struct ShadowShape {
   uint32_t channels = 0;  // Of a row of keys.
   bool fp16 = false;
   uint32_t key_bytes = 0, value_bytes = 0;  // Of a row.
+  std::shared_ptr<const LayerGroup> of{};   // How keys are rotated.
 
   // What DerivedTables knows it by: another spec has another one, as a rule.
   uint32_t kind() const;
+  bool is_low_rank() const { return spec.keys == ShadowKeys::kLowRank; }
+  // Of a layer, over all heads.
+  uint32_t all_channels() const { return heads * channels; }
   bool is_dense() const { return plan.covered == 0; }
   bool has_codes() const {
     return spec.keys == ShadowKeys::kInt8 || spec.keys == ShadowKeys::kInt4;

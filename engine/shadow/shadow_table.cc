@@ -29,8 +29,11 @@ enum FieldId : uint16_t {
 };
 // Of the arithmetic in docs/shadow.md and of the frames above.
 constexpr uint64_t kShadowVersion = 1;
+constexpr size_t kBasisHeadBytes = 8;
 // Behind every position of a part or an outlier.
 constexpr uint64_t kHeadBegin = uint64_t{1} << 32;
+constexpr uint64_t kBasisBegin = uint64_t{1} << 33;
+constexpr uint64_t kRowsBegin = uint64_t{1} << 34;
 
 Status Damaged(const char* what) { return Status(StatusCode::kCorruption, what); }
 
@@ -146,6 +149,31 @@ Status WriteHead(const ShadowShape& shape, uint64_t node, sstable::SnapshotWrite
   return table->AddFrame(fields.bytes(), static_cast<uint32_t>(fields.bytes().size()));
 }
 
+Status WriteBases(const ShadowShape& shape, uint64_t node, std::span<const LayerBasis> bases,
+                  sstable::SnapshotWriter* table) {
+  CAIRN_CHECK(bases.size() == shape.layers);
+  sstable::FragmentSpec fragment = FragmentOf(shape, node, shape.plan.covered + kBasisBegin, 1, 1);
+  fragment.slices = shape.layers;
+  table->BeginFragment(fragment);
+  for (const LayerBasis& one : bases) {
+    const auto vectors = std::as_bytes(std::span(one.basis.vectors));
+    std::vector<std::byte> frame(kBasisHeadBytes + vectors.size());
+    std::memcpy(frame.data(), &one.basis.rank, sizeof(uint32_t));
+    std::memcpy(&frame[sizeof(uint32_t)], &one.kept, sizeof(float));
+    std::memcpy(&frame[kBasisHeadBytes], vectors.data(), vectors.size());
+    CAIRN_RETURN_IF_ERROR(table->AddFrame(frame, static_cast<uint32_t>(frame.size())));
+  }
+  return Status::Ok();
+}
+
+void BeginRows(const ShadowShape& shape, uint64_t node, const ShadowPartLayout& part,
+               sstable::SnapshotWriter* table) {
+  sstable::FragmentSpec fragment =
+      FragmentOf(shape, node, kRowsBegin + part.first, part.tokens, part.tokens);
+  fragment.slices = shape.layers;
+  table->BeginFragment(fragment);
+}
+
 // ---------------------------------------------------------------- reading
 
 namespace {
@@ -161,6 +189,8 @@ class Frames {
     row_ = key == at_ && page == 0 ? row_ + 1 : key == at_ ? row_ : 0;
     at_ = key;
     if (key == covered_ + kHeadBegin) return TakeHead(frame);
+    if (key == covered_ + kBasisBegin) return TakeBasis(frame);
+    if (key >= kRowsBegin) return TakeRows(fragment, frame);
     if (fragment.slices != shape_.rows() || row_ >= shape_.rows()) {
       return Damaged("a shadow of other heads");
     }
@@ -169,7 +199,10 @@ class Frames {
   }
   // All parts, and the right spec.
   Status End() const {
-    if (!has_head_ || tokens_ != covered_ * shape_.rows()) return Damaged("a shadow lacks a part");
+    const uint64_t rows = shape_.is_low_rank() ? covered_ * shape_.layers : 0;
+    if (!has_head_ || tokens_ != covered_ * shape_.rows() || row_tokens_ != rows) {
+      return Damaged("a shadow lacks a part");
+    }
     return Status::Ok();
   }
 
@@ -200,6 +233,38 @@ class Frames {
     }
     return frames_.on_always ? frames_.on_always(first, chunks, row_, frame) : Status::Ok();
   }
+  Status TakeBasis(std::span<const std::byte> frame) {
+    LayerBasis one;
+    one.basis.fp16 = shape_.fp16;
+    one.basis.channels = shape_.all_channels();
+    if (!shape_.is_low_rank() || row_ >= shape_.layers || frame.size() < kBasisHeadBytes) {
+      return Damaged("vectors of a shadow that cannot be there");
+    }
+    std::memcpy(&one.basis.rank, frame.data(), sizeof(uint32_t));
+    std::memcpy(&one.kept, frame.data() + sizeof(uint32_t), sizeof(float));
+    frame = frame.subspan(kBasisHeadBytes);
+    const uint64_t elements = uint64_t{one.basis.rank} * one.basis.channels;
+    if (one.basis.rank == 0 || one.basis.rank > one.basis.channels ||
+        frame.size() != elements * sizeof(uint16_t)) {
+      return Damaged("vectors of a shadow that are not as many as they are said to be");
+    }
+    one.basis.vectors.resize(elements);
+    std::memcpy(one.basis.vectors.data(), frame.data(), frame.size());
+    ranks_.push_back(one.basis.rank);
+    return frames_.on_basis ? frames_.on_basis(static_cast<uint32_t>(row_), one) : Status::Ok();
+  }
+  Status TakeRows(const sstable::FragmentEntry& fragment, std::span<const std::byte> frame) {
+    const uint64_t first = fragment.begin - kRowsBegin;
+    const uint64_t left = covered_ - std::min(covered_, first);
+    if (ranks_.size() != shape_.layers || row_ >= shape_.layers || first % kShadowPartTokens != 0 ||
+        fragment.count != std::min<uint64_t>(left, kShadowPartTokens) ||
+        frame.size() != uint64_t{fragment.count} * ranks_[row_] * sizeof(uint16_t)) {
+      return Damaged("rows of a shadow that cannot be there");
+    }
+    row_tokens_ += fragment.count;
+    const ShadowPartLayout part(shape_, first, fragment.count);
+    return frames_.on_rows ? frames_.on_rows(part, row_, frame) : Status::Ok();
+  }
   Status TakePart(const sstable::FragmentEntry& fragment, std::span<const std::byte> frame) {
     const uint64_t left = covered_ - std::min(covered_, fragment.begin);
     if (row_ == 0) next_ += kShadowPartTokens;  // Where the next part begins.
@@ -219,7 +284,8 @@ class Frames {
   const Spec spec_;
   uint64_t at_ = UINT64_MAX;
   size_t row_ = 0;
-  uint64_t tokens_ = 0, next_ = 0;
+  uint64_t tokens_ = 0, row_tokens_ = 0, next_ = 0;
+  std::vector<uint32_t> ranks_;  // By layer.
   bool has_head_ = false;
 };
 

@@ -7,6 +7,8 @@
 //   part                first token      its tokens      the part: 1024 tokens, the last one fewer
 //   always              covered          chunks          64 chunks
 //   head                covered + 2^32   1               one slice: the spec
+//   basis               covered + 2^33   1               low rank alone; slices are layers
+//   rows                2^34 + a part's  its tokens      low rank alone; slices are layers
 //
 //   part     landmarks of its chunks: whole blocks of 64, then rows of the dtype
 //            blocks of 64 keys; int8 and int4 alone
@@ -15,6 +17,9 @@
 //   head     a field table (base/codec/fields.h): 1 version, 2 group, 3 chunk_tokens, 4 keys,
 //            5 landmark_bits, 6 local_tokens, 7 sink_tokens, 8 outlier_share, 9 outlier_chunks,
 //            10 rank, 11 rank_energy
+//   basis    u32 rank; f32 the share of the sum of squares of all keys that it keeps; then the
+//            vectors, [rank][channels of all heads] of the dtype
+//   rows     coefficients, [token][rank] of the dtype
 //
 // Sizes follow from model and spec, so no frame says its own. Parts of which no token is missing
 // are the same bytes in the table of every longer context. Why not one frame a head: the frames of
@@ -28,6 +33,7 @@
 #include <vector>
 
 #include "base/codec/fields.h"
+#include "base/shadow/low_rank.h"
 #include "engine/shadow/shadow_shape.h"
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
@@ -56,11 +62,21 @@ std::vector<ShadowPartLayout> PartsOf(const ShadowShape& shape);
 std::vector<std::byte> MakePart(const ShadowShape& shape, const ShadowPartLayout& part,
                                 std::span<const uint16_t> keys);
 
+// The vectors of a layer's low-rank keys.
+struct LayerBasis {
+  shadow::LowRankBasis basis{};
+  float kept = 0;  // Of the sum of squares of the keys that it was made of.
+};
+
 // --- Writing, in this order
 void BeginPart(const ShadowShape& shape, uint64_t node, const ShadowPartLayout& part,
                sstable::SnapshotWriter* table);
 void BeginAlways(const ShadowShape& shape, uint64_t node, sstable::SnapshotWriter* table);
 Status WriteHead(const ShadowShape& shape, uint64_t node, sstable::SnapshotWriter* table);
+Status WriteBases(const ShadowShape& shape, uint64_t node, std::span<const LayerBasis> bases,
+                  sstable::SnapshotWriter* table);
+void BeginRows(const ShadowShape& shape, uint64_t node, const ShadowPartLayout& part,
+               sstable::SnapshotWriter* table);
 
 // --- Reading
 // One frame of a slice; borrowed until the call returns.
@@ -72,6 +88,8 @@ struct ShadowFrames {
   std::function<Status(uint32_t first, uint32_t chunks, size_t row,
                        std::span<const std::byte> frame)>
       on_always;
+  std::function<Status(uint32_t layer, const LayerBasis& basis)> on_basis{};
+  OnShadowPart on_rows{};  // `row`: the layer.
 };
 // All of it, in order; null: passed over. `covered`: of the table, by its owner; at most
 // shape.plan.covered. kCorruption; kNotFound: it is of another spec; what the calls say.

@@ -234,6 +234,7 @@ TEST_F(ShadowTest, WhatIsWrongIsSaid) {
   options = OptionsOf(Small());
   options.end = 1501;
   EXPECT_FAILS(open(options), StatusCode::kInvalidArgument, "end is 1501");
+  // Nobody said how these keys are rotated.
   options = OptionsOf(ShadowSpec::Published(kHeads * kChannels));
   options.spec.budget_tokens = 64;
   EXPECT_FAILS(open(options), StatusCode::kInvalidArgument, "low_rank");

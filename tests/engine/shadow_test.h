@@ -143,7 +143,8 @@ class ShadowTest : public GpuTest {
                std::memcmp(got, want.data(), want.size() * 2) == 0;
       };
       const uint64_t first = uint64_t{chosen[i]} * tokens;
-      EXPECT_TRUE(same(view.keys, view.key_slot_of[at], oracle.Keys(chosen[i]))) << "keys";
+      EXPECT_TRUE(skip_keys_ || same(view.keys, view.key_slot_of[at], oracle.Keys(chosen[i])))
+          << "keys";
       EXPECT_TRUE(
           same(view.values, view.value_slot_of[at], Rows(layer, 1, head, first, first + tokens)))
           << "values";
@@ -195,6 +196,7 @@ class ShadowTest : public GpuTest {
   }
 
   bool extended_ = false;
+  bool skip_keys_ = false;  // Of what was selected.
   ModelSpec model_;
   std::unique_ptr<KvBuffer> kv_;
   SparseArena arena_;

@@ -21,9 +21,10 @@ using Round = std::string (*)(KernelMachine&, uint64_t);
 
 void AllRounds(gpu::Device& device, uint64_t seed, uint64_t count) {
   const std::unique_ptr<KernelMachine> machine = MakeDeviceMachine(device);
-  for (const Round round : {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound,
-                            GatherStepRound, CheckTableRound, ResolveSlotsRound, GatherPiecesRound,
-                            ScoreChunksRound, SelectChunksRound, RebuildKeysRound}) {
+  for (const Round round :
+       {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound, GatherStepRound,
+        CheckTableRound, ResolveSlotsRound, GatherPiecesRound, ScoreChunksRound, SelectChunksRound,
+        RebuildKeysRound, RebuildLowRankRound}) {
     for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(round(*machine, seed + i), "") << i;
   }
 }

@@ -48,5 +48,7 @@ TEST(Kernels, SelectChunksBreaksTies) { Rounds(SelectChunksRound, 150); }
 
 TEST(Kernels, RebuildKeysIsRebuildChunk) { Rounds(RebuildKeysRound, 300); }
 
+TEST(Kernels, RebuildLowRankIsRebuildRowAndTurn) { Rounds(RebuildLowRankRound, 150); }
+
 }  // namespace
 }  // namespace cairn::testing

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/codec/rotary.h"
 #include "base/shadow/chunk_scores.h"
+#include "base/shadow/low_rank.h"
 #include "base/shadow/rebuild.h"
 #include "tests/base/shadow_samples.h"
 
@@ -326,6 +328,84 @@ std::string RebuildKeysRound(KernelMachine& machine, uint64_t seed) {
   if (at.first == is.end()) return "";
   return "element " + std::to_string(at.first - is.begin()) + ": " + std::to_string(*at.first) +
          " for " + std::to_string(*at.second) + "; " + c.Describe();
+}
+
+std::string RebuildLowRankRound(KernelMachine& machine, uint64_t seed) {
+  io::SimRandom random(seed);
+  const Case c(random);
+  const uint32_t channels = c.layout.channels, all = c.pairs * channels;
+  const auto rank = static_cast<uint32_t>(1 + random.Below(20));
+  const uint32_t chunk_tokens = 1u << random.Below(5);
+  const auto chunks = static_cast<uint32_t>(1 + random.Below(40));
+  const uint32_t tokens = chunks * chunk_tokens;
+  LayerGroup group = LayerGroup::FullAttention(1, std::max(1u, c.pairs), channels,
+                                               c.fp16 ? Dtype::kF16 : Dtype::kBf16);
+  const uint32_t width = channels / (1u << random.Below(2));
+  group.inv_freq = RotaryFrequencies(width, 10'000.0);
+  RotarySpec& rotary = group.planes[0].rotary;
+  rotary.width = width;
+  rotary.first = (channels - width) / 2;
+  if (random.Below(2) == 0) rotary.pairing = RotaryPairing::kAdjacent;
+  const auto rotation = Rotation::Of(group, 0);
+  if (!rotation.ok()) return rotation.status().ToString();
+
+  shadow::LowRankBasis basis{.fp16 = c.fp16, .channels = all, .rank = rank};
+  basis.vectors = MakeRows(random, kRows[0], c.fp16, std::max(8u, all), rank);
+  const std::vector<uint16_t> coefficients = MakeRows(random, kRows[0], c.fp16, rank, tokens);
+  std::vector<RotaryTurn> turns(size_t{tokens} * rotation->pairs());
+  for (uint64_t t = 0; t < tokens; ++t) {
+    const uint64_t from = 0, to = t;
+    rotation->Between({&from, 1}, {&to, 1},
+                      std::span(turns).subspan(t * rotation->pairs(), rotation->pairs()));
+  }
+  const auto slots = static_cast<uint32_t>(1 + random.Below(20));
+  gpu::RebuildLowRank k{.pair_stride = uint64_t{slots} * chunk_tokens * channels + random.Below(3),
+                        .chunk_stride = slots + random.Below(3),
+                        .pairs = c.pairs,
+                        .most = slots + static_cast<uint32_t>(random.Below(3)),
+                        .chunk_tokens = chunk_tokens,
+                        .channels = channels,
+                        .rank = rank,
+                        .turned = rotation->pairs(),
+                        .window = rotary.first,
+                        .adjacent = rotary.pairing == RotaryPairing::kAdjacent,
+                        .fp16 = c.fp16};
+  std::vector<uint16_t> expected(c.pairs * k.pair_stride, 0xEEEE);
+  std::vector<uint32_t> which(c.pairs * k.chunk_stride), counts;
+  std::vector<int32_t> slot_of(which.size(), -1);
+  for (uint32_t p = 0; p < c.pairs; ++p) {
+    counts.push_back(static_cast<uint32_t>(random.Below(slots + 1)));
+    for (uint32_t i = 0; i < counts[p]; ++i) {
+      const size_t at = p * k.chunk_stride + i;
+      which[at] = static_cast<uint32_t>(random.Below(chunks));
+      slot_of[at] = random.Below(5) == 0 ? -1 : static_cast<int32_t>(i);
+      for (uint32_t t = 0; slot_of[at] >= 0 && t < chunk_tokens; ++t) {
+        const uint64_t token = uint64_t{which[at]} * chunk_tokens + t;
+        const auto row = std::span(expected).subspan(
+            p * k.pair_stride + (uint64_t{i} * chunk_tokens + t) * channels, channels);
+        shadow::RebuildRow(basis, std::span(coefficients).subspan(token * rank, rank), p * channels,
+                           row);
+        const auto bytes = std::as_writable_bytes(row);
+        rotation->Turn(std::span(turns).subspan(token * k.turned, k.turned), bytes, bytes);
+      }
+    }
+  }
+  k.coefficients = machine.PutAll(coefficients);
+  k.vectors = machine.PutAll(basis.vectors);
+  k.turns = reinterpret_cast<const float*>(machine.PutAll(turns));
+  k.chunks = machine.PutAll(which);
+  k.counts = machine.PutAll(counts);
+  k.slots = machine.PutAll(slot_of);
+  const std::vector<uint16_t> untouched(expected.size(), 0xEEEE);
+  k.into = machine.PutAll(untouched);
+  machine.Launch(k);
+  const std::vector<uint16_t> is = machine.GetAll(k.into, expected.size());
+  machine.Clear();
+  const auto at = std::mismatch(is.begin(), is.end(), expected.begin());
+  if (at.first == is.end()) return "";
+  return "element " + std::to_string(at.first - is.begin()) + ": " + std::to_string(*at.first) +
+         " for " + std::to_string(*at.second) + "; rank " + std::to_string(rank) + ", " +
+         c.Describe();
 }
 
 }  // namespace cairn::testing

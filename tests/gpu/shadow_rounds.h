@@ -19,5 +19,7 @@ std::string ScoreChunksRound(KernelMachine& machine, uint64_t seed);
 std::string SelectChunksRound(KernelMachine& machine, uint64_t seed);
 // rebuild_keys: chunks into slots, some of which are left out; nothing else is touched.
 std::string RebuildKeysRound(KernelMachine& machine, uint64_t seed);
+// rebuild_low_rank: the same from coefficients, turned, of either pairing and any window.
+std::string RebuildLowRankRound(KernelMachine& machine, uint64_t seed);
 
 }  // namespace cairn::testing

@@ -23,6 +23,7 @@ class CliShadowTest : public CliTest {
     ModelSpec model;
     model.identity.name = "m";
     model.groups = {LayerGroup::FullAttention(2, 2, 16, Dtype::kBf16)};
+    model.groups[0].inv_freq = RotaryFrequencies(16, 10'000.0);
     KvBuffer kv(model, kTokens);
     io::SimRandom random(1);
     auto* const elements = reinterpret_cast<uint16_t*>(kv.bytes().data());
@@ -67,6 +68,8 @@ TEST_F(CliShadowTest, ComesAndGoes) {
                             "--landmark-bits", "16",    "--local",    "32",
                             "--sinks",         "0",     "--outliers", "0.01",
                             "--group",         "0",     "--end",      "1500"})["chunks"]);
+  EXPECT_EQ(1408, JsonOutput({"shadow", "build", store_, "chat", "--keys", "low_rank",
+                              "--rank-energy", "0.5"})["tokens_read"]);
   Output({"verify", store_});
   EXPECT_EQ("", Output({"shadow", "drop", store_, "chat"}));
   ExpectError({"shadow", "drop", store_, "chat"}, 3, "NotFound", "");
@@ -79,6 +82,8 @@ TEST_F(CliShadowTest, SaysWhatIsWrong) {
               "chunk_tokens is 3");
   ExpectError({"shadow", "build", store_, "chat", "--end", "1501"}, 2, "InvalidArgument",
               "end is 1501");
+  ExpectError({"shadow", "build", store_, "chat", "--keys", "low_rank"}, 2, "InvalidArgument",
+              "rank");
   ExpectError({"shadow", "build", store_, "nobody"}, 3, "NotFound", "nobody");
 }
 

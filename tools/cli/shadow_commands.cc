@@ -17,8 +17,10 @@ struct ShadowArguments : BranchArguments {
   ShadowOf of;
 };
 
-const std::map<std::string, ShadowKeys> kKeys = {
-    {"exact", ShadowKeys::kExact}, {"int8", ShadowKeys::kInt8}, {"int4", ShadowKeys::kInt4}};
+const std::map<std::string, ShadowKeys> kKeys = {{"exact", ShadowKeys::kExact},
+                                                 {"int8", ShadowKeys::kInt8},
+                                                 {"int4", ShadowKeys::kInt4},
+                                                 {"low_rank", ShadowKeys::kLowRank}};
 
 void PrintShadow(const ShadowInfo& info, bool json) {
   if (json) {
@@ -83,8 +85,11 @@ Result<int> RunDrop(const ShadowArguments& arguments, bool json) {
 void AddSpecOptions(CLI::App* command, ShadowOf* of) {
   AddNumberOption(command, "--chunk", &of->spec.chunk_tokens,
                   "Tokens of a chunk: 1, 2, 4 (unless told), 8 or 16");
-  command->add_option("--keys", of->spec.keys, "int4 (unless told), int8 or exact")
+  command->add_option("--keys", of->spec.keys, "int4 (unless told), int8, exact or low_rank")
       ->transform(CLI::CheckedTransformer(kKeys));
+  AddNumberOption(command, "--rank", &of->spec.rank, "Of low_rank: so many directions");
+  command->add_option("--rank-energy", of->spec.rank_energy,
+                      "Of low_rank: as many directions as keep this share of all keys");
   AddNumberOption(command, "--landmark-bits", &of->spec.landmark_bits, "4 (unless told), 8 or 16");
   AddNumberOption(command, "--local", &of->spec.local_tokens, "Newest tokens that it leaves out");
   AddNumberOption(command, "--sinks", &of->spec.sink_tokens, "First tokens, always attended to");

@@ -70,7 +70,8 @@ struct ShadowOptions {
   uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
   // The longest context that Extend may come to; memory of the device is taken for it, but for that
   // of slots, which is taken once a step selects something. 0: there is no more room than for the
-  // context that there is.
+  // context that there is. InvalidArgument of more with keys that are low_rank: their vectors are
+  // found once, and another session is opened of the longer branch.
   uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };

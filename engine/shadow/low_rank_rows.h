@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Low-rank keys of a layer, made of stored ones: the vectors, and the coefficients of each token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/shadow/key_rows.h"
+#include "engine/shadow/shadow_parts.h"
+#include "engine/shadow/shadow_table.h"
+
+namespace cairn::engine {
+
+class LowRankRows {
+ public:
+  // Of a shape of low-rank keys, which with `from` outlives this.
+  static Result<LowRankRows> Of(const ShadowRowsOf& from, const ShadowShape& shape);
+
+  // Of all parts of the layer. Blocking: reads its keys, and takes a second or so of a processor.
+  Result<LayerBasis> MakeBasis(uint32_t layer) const;
+  // Of one part, as they are stored. Adds to the sums of squares of the keys, and of what is kept.
+  Result<std::vector<uint16_t>> MakeRows(uint32_t layer, const ShadowPartLayout& part,
+                                         const shadow::LowRankBasis& basis, double* all,
+                                         double* kept) const;
+
+ private:
+  LowRankRows(const ShadowRowsOf& from, const ShadowShape& shape, KeyRows keys)
+      : from_(from), shape_(shape), keys_(std::move(keys)) {}
+  Result<std::vector<float>> ReadRows(uint32_t layer, const ShadowPartLayout& part) const;
+
+  const ShadowRowsOf& from_;
+  const ShadowShape& shape_;
+  const KeyRows keys_;
+};
+
+}  // namespace cairn::engine
