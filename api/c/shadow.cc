@@ -88,6 +88,19 @@ void GiveInfo(const cairn::ShadowInfo& told, cairn_shadow_info* info) {
   Write(c, info);
 }
 
+template <typename Ask>
+cairn_code TellShadow(Ask ask, const cairn_branch* branch, const cairn_shadow_of* of,
+                      cairn_shadow_info* info, cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(branch);
+    CAIRN_RETURN_IF_ERROR(CheckInfo(info));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowOf converted, ToShadowOf(of));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowInfo told, ask(branch->value, converted));
+    GiveInfo(told, info);
+    return Status::Ok();
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -109,27 +122,11 @@ cairn_code cairn_shadow_spec_published(uint32_t key_channels, cairn_shadow_spec*
 
 cairn_code cairn_build_shadow(const cairn_branch* branch, const cairn_shadow_of* of,
                               cairn_shadow_info* info, cairn_error** error) {
-  return Call(error, [&]() -> Status {
-    CAIRN_C_NEED(branch);
-    CAIRN_RETURN_IF_ERROR(CheckInfo(info));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowOf converted, ToShadowOf(of));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowInfo told,
-                           cairn::BuildShadow(branch->value, converted));
-    GiveInfo(told, info);
-    return Status::Ok();
-  });
+  return TellShadow(cairn::BuildShadow, branch, of, info, error);
 }
 cairn_code cairn_find_shadow(const cairn_branch* branch, const cairn_shadow_of* of,
                              cairn_shadow_info* info, cairn_error** error) {
-  return Call(error, [&]() -> Status {
-    CAIRN_C_NEED(branch);
-    CAIRN_RETURN_IF_ERROR(CheckInfo(info));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowOf converted, ToShadowOf(of));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::ShadowInfo told,
-                           cairn::FindShadow(branch->value, converted));
-    GiveInfo(told, info);
-    return Status::Ok();
-  });
+  return TellShadow(cairn::FindShadow, branch, of, info, error);
 }
 cairn_code cairn_drop_shadow(const cairn_branch* branch, const cairn_shadow_of* of,
                              cairn_error** error) {

@@ -391,7 +391,7 @@ SparseStats ShadowSessionState::stats() const {
 // ---------------------------------------------------------------- steps
 
 Status ShadowSessionState::CheckLayer(uint32_t layer) const {
-  // Of what never changes: shape_ may be becoming another.
+  // most_ never changes; another thread's Extend may be changing shape_.
   if (layer < most_.layers) return Status::Ok();
   return Bad("layer is " + std::to_string(layer) + "; there are " + std::to_string(most_.layers));
 }

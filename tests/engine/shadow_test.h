@@ -196,7 +196,7 @@ class ShadowTest : public GpuTest {
   }
 
   bool extended_ = false;
-  bool skip_keys_ = false;  // Of what was selected.
+  bool skip_keys_ = false;  // Step does not compare the keys of selected chunks: the caller does.
   ModelSpec model_;
   std::unique_ptr<KvBuffer> kv_;
   SparseArena arena_;

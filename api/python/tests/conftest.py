@@ -16,9 +16,15 @@ def spec():
 
 
 @pytest.fixture
-def store():
-    """In memory: most tests are of the binding, not of the disk."""
-    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20) as opened:
+def gpu():
+    return cairn.Gpu.simulated(5)
+
+
+@pytest.fixture
+def store(request):
+    """In memory: most tests are of the binding, not of the disk. It has the device of a test that asks for `gpu`."""
+    gpus = [request.getfixturevalue("gpu")] if "gpu" in request.fixturenames else []
+    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20, gpus=gpus) as opened:
         yield opened
 
 

@@ -10,17 +10,6 @@ TOKENS = 48
 
 
 @pytest.fixture
-def gpu():
-    return cairn.Gpu.simulated(5)
-
-
-@pytest.fixture
-def store(gpu):
-    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20, gpus=[gpu]) as opened:
-        yield opened
-
-
-@pytest.fixture
 def kv(spec):
     buffer = cairn.KvBuffer(spec, TOKENS)
     buffer.bytes[:] = np.random.default_rng(4).integers(0, 256, len(buffer.bytes), np.uint8)

@@ -31,17 +31,6 @@ def spec():
 
 
 @pytest.fixture
-def gpu():
-    return cairn.Gpu.simulated(5)
-
-
-@pytest.fixture
-def store(gpu):
-    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20, gpus=[gpu]) as opened:
-        yield opened
-
-
-@pytest.fixture
 def kv(spec):
     buffer = cairn.KvBuffer(spec, TOKENS)
     random = np.random.default_rng(6)

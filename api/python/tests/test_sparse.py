@@ -16,17 +16,6 @@ SMALL = dict(planes=(0, 1), piece_tokens=PIECE, page_tokens=16, slots=12, wanted
 
 
 @pytest.fixture
-def gpu():
-    return cairn.Gpu.simulated(3)
-
-
-@pytest.fixture
-def store(gpu):
-    with cairn.Store(":memory:", create_if_missing=True, segment_bytes=1 << 20, gpus=[gpu]) as opened:
-        yield opened
-
-
-@pytest.fixture
 def kv(spec):
     buffer = cairn.KvBuffer(spec, TOKENS)
     buffer.bytes[:] = np.random.default_rng(4).integers(0, 256, len(buffer.bytes), np.uint8)
