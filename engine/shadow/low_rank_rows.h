@@ -18,7 +18,7 @@ class LowRankRows {
   // Of a shape of low-rank keys, which with `from` outlives this.
   static Result<LowRankRows> Of(const ShadowRowsOf& from, const ShadowShape& shape);
 
-  // Of all parts of the layer. Blocking: reads its keys, and takes a second or so of a processor.
+  // Of all parts of the layer. Blocking: reads its keys, and computes.
   Result<LayerBasis> MakeBasis(uint32_t layer) const;
   // Of one part, as they are stored. Adds to the sums of squares of the keys, and of what is kept.
   Result<std::vector<uint16_t>> MakeRows(uint32_t layer, const ShadowPartLayout& part,

@@ -89,15 +89,11 @@ Status ShadowSessionState::OpenLowRank(engine::ShadowRoom* room) {
   CAIRN_ASSIGN_OR_RETURN(low_rank_, engine::KeyRows::Of(*shape_.of));
   rank_ = shape_.spec.rank;
   if (rank_ == 0) {  // As many as keep so much of the energy: the table says.
-    engine::DerivedTables::Found found;
-    CAIRN_RETURN_IF_ERROR(FindTable(&found));
-    const auto on_basis = [this](uint32_t, const engine::LayerBasis& one) {
-      rank_ = std::max(rank_, one.basis.rank);
+    const auto find_rank = [this](sstable::SnapshotTable* table) -> Status {
+      CAIRN_ASSIGN_OR_RETURN(rank_, engine::MostRank(shape_, table));
       return Status::Ok();
     };
-    // One that is damaged is found out again, and dropped.
-    static_cast<void>(ReadShadow(shape_, shape_.plan.covered, found.table.get(),
-                                 {.on_part = {}, .on_always = {}, .on_basis = on_basis}));
+    CAIRN_RETURN_IF_ERROR(WithTable(find_rank, [] { return Status::Ok(); }));
   }
   room->rank = rank_;
   room->turned = low_rank_->pairs();
@@ -165,20 +161,27 @@ Status ShadowSessionState::FindTable(engine::DerivedTables::Found* found) {
   return Status(StatusCode::kConflict, "shadow: the branch was rewound while its shadow was made");
 }
 
-// One that is damaged is of no use to anybody: it is dropped, and made again.
-Status ShadowSessionState::LoadTable(engine::DeviceUpload* upload) {
+// One that is damaged is of no use to anybody: it is dropped, and made again. `undo` comes before a
+// second use.
+template <typename Use, typename Undo>
+Status ShadowSessionState::WithTable(const Use& use, const Undo& undo) {
   engine::DerivedTables::Found found;
   CAIRN_RETURN_IF_ERROR(FindTable(&found));
-  Status loaded = LoadFrames(found.table.get(), upload);
-  if (loaded.code() == StatusCode::kCorruption || loaded.code() == StatusCode::kNotFound) {
-    static_cast<void>(arena_->means().derived->Drop(found.owner));
-    found = {};
+  const Status used = use(found.table.get());
+  if (used.code() != StatusCode::kCorruption && used.code() != StatusCode::kNotFound) return used;
+  static_cast<void>(arena_->means().derived->Drop(found.owner));
+  found = {};
+  CAIRN_RETURN_IF_ERROR(undo());
+  CAIRN_RETURN_IF_ERROR(FindTable(&found));
+  return use(found.table.get());
+}
+
+Status ShadowSessionState::LoadTable(engine::DeviceUpload* upload) {
+  const auto load = [&](sstable::SnapshotTable* table) { return LoadFrames(table, upload); };
+  return WithTable(load, [&] {
     always_.emplace(shape_.rows());
-    CAIRN_RETURN_IF_ERROR(upload->Finish());  // Before the same places are written again.
-    CAIRN_RETURN_IF_ERROR(FindTable(&found));
-    loaded = LoadFrames(found.table.get(), upload);
-  }
-  return loaded;
+    return upload->Finish();  // Before the same places are written again.
+  });
 }
 
 Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::DeviceUpload* upload) {

@@ -28,7 +28,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   static Result<std::shared_ptr<ShadowSessionState>> Make(
       std::shared_ptr<SparseArenaState> arena, BranchId branch, const ShadowOptions& options);
   ~ShadowSessionState();
-  static void Destroy(ShadowSessionState * state);
+  static void Destroy(ShadowSessionState* state);
   ShadowSessionState(const ShadowSessionState&) = delete;
   ShadowSessionState& operator=(const ShadowSessionState&) = delete;
 
@@ -63,16 +63,18 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status OpenFetches();
   Status OpenLowRank(engine::ShadowRoom* room);
   SparseOptions FetchOptions() const;
-  Status FindTable(engine::DerivedTables::Found * found);
+  Status FindTable(engine::DerivedTables::Found* found);
   Status Load();
   template <typename Put>
   Status Upload(const Put& put);
-  Status LoadTable(engine::DeviceUpload * upload);
-  Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
+  template <typename Use, typename Undo>
+  Status WithTable(const Use& use, const Undo& undo);
+  Status LoadTable(engine::DeviceUpload* upload);
+  Status LoadFrames(sstable::SnapshotTable* table, engine::DeviceUpload* upload);
   Status LoadTurns(engine::DeviceUpload* upload) const;
   Status LoadNewest(engine::DeviceUpload* upload) const;
-  Status Grow(engine::DeviceUpload * upload);
-  Status PutChunks(size_t row, engine::DeviceUpload * upload);
+  Status Grow(engine::DeviceUpload* upload);
+  Status PutChunks(size_t row, engine::DeviceUpload* upload);
   Status CheckLayer(uint32_t layer) const;
   Status CheckWhole() const;
   engine::ShadowMeans ShadowMeansOf() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <string>
 
 #include "base/core/check.h"
@@ -306,6 +307,23 @@ Status ReadShadow(const ShadowShape& shape, uint64_t covered, sstable::SnapshotT
         if (first.ok()) first = damage;
       });
   return first.ok() ? reader.End() : first;
+}
+
+Result<uint32_t> MostRank(const ShadowShape& shape, sstable::SnapshotTable* table) {
+  CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
+  const auto bases = std::ranges::find(fragments, shape.plan.covered + kBasisBegin,
+                                       &sstable::FragmentEntry::begin);
+  if (bases == fragments.end()) return Damaged("a shadow lacks its vectors");
+  CAIRN_ASSIGN_OR_RETURN(const auto frames, table->Frames(*bases));
+  const uint64_t vector_bytes = uint64_t{shape.all_channels()} * sizeof(uint16_t);
+  uint64_t most = 0;
+  for (const sstable::FrameEntry& frame : frames) {
+    most = std::max(most, frame.raw_bytes / vector_bytes);
+  }
+  if (most == 0 || most > shape.all_channels()) {
+    return Damaged("vectors of a shadow that are not as many as they are said to be");
+  }
+  return static_cast<uint32_t>(most);
 }
 
 }  // namespace cairn::engine

@@ -96,4 +96,8 @@ struct ShadowFrames {
 Status ReadShadow(const ShadowShape& shape, uint64_t covered, sstable::SnapshotTable* table,
                   const ShadowFrames& frames);
 
+// The largest rank of a layer of low-rank keys. Reads what sizes the frames have, and no frame.
+// kCorruption: as many cannot be there.
+Result<uint32_t> MostRank(const ShadowShape& shape, sstable::SnapshotTable* table);
+
 }  // namespace cairn::engine

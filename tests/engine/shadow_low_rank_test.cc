@@ -156,6 +156,33 @@ TEST_F(ShadowLowRankTest, ALongerContextKeepsVectorsThatServeIt) {
   StepAndCompare(anew, spec, 5000, 4928, &random);
 }
 
+// Where the rank is not given, a session needs the vectors' sizes before it has room for them.
+TEST_F(ShadowLowRankTest, ATableWithoutVectorsIsMadeAgain) {
+  AppendTo(chat_, 1500);
+  MakeArena();
+  ShadowSpec spec = Small(ShadowKeys::kLowRank, 8, 16);
+  spec.rank_energy = 0.8;
+  ASSERT_OK(BuildShadow(chat_, {.spec = spec}));
+  std::string table;
+  for (const std::string& file : sim_.disk->Files()) {
+    if (file.ends_with(".snapshot")) table = file;
+  }
+  ASSERT_NE("", table);
+  ASSERT_OK_ASSIGN(const io::FileInfo info, sim_.disk->Info(table));
+  io::SimRandom random(3);
+  bool made_again = false;
+  for (int i = 0; i < 40 && !made_again; ++i) {
+    SCOPED_TRACE(i);
+    // From the end: there the sizes of frames are.
+    ASSERT_OK(sim_.disk->FlipBit(table, info.bytes - 1 - random.Below(info.bytes / 8),
+                                 static_cast<unsigned>(random.Below(8))));
+    ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(spec)));
+    StepAndCompare(session, spec, 1500, 1408, &random);
+    made_again = session.info().tokens_read != 0;
+  }
+  EXPECT_TRUE(made_again);
+}
+
 TEST_F(ShadowLowRankTest, WhatIsWrongIsSaid) {
   AppendTo(chat_, 500);
   MakeArena();

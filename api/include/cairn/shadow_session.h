@@ -143,8 +143,9 @@ class ShadowSession {
   // Brings the values of what was selected (and exact keys). Errors: those of SparseSession::Fetch.
   // REQUIRES: Select of the layer, before it in the stream; kInvalidState otherwise.
   Status Fetch(const ShadowFetch& fetch);
-  // Enqueues; does not block. The keys of what was selected, from their codes. It needs no value,
-  // and may run in another stream than Fetch, behind Select. kInvalidState: nothing was selected.
+  // Enqueues; does not block. The keys of what was selected, from their codes or coefficients. It
+  // needs no value, and may run in another stream than Fetch, behind Select. kInvalidState: nothing
+  // was selected.
   Status Rebuild(uint32_t layer, uintptr_t stream);
   // kInvalidState: nothing was selected.
   Result<ShadowView> View(uint32_t layer) const;

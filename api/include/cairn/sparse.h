@@ -120,7 +120,8 @@ class SparseSession {
   // wrong with the pieces (beyond the end, or twice) a strict call says, with head and piece, and
   // nothing was fetched; a relaxed one leaves the head without pieces, and the next strict call of
   // the layer says it.
-  // kInvalidArgument, kDeadlineExceeded, kNotFound (the branch was dropped), kCorruption, kIoError,
+  // kBusy (a relaxed one: the last of its layer is still reading pages), kInvalidArgument,
+  // kDeadlineExceeded, kNotFound (the branch was dropped), kCorruption, kIoError,
   // kEvicted (KV of these positions was never given, or was evicted before the session began),
   // kOutOfMemory (the arena is smaller than the pages of one piece), kInvalidState (the store is
   // closed), and what the device says.
