@@ -8,28 +8,44 @@
 namespace cairn::memory {
 namespace {
 
-class CShadowMemoryTest : public CSparseFixture {
+class CShadowMemoryTest : public CSparseFixture,
+                          public ::testing::WithParamInterface<cairn_shadow_keys> {
  protected:
   void SetUp() override {
     Start(8, 128);
     MakeArena();
+    cairn_shadow_spec_init(&spec_, sizeof spec_);
+    spec_.keys = GetParam();
+    if (spec_.keys == CAIRN_SHADOW_KEYS_LOW_RANK) spec_.rank_energy = 0.9;
   }
+
+  cairn_shadow_spec spec_;
 };
 
-TEST_F(CShadowMemoryTest, Shadows) {
-  Try([&](cairn_error** error) { return cairn_build_shadow(branch_, nullptr, nullptr, error); },
+INSTANTIATE_TEST_SUITE_P(Keys, CShadowMemoryTest,
+                         ::testing::Values(CAIRN_SHADOW_KEYS_INT4, CAIRN_SHADOW_KEYS_LOW_RANK),
+                         [](const auto& of) {
+                           return of.param == CAIRN_SHADOW_KEYS_INT4 ? "Int4" : "LowRank";
+                         });
+
+TEST_P(CShadowMemoryTest, Shadows) {
+  cairn_shadow_of of;
+  cairn_shadow_of_init(&of, sizeof of);
+  of.spec = &spec_;
+  Try([&](cairn_error** error) { return cairn_build_shadow(branch_, &of, nullptr, error); },
       [&](cairn_code code) {
-        const cairn_code found = cairn_find_shadow(branch_, nullptr, nullptr, nullptr);
+        const cairn_code found = cairn_find_shadow(branch_, &of, nullptr, nullptr);
         EXPECT_TRUE(code != CAIRN_OK || found == CAIRN_OK);
         if (found == CAIRN_OK) {
-          EXPECT_EQ(CAIRN_OK, cairn_drop_shadow(branch_, nullptr, nullptr));
+          EXPECT_EQ(CAIRN_OK, cairn_drop_shadow(branch_, &of, nullptr));
         }
       });
 }
 
-TEST_F(CShadowMemoryTest, Sessions) {
+TEST_P(CShadowMemoryTest, Sessions) {
   cairn_shadow_options options;
   cairn_shadow_options_init(&options, sizeof options);
+  options.spec = &spec_;
   options.query_heads = 1;
   options.append_tokens = 1;
   cairn_shadow_session* session = nullptr;

@@ -16,7 +16,7 @@ namespace cairn::memory {
 
 class CSparseFixture : public ::testing::Test {
  protected:
-  // KV of one layer and one head.
+  // KV of one layer and one head, of rotated keys.
   void Start(uint32_t channels, uint64_t tokens) {
     ASSERT_EQ(CAIRN_OK, cairn_gpu_simulated(1, nullptr, &gpu_, nullptr));
     cairn_options options;
@@ -29,6 +29,10 @@ class CSparseFixture : public ::testing::Test {
     cairn_layer_group_init(&group, sizeof group);
     ASSERT_EQ(CAIRN_OK, cairn_layer_group_full_attention(&group, planes_, 1, 1, channels,
                                                          CAIRN_DTYPE_BF16, nullptr));
+    inv_freq_.resize(channels / 2);
+    ASSERT_EQ(CAIRN_OK, cairn_rotary_frequencies(channels, 10'000, inv_freq_.data(), nullptr));
+    group.inv_freq = inv_freq_.data();
+    group.inv_freq_count = inv_freq_.size();
     cairn_model_spec spec;
     cairn_model_spec_init(&spec, sizeof spec);
     spec.name = "m";
@@ -87,6 +91,7 @@ class CSparseFixture : public ::testing::Test {
   cairn_branch* branch_ = nullptr;
   cairn_kv_buffer* kv_ = nullptr;
   cairn_plane planes_[2];
+  std::vector<float> inv_freq_;
   cairn_sparse_arena_options arena_options_;
   cairn_sparse_arena* arena_ = nullptr;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "base/core/check.h"
 #include "base/io/sim_world.h"
 #include "cairn/kv_buffer.h"
+#include "cairn/rotary.h"
 #include "cairn/shadow_session.h"
 #include "gpu/host_device.h"
 #include "tests/engine/engine_test.h"
@@ -38,6 +40,7 @@ class Run {
       : options_(options), random_(options.seed), machine_(io::MakeSimWorld(options.seed)) {
     model_.identity.name = "shadow";
     model_.groups = {LayerGroup::FullAttention(kLayers, kHeads, kChannels, Dtype::kBf16)};
+    model_.groups[0].inv_freq = RotaryFrequencies(kChannels, 10'000.0);
   }
 
   ShadowStepsResult All() {
@@ -288,10 +291,17 @@ class Run {
   };
 
   static ShadowSpec DrawSpec(io::SimRandom* random) {
-    constexpr std::array<ShadowKeys, 3> kKeys = {ShadowKeys::kInt4, ShadowKeys::kInt8,
-                                                 ShadowKeys::kExact};
+    constexpr std::array<ShadowKeys, 4> kKeys = {ShadowKeys::kInt4, ShadowKeys::kInt8,
+                                                 ShadowKeys::kExact, ShadowKeys::kLowRank};
     ShadowSpec spec;
-    spec.keys = kKeys[random->Below(3)];
+    spec.keys = kKeys[random->Below(4)];
+    // All directions: what comes back is near to what is stored, whatever vectors a longer table
+    // took over.
+    if (spec.keys == ShadowKeys::kLowRank && random->Below(2) == 0) {
+      spec.rank = kHeads * kChannels;
+    } else if (spec.keys == ShadowKeys::kLowRank) {
+      spec.rank_energy = 1;
+    }
     spec.chunk_tokens = spec.keys == ShadowKeys::kExact ? 4 : 2u << random->Below(3);
     spec.landmark_bits = 4u << random->Below(3);
     spec.budget_tokens = 32 * static_cast<uint32_t>(random->Below(3));
@@ -312,10 +322,12 @@ class Run {
       const Status dropped = DropShadow(known.branch, {.spec = session->spec});
       if (dropped.code() != StatusCode::kNotFound) Allow(dropped, "drop of a shadow");
     }
+    const bool grows = session->spec.keys != ShadowKeys::kLowRank;
+    const uint64_t tokens_max = grows ? random->Below(2) * kTokensMax : 0;
     auto opened = ShadowSession::Open(arena_, known.branch,
                                       {.spec = session->spec,
                                        .query_heads = kHeads * kGroup,
-                                       .tokens_max = random->Below(2) * kTokensMax});
+                                       .tokens_max = tokens_max});
     // Of a branch that changes meanwhile it is not known what it was.
     if (!opened.ok() || changes % 2 != 0 || changes_ != changes) {
       Allow(opened.status(), "open");
@@ -430,10 +442,15 @@ class Run {
       const std::byte* const keys = in_slot(view.keys, view.key_slot_of[at]);
       const std::byte* const values = in_slot(view.values, view.value_slot_of[at]);
       if (options_.wrong_byte) const_cast<std::byte*>(keys)[3] ^= std::byte{1};
-      const std::vector<uint16_t> key_rows = oracle.Keys(chosen[i]);
       const uint64_t first = uint64_t{chosen[i]} * tokens;
       const std::vector<uint16_t> value_rows = rows(1, first, first + tokens);
-      if (std::memcmp(keys, key_rows.data(), key_rows.size() * 2) != 0) return Fail("other keys");
+      if (session.spec.keys == ShadowKeys::kLowRank) {
+        if (!AreNear(keys, rows(0, first, first + tokens))) return Fail("keys that are not near");
+        ++result_.low_rank;
+      } else {
+        const std::vector<uint16_t> key_rows = oracle.Keys(chosen[i]);
+        if (std::memcmp(keys, key_rows.data(), key_rows.size() * 2) != 0) return Fail("other keys");
+      }
       if (std::memcmp(values, value_rows.data(), value_rows.size() * 2) != 0) {
         return Fail("other values");
       }
@@ -441,6 +458,15 @@ class Run {
     }
     CompareNewest(view, oracle, head, session.length, rows(0, oracle.plan.covered, session.length),
                   rows(1, oracle.plan.covered, session.length));
+  }
+  // Of vectors and coefficients of 8 bits of mantissa each; elements are at most 2.
+  static bool AreNear(const std::byte* got, std::span<const uint16_t> want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      uint16_t x = 0;
+      std::memcpy(&x, got + i * sizeof(x), sizeof(x));
+      if (!(std::abs(Widened(false, x) - Widened(false, want[i])) <= 0.15F)) return false;
+    }
+    return true;
   }
   void CompareNewest(const ShadowView& view, const testing::ShadowOracle& oracle, uint32_t head,
                      uint64_t length, const std::vector<uint16_t>& keys,
@@ -508,6 +534,7 @@ void ShadowStepsResult::Add(const ShadowStepsResult& other) {
   grown += other.grown;
   steps += other.steps;
   chunks += other.chunks;
+  low_rank += other.low_rank;
   failed += other.failed;
   dropped += other.dropped;
   after_power += other.after_power;
@@ -518,7 +545,8 @@ std::string ShadowStepsResult::Counts() const {
   return "sessions " + std::to_string(opened) + ", shadows made " + std::to_string(made) +
          ", of these longer ones " + std::to_string(extended) + "; sessions that grew " +
          std::to_string(grown) + "; steps " + std::to_string(steps) + ", chunks " +
-         std::to_string(chunks) + "; failed " + std::to_string(failed) + ", of these gone " +
+         std::to_string(chunks) + ", of these of low rank " +
+         std::to_string(low_rank) + "; failed " + std::to_string(failed) + ", of these gone " +
          std::to_string(dropped) + "; steps after power came back " + std::to_string(after_power);
 }
 

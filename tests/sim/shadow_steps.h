@@ -3,7 +3,8 @@
 // Shadow sessions of several clients on the simulated machine, with a simulated GPU, where disk and
 // GPU both fail, all from one seed: branches grow, are forked, rewound and dropped meanwhile,
 // shadows are made and dropped, and in the end the power goes. What a step attends to is what
-// base/shadow chooses of what was appended, byte for byte.
+// base/shadow chooses of what was appended, byte for byte; keys of low rank, of all directions, are
+// near to what was appended.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ struct ShadowStepsOptions {
 };
 
 struct ShadowStepsResult {
-  uint64_t opened = 0, made = 0, extended = 0;  // Sessions; shadows, those of a longer context.
-  uint64_t grown = 0;                           // Sessions whose branch had grown.
-  uint64_t steps = 0, chunks = 0;               // That were compared.
+  uint64_t opened = 0, made = 0, extended = 0;   // Sessions; shadows, those of a longer context.
+  uint64_t grown = 0;                            // Sessions whose branch had grown.
+  uint64_t steps = 0, chunks = 0, low_rank = 0;  // That were compared.
   uint64_t failed = 0, dropped = 0, after_power = 0;
   std::string violation;  // The first; empty if none.
 

@@ -27,6 +27,7 @@ TEST(ShadowSteps, EverySeedAttendsToWhatWasAppended) {
   }
   std::printf("%s\n", all.Counts().c_str());
   EXPECT_GT(all.chunks, 0U);
+  EXPECT_GT(all.low_rank, 0U);
   EXPECT_GT(all.extended, 0U);
   EXPECT_GT(all.grown, 0U);
   EXPECT_GT(all.failed, 0U);
