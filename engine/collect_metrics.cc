@@ -102,6 +102,7 @@ void AddObjects(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->objects_put = calls.put.load();
   metrics->object_bytes_put = calls.put_bytes.load();
   metrics->objects_kept = calls.kept.load();
+  metrics->objects_not_put = calls.not_put.load();
   metrics->objects_got = calls.got.load();
   metrics->object_bytes_got = calls.got_bytes.load();
   metrics->objects_missed = calls.missed.load();

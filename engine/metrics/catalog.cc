@@ -190,6 +190,8 @@ constexpr auto kMetrics = std::to_array<Metric>({
      &M::object_bytes_put},
     {"objects_kept", "cairn_objects_kept_total", "", kCounter,
      "Puts that found their key there and left it.", &M::objects_kept},
+    {"objects_not_put", "cairn_objects_not_put_total", "", kCounter,
+     "Puts that came to nothing.", &M::objects_not_put},
     {"objects_got", "cairn_objects_got_total", "", kCounter, "Objects read.", &M::objects_got},
     {"object_bytes_got", "cairn_object_got_bytes_total", "", kCounter, "Their bytes.",
      &M::object_bytes_got},

@@ -173,14 +173,19 @@ void ObjectPuts::RunOneByOne(const Into& into, Puts* puts, const Ended& ended) {
   puts->clear();
 }
 
-void ObjectPuts::End(Put* put, const Ended& ended) {
-  const Outcome& outcome = put->outcome;
-  if (outcome.status.ok() && outcome.stored) {
-    counters_.put.fetch_add(1, std::memory_order_relaxed);
-    counters_.put_bytes.fetch_add(put->object.value.size(), std::memory_order_relaxed);
-  } else if (outcome.status.ok()) {
+void ObjectPuts::Count(const Outcome& outcome, size_t value_bytes) {
+  if (!outcome.status.ok()) {
+    counters_.not_put.fetch_add(1, std::memory_order_relaxed);
+  } else if (!outcome.stored) {
     counters_.kept.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    counters_.put.fetch_add(1, std::memory_order_relaxed);
+    counters_.put_bytes.fetch_add(value_bytes, std::memory_order_relaxed);
   }
+}
+
+void ObjectPuts::End(Put* put, const Ended& ended) {
+  Count(put->outcome, put->object.value.size());
   ended(put->index, std::move(put->outcome));
 }
 
@@ -207,9 +212,13 @@ void ObjectPuts::Run(const Into& into, std::span<const ObjectPut> puts, const Be
   uint64_t bytes = 0;
   for (size_t i = 0; i < puts.size(); ++i) {
     const TicketState* ticket = nullptr;
-    if (!begins(i, &ticket)) continue;
+    if (!begins(i, &ticket)) {
+      Count({.status = Cancelled()}, 0);
+      continue;
+    }
     Result<std::unique_ptr<Put>> begun = Guarded([&] { return Begin(into, i, puts[i]); });
     if (!begun.ok()) {
+      Count({.status = begun.status()}, 0);
       ended(i, {.status = begun.status()});
       continue;
     }

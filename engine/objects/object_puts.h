@@ -34,7 +34,8 @@
 namespace cairn::engine {
 
 struct ObjectCounters {
-  std::atomic<uint64_t> put{0}, put_bytes{0}, kept{0}, got{0}, got_bytes{0}, missed{0}, unknown{0};
+  std::atomic<uint64_t> put{0}, put_bytes{0}, kept{0}, not_put{0};
+  std::atomic<uint64_t> got{0}, got_bytes{0}, missed{0}, unknown{0};
 };
 
 // As a timeout.
@@ -104,6 +105,7 @@ class ObjectPuts {
   void DropUnnamed(std::list<uint64_t> branches);
   void DropLeft();
   void End(Put* put, const Ended& ended);
+  void Count(const Outcome& outcome, size_t value_bytes);
 
   const WriteMeans& means_;
   Appender& appender_;

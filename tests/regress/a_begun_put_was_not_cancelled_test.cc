@@ -43,6 +43,8 @@ TEST_P(ABegunPut, IsCancelledAndLeavesNothing) {
                    space.PutBatch({&put, 1}, {.object_class = id}));
   EXPECT_OK(again[0].status);
   EXPECT_TRUE(again[0].stored);
+  EXPECT_EQ(1u, store.Metrics().objects_not_put);
+  EXPECT_EQ(1u, store.Metrics().objects_put);
 }
 
 }  // namespace

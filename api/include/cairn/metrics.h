@@ -115,6 +115,7 @@ struct StoreMetrics {
   // --- Objects (cairn/objects.h): counters, then gauges
   uint64_t objects_put = 0, object_bytes_put = 0;
   uint64_t objects_kept = 0;  // Puts that found their key there, and left it as it was.
+  uint64_t objects_not_put = 0;  // Puts that failed: refused, cancelled, out of time, and so on.
   uint64_t objects_got = 0, object_bytes_got = 0;
   uint64_t objects_missed = 0;  // Gets of keys that are not there.
   uint64_t objects_unknown = 0;  // Keys of Exists that the index had to be asked for.
