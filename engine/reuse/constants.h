@@ -47,13 +47,21 @@ inline constexpr int kFilterProbes = 4;
 inline constexpr uint64_t kHintMemoryMin = 64u << 10;
 inline constexpr uint64_t kFilterShare = 2;
 
-// Nodes whose hash is remembered where their last whole block ended, so that who appends a little
-// to a long prompt does not have all of it hashed again: 64 bytes each.
-inline constexpr size_t kRememberedChains = 4096;
+// Hashes of paths that are kept in memory, and as many older ones that were asked for since
+// (path_digests.h): 3 MiB in all. One is kept where a path leaves a node, because branches fork
+// where others did, and one every so many tokens for branches that fork elsewhere.
+inline constexpr size_t kRememberedDigests = 16384;
+inline constexpr uint64_t kRememberedTokens = 4096;
 
 // A search indexes what was appended before it, so many nodes at most: some milliseconds. What is
 // beyond that the next search does, or the next dump, and the answer is not complete.
 inline constexpr size_t kCatchUpNodes = 256;
+
+// Nodes whose ids are read together, and ids of each at most; kConfirmTokens bounds their sum. With
+// one read at a time indexing only waits for the disk. And a record that many branches forked from
+// is read as a whole, but once for all nodes that are read together.
+inline constexpr size_t kIndexedTogether = 256;
+inline constexpr uint64_t kReadTogetherTokens = 2 * kRememberedTokens;
 
 // Nodes that are noted and not indexed yet, at most: 64 MiB. They are indexed with each round of
 // the background, so there are more only where hints cannot be written; then they are made anew.

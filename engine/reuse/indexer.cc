@@ -85,7 +85,7 @@ void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& c
 void Indexer::Show() noexcept {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  chains_.clear();
+  digests_.Clear();
   shown_sequence_ = looked_sequence_;
   if (hints_ != nullptr && hints_ == prepared_) {
     for (const auto& [node, from] : looked_new_) {
@@ -118,6 +118,10 @@ void Indexer::Start() {
       if (filled.code() == StatusCode::kCorruption) Discard(*hints, filled);
     });
   }
+  // Of what a crash left behind searches index a little each; this goes on while nobody searches.
+  if (behind() != 0 && !means_.write->options->read_only) {
+    thread_->Post([this] { CatchUpAll([this] { return !stopping_; }); });
+  }
 }
 
 void Indexer::Stop() {
@@ -141,7 +145,7 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     lost_ = true;
     if (!made.ok()) return;  // What is whole of them is better than nothing.
     hints_ = std::move(*made);
-    chains_.clear();
+    digests_.Clear();
   }
   if (means_.write->options->read_only) return;  // What it is shown next names others.
   means_.write->host->Kick();                    // The next dump begins to make them.
@@ -162,7 +166,7 @@ void Indexer::OnReplay(uint64_t after_sequence) {
   if (means_.write->options->read_only) {
     // Those of a look that was not shown. A reader has the namespaces as they are shown.
     MutexLock lock(&mutex_);
-    chains_.clear();
+    digests_.Clear();
     looked_.clear();
     looked_new_.clear();
     look_lost_ = false;
@@ -174,7 +178,7 @@ void Indexer::OnReplay(uint64_t after_sequence) {
   if (log != nullptr && forgotten_ > log->durable_sequence()) lost_ = true;
   const std::lock_guard commit(means_.write->mutex());
   MutexLock lock(&mutex_);
-  chains_.clear();
+  digests_.Clear();
   for (const auto& [name, use] : means_.write->tree().namespaces()) {
     if (use.policy.index == Index::kNone) not_indexed_.insert(name);
   }
@@ -235,8 +239,7 @@ void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {
 void Indexer::NoteCut(uint64_t node, uint64_t position) {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  const auto chain = chains_.find(node);
-  if (chain != chains_.end() && chain->second.end > position) chains_.erase(chain);
+  digests_.Cut(node, position);
 }
 
 void Indexer::NotePolicy(const Op& op) {

@@ -5,7 +5,7 @@
 //
 //   noted      OnCommitted, live and in a replay                     a number a node; commit lock
 //   caught up  a search, for what came before it; the background,
-//              before it seals and for a dump                        ids are read, hashed, put
+//              behind an opening, before it seals and for a dump     ids are read, hashed, put
 //   flushed    before the checkpoint that names what was indexed     space/index_flusher.h
 //
 // So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
@@ -32,8 +32,8 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/core/mutex.h"
@@ -43,6 +43,8 @@
 #include "engine/manifest/manifest.h"
 #include "engine/restore/reader.h"
 #include "engine/reuse/hints.h"
+#include "engine/reuse/index_task.h"
+#include "engine/reuse/path_digests.h"
 #include "engine/reuse/prefix_hash.h"
 
 namespace cairn::engine {
@@ -117,7 +119,12 @@ class Indexer final : public CommitObserver {
   uint64_t log_needed() const { return log_needed_.load(); }
 
  private:
-  struct Facts;  // What was seen of a node.
+  struct Work {
+    uint64_t node = 0, from = 0;
+    Status status{};  // How it went.
+    std::unique_ptr<IndexTask> task{};
+    std::vector<TokenId> ids{};
+  };
   // Node: from where on. Nodes go from one to another without memory.
   using Noted = std::map<uint64_t, uint64_t>;
 
@@ -129,9 +136,13 @@ class Indexer final : public CommitObserver {
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
   Noted TakeNoted(size_t nodes_max, bool* all);
-  Status IndexNode(uint64_t node, uint64_t from);
-  Result<Facts> Look(uint64_t node);
-  Status HashNode(uint64_t node, uint64_t from, const Facts& facts);
+  void IndexNodes(std::span<Work> all);
+  void ReadTogether(std::vector<Work*>* works);
+  Status BeginTask(Work* work);
+  Result<IndexedNode> Look(uint64_t node);
+  Status IndexAlone(Work* work);
+  Status ReadAll(IndexTask* task);
+  Status AddIds(IndexTask* task, std::span<const TokenId> ids);
   void CountDead();
   bool FlushForDump();
   Status FlushAll();
@@ -144,12 +155,8 @@ class Indexer final : public CommitObserver {
   Status SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch);
   Status FindGone(std::span<const PrefixEntry> entries, std::vector<PrefixEntry>* gone);
 
-  struct Chain {
-    Digest digest;
-    uint64_t end = 0;
-  };
-  Chain ChainOf(uint64_t node, const Facts& facts, uint64_t at_most);
-  void Remember(uint64_t node, const Facts& facts, const Chain& chain);
+  PathDigests::Place LastKnown(const IndexedNode& facts, uint64_t at_most);
+  void Remember(const IndexedNode& facts, std::span<const PathDigests::Place> places);
 
   const Means means_;
   sstable::TableContext tables_;
@@ -172,7 +179,7 @@ class Indexer final : public CommitObserver {
   bool unnamed_ CAIRN_GUARDED_BY(mutex_) = false;  // A checkpoint should name them, and does not.
   Noted noted_ CAIRN_GUARDED_BY(mutex_);
   size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<uint64_t, Chain> chains_ CAIRN_GUARDED_BY(mutex_);
+  PathDigests digests_ CAIRN_GUARDED_BY(mutex_);
   std::set<std::string> not_indexed_ CAIRN_GUARDED_BY(mutex_);  // Namespaces.
   // Since the last count, and what the tree held then; under the commit lock, but for replays.
   std::atomic<uint64_t> appended_tokens_{0};

@@ -3,6 +3,8 @@
 // How nodes that were noted become entries of the hints.
 #include <algorithm>
 #include <mutex>
+#include <ranges>
+#include <tuple>
 #include <utility>
 
 #include "base/core/out_of_memory.h"
@@ -14,16 +16,19 @@
 
 namespace cairn::engine {
 
-struct Indexer::Facts {
-  bool indexed = false;  // It is there, and its namespace is indexed.
-  uint64_t model = 0;
-  std::string ns;
-  uint64_t start = 0, end = 0;  // Its own positions.
-  bool has_parent = false;
-  bool begins_namespace = false;   // What is above it is another namespace's.
-  std::vector<ContentSpan> spans;  // Of its whole path.
-  uint64_t changes = 0;
-};
+namespace {
+
+RestoreItem ItemOf(uint64_t node, uint64_t begin, std::span<TokenId> ids) {
+  RestoreItem item;
+  item.node = NodeId{node};
+  item.request.begin = begin;
+  item.request.end = begin + ids.size();
+  item.request.tokens = ids;
+  item.counts = false;
+  return item;
+}
+
+}  // namespace
 
 bool Indexer::CatchUp(size_t nodes_max) {
   if (hints() == nullptr) return false;
@@ -74,26 +79,93 @@ Status Indexer::Drain(size_t nodes_max, bool* all) {
 Status Indexer::DrainTaken(Noted work) {
   Status first;
   while (!work.empty()) {
-    const auto [node, from] = *work.begin();
+    const size_t count = std::min(work.size(), kIndexedTogether);
+    std::vector<Work> some;
     Status status;
     if (IsFull()) {
       if (first.ok() && !means_.write->options->read_only) means_.write->host->Kick();
       status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
     }
-    if (status.ok()) status = Guarded([&, n = node, f = from] { return IndexNode(n, f); });
-    auto done = work.extract(work.begin());
-    MutexLock lock(&mutex_);
-    --in_work_;
-    if (status.ok()) continue;
-    if (first.ok()) first = status;
-    const auto again = noted_.insert(std::move(done));
-    if (!again.inserted) again.position->second = std::min(again.position->second, from);
+    if (status.ok()) {
+      status = Guarded([&] {
+        some.resize(count);
+        auto from = work.begin();
+        for (Work& one : some) std::tie(one.node, one.from) = *from++;
+        IndexNodes(some);
+      });
+    }
+    for (size_t i = 0; i < count; ++i) {
+      auto done = work.extract(work.begin());
+      MutexLock lock(&mutex_);
+      --in_work_;
+      const Status& ended = status.ok() ? some[i].status : status;
+      if (ended.ok()) continue;
+      if (first.ok()) first = ended;
+      const uint64_t from = done.mapped();
+      const auto again = noted_.insert(std::move(done));
+      if (!again.inserted) again.position->second = std::min(again.position->second, from);
+    }
   }
   return first;
 }
 
-Result<Indexer::Facts> Indexer::Look(uint64_t number) {
-  Facts facts;
+// Sets the status of each. Short nodes are read together, because a read takes much longer than
+// hashing its ids. A long node is indexed at once: nodes behind it can begin at its hashes.
+void Indexer::IndexNodes(std::span<Work> all) {
+  std::vector<Work*> together;
+  together.reserve(all.size());
+  uint64_t tokens = 0;
+  for (Work& one : all) {
+    one.status = Guarded([&]() -> Status {
+      CAIRN_RETURN_IF_ERROR(BeginTask(&one));
+      if (one.task == nullptr) return Status::Ok();
+      const uint64_t missing = one.task->upto() - one.task->at();
+      if (missing > kReadTogetherTokens) return IndexAlone(&one);
+      one.ids.resize(missing);
+      together.push_back(&one);
+      tokens += missing;
+      return Status::Ok();
+    });
+    if (tokens < kConfirmTokens) continue;
+    ReadTogether(&together);
+    tokens = 0;
+  }
+  ReadTogether(&together);
+}
+
+// Reads, hashes and clears them.
+void Indexer::ReadTogether(std::vector<Work*>* works) {
+  std::vector<RestoreItem> items;
+  const Status read = Guarded([&] {
+    for (Work* const one : *works) items.push_back(ItemOf(one->node, one->task->at(), one->ids));
+    means_.reader->Restore(items, io::kNoDeadline);
+  });
+  for (size_t i = 0; i < works->size(); ++i) {
+    Work* const one = (*works)[i];
+    one->status = Guarded([&] {
+      // One node may have failed for all: read alone it gets its own status.
+      if (!read.ok() || !items[i].status.ok()) return IndexAlone(one);
+      return AddIds(one->task.get(), one->ids);
+    });
+    one->ids = {};
+  }
+  works->clear();
+}
+
+// Sets no task if the node needs no entry.
+Status Indexer::BeginTask(Work* work) {
+  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, Look(work->node));
+  work->task = std::make_unique<IndexTask>(work->node, work->from, std::move(facts));
+  if (work->task->is_empty()) {
+    work->task = nullptr;
+  } else {
+    work->task->Begin(LastKnown(work->task->facts(), work->task->begin_at_most()));
+  }
+  return Status::Ok();
+}
+
+Result<IndexedNode> Indexer::Look(uint64_t number) {
+  IndexedNode facts;
   const WriteMeans& write = *means_.write;
   Committer::Lock lock(write.mutex());
   CAIRN_RETURN_IF_ERROR(
@@ -110,88 +182,69 @@ Result<Indexer::Facts> Indexer::Look(uint64_t number) {
   facts.end = node->lanes[kTokenLane].end;
   facts.has_parent = parent != nullptr;
   facts.begins_namespace = parent != nullptr && parent->ns != node->ns;
+  facts.path = CollectPath(tree, HeadOfNode(*node));
   facts.spans = CollectSpans(tree, HeadOfNode(*node), 0, facts.end);
   facts.changes = changes();
   return facts;
 }
 
-// What is damaged nobody could confirm, and what is gone nobody could find.
-Status Indexer::IndexNode(uint64_t node, uint64_t from) {
-  while (true) {
-    CAIRN_ASSIGN_OR_RETURN(const Facts facts, Look(node));
-    if (!facts.indexed) return Status::Ok();
-    const Status status = HashNode(node, from, facts);
-    // It was rewound meanwhile: what is left of it is still to be indexed.
-    if (status.code() == StatusCode::kInvalidArgument && facts.changes != changes()) continue;
-    if (status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorruption) {
-      return Status::Ok();
+// Skips damaged ids, which no search could confirm, and nodes that are gone.
+Status Indexer::IndexAlone(Work* work) {
+  while (work->task != nullptr) {
+    const Status status = ReadAll(work->task.get());
+    // The node was rewound meanwhile: index what is left of it.
+    if (status.code() == StatusCode::kInvalidArgument && work->task->facts().changes != changes()) {
+      CAIRN_RETURN_IF_ERROR(BeginTask(work));
+      continue;
     }
+    if (status.code() == StatusCode::kNotFound || status.code() == StatusCode::kCorruption) break;
     return status;
   }
+  return Status::Ok();
 }
 
-Indexer::Chain Indexer::ChainOf(uint64_t node, const Facts& facts, uint64_t at_most) {
-  MutexLock lock(&mutex_);
-  const auto chain = chains_.find(node);
-  if (chain != chains_.end() && chain->second.end <= at_most) return chain->second;
-  return {PrefixRoot(store(), facts.model), 0};
+Status Indexer::ReadAll(IndexTask* task) {
+  std::vector<TokenId> ids;
+  while (task->at() < task->upto()) {
+    ids.resize(std::min(task->upto() - task->at(), kConfirmTokens));
+    CAIRN_RETURN_IF_ERROR(ReadIds(means_.reader, task->node(), task->at(), ids, false));
+    CAIRN_RETURN_IF_ERROR(AddIds(task, ids));
+  }
+  return Status::Ok();
 }
 
-void Indexer::Remember(uint64_t node, const Facts& facts, const Chain& chain) {
+Status Indexer::AddIds(IndexTask* task, std::span<const TokenId> ids) {
+  const std::shared_ptr<Hints> hints = this->hints();
+  task->Add(ids);
+  // Null: a reader was shown a checkpoint that has none.
+  if (hints != nullptr) CAIRN_RETURN_IF_ERROR(hints->Put(task->TakeEntries()));
+  if (task->at() == task->upto()) Remember(task->facts(), task->places());
+  return Status::Ok();
+}
+
+// The last known hash of the path up to that position. Takes the lock for each step, because
+// commits need it and paths may be long.
+PathDigests::Place Indexer::LastKnown(const IndexedNode& facts, uint64_t at_most) {
+  for (const PathStep& step : std::views::reverse(facts.path)) {
+    if (step.begin >= at_most) continue;
+    MutexLock lock(&mutex_);
+    const auto place =
+        digests_.Last(static_cast<uint64_t>(step.node), step.begin, std::min(step.end, at_most));
+    if (place.has_value()) return *place;
+  }
+  return {.node = 0, .end = 0, .digest = PrefixRoot(store(), facts.model)};
+}
+
+void Indexer::Remember(const IndexedNode& facts, std::span<const PathDigests::Place> places) {
   MutexLock lock(&mutex_);
   if (facts.changes != changes()) return;
-  if (chains_.size() >= kRememberedChains) chains_.clear();
-  chains_.insert_or_assign(node, chain);
-}
-
-// Entries of the positions behind `from` that the node is found by: ends of blocks on it, and one
-// behind where it leaves its parent. The first node of a namespace is found by those above it, too.
-Status Indexer::HashNode(uint64_t node, uint64_t from, const Facts& facts) {
-  const bool all = from <= facts.start;
-  const uint64_t below = facts.begins_namespace && all ? 0 : std::max(from, facts.start);
-  const uint64_t last_block = facts.end - facts.end % kPrefixBlock;
-  const uint64_t edge = facts.start + 1;
-  const bool has_edge = facts.has_parent && all && edge > kPrefixBlock && edge <= facts.end &&
-                        edge % kPrefixBlock != 0;
-  const uint64_t upto = std::max(last_block > below ? last_block : 0, has_edge ? edge : 0);
-  if (upto == 0) return Status::Ok();
-  const Chain begin = ChainOf(node, facts, std::min(below, has_edge ? facts.start : below));
-  const std::shared_ptr<Hints> hints = this->hints();
-  if (hints == nullptr) return Status::Ok();  // A reader was shown a checkpoint that has none.
-  PrefixHasher hasher(begin.digest, begin.end, facts.spans);
-  Chain last = begin;
-  std::vector<PrefixEntry> entries;
-  const auto put = [&, seed = SeedOf(facts.ns)](uint64_t end, const Digest& digest) {
-    entries.push_back({KeyHash(digest, seed), node, end});
-  };
-  const auto on_block = [&](uint64_t end, const Digest& digest) {
-    last = {digest, end};
-    if (end > below) put(end, digest);
-  };
-  std::vector<TokenId> ids;
-  while (hasher.end() < upto) {
-    const uint64_t chunk_end = std::min(upto, hasher.end() + kConfirmTokens);
-    const uint64_t stop = has_edge && hasher.end() < edge ? std::min(edge, chunk_end) : chunk_end;
-    ids.resize(stop - hasher.end());
-    CAIRN_RETURN_IF_ERROR(ReadIds(means_.reader, node, hasher.end(), ids, false));
-    hasher.Add(ids, on_block);
-    if (has_edge && stop == edge) put(edge, hasher.At());
-    CAIRN_RETURN_IF_ERROR(hints->Put(entries));
-    entries.clear();
-  }
-  if (last.end > begin.end) Remember(node, facts, last);
-  return Status::Ok();
+  for (const PathDigests::Place& place : places) digests_.Add(place);
 }
 
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
                bool memory_only) {
   if (ids.empty()) return Status::Ok();
-  RestoreItem item;
-  item.node = NodeId{node};
-  item.request.begin = begin;
-  item.request.end = begin + ids.size();
-  item.request.tokens = ids;
-  item.counts = false;
+  RestoreItem item = ItemOf(node, begin, ids);
   reader->Restore({&item, 1}, memory_only ? 0 : io::kNoDeadline);
   if (memory_only && item.status.code() == StatusCode::kDeadlineExceeded) {
     return Status(StatusCode::kBusy, "token ids are not in memory");

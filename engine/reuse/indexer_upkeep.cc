@@ -142,10 +142,13 @@ Status Indexer::RebuildAll() {
   for (uint64_t from = 1;;) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> nodes,
                            TreeRecords::ReadNodes(*index, from, kRebuildBatch));
-    for (const uint64_t node : nodes) {
+    for (size_t begin = 0; begin < nodes.size(); begin += kIndexedTogether) {
+      std::vector<Work> some(std::min(nodes.size() - begin, kIndexedTogether));
+      for (size_t i = 0; i < some.size(); ++i) some[i].node = nodes[begin + i];
       CAIRN_RETURN_IF_ERROR(AwaitRoom());
       const io::Turn::Holder turn(&turn_);
-      CAIRN_RETURN_IF_ERROR(IndexNode(node, 0));
+      IndexNodes(some);
+      for (const Work& one : some) CAIRN_RETURN_IF_ERROR(one.status);
     }
     if (nodes.size() < kRebuildBatch) break;
     from = nodes.back() + 1;

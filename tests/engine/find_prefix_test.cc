@@ -85,6 +85,50 @@ TEST_P(FindPrefixTest, AfterSealingAndReopening) {
   }
 }
 
+// Hashes of a path are remembered where branches leave it, and here and there: also where a picture
+// lies across, and not what was rewound.
+TEST_P(FindPrefixTest, ForksOfALongPrompt) {
+  const std::vector<TokenId> ids = Tokens(9000, 5);
+  const ContentSpan picture{.begin = 4000, .end = 4200, .hash = {1, 2}};
+  ASSERT_OK_ASSIGN(Branch base, store_.CreateBranch(model_, {.name = "base"}));
+  ASSERT_OK(Append(base, ids, kSeed, {{picture}}));
+  std::vector<std::vector<TokenId>> prompts;
+  const auto fork = [&](Branch& from, std::span<const TokenId> of, uint64_t at) {
+    ASSERT_OK_ASSIGN(Branch made, from.ForkAt(at, {}));
+    prompts.push_back(Like(of, at, 100, at));
+    ASSERT_OK(Append(made, std::span(prompts.back()).subspan(at)));
+  };
+  const auto ask_all = [&] {
+    for (const std::vector<TokenId>& prompt : prompts) {
+      SCOPED_TRACE(prompt.size());
+      PrefixQuery query = Query(prompt);
+      ContentSpan shown = picture;
+      shown.end = std::min<uint64_t>(shown.end, prompt.size() - 100);
+      if (shown.begin < shown.end) query.spans = {&shown, 1};
+      EXPECT_EQ(prompt.size(), Ask(query).matched);
+    }
+  };
+  for (const uint64_t at : {4050, 8999, 4096, 4095, 4097, 8192, 8200, 4160, 100, 8999, 4200}) {
+    ASSERT_NO_FATAL_FAILURE(fork(base, ids, at));
+    if (at % 2 == 0) ask_all();
+  }
+  ask_all();
+  // Of a branch that is alone, so that what is rewound is written over.
+  const std::vector<TokenId> mine = Like(ids, 100, 8000, 9);
+  ASSERT_OK_ASSIGN(Branch alone, base.ForkAt(100, {}));
+  ASSERT_OK(Append(alone, std::span(mine).subspan(100)));
+  EXPECT_EQ(8100u, Ask(mine).matched);
+  ASSERT_OK(alone.Rewind(4090));
+  const std::vector<TokenId> other = Like(mine, 4090, 5000, 10);
+  ASSERT_OK(Append(alone, std::span(other).subspan(4090)));
+  for (const uint64_t at : {8100, 4100, 4096, 9000}) {
+    ASSERT_NO_FATAL_FAILURE(fork(alone, other, at));
+    EXPECT_EQ(prompts.back().size(), Ask(prompts.back()).matched);
+    prompts.pop_back();
+  }
+  EXPECT_EQ(4090u, Ask(mine).matched);
+}
+
 TEST_P(FindPrefixTest, OtherNamespacesOnlyWhereTheyAreAskedFor) {
   const std::vector<TokenId> ids = Tokens(200, 5);
   Branch theirs = Make("a", ids, "theirs");
