@@ -2,7 +2,8 @@
 """Checks the documents. Exit status 1 and `file:line: [rule] text` if a rule is broken.
 
   link    a relative link leads to a file of the repository, and its #anchor to a heading there
-  named   a file that a document names by its path exists; so does a document that other files name
+  named   a file that a document names by its path, from the root or from engine/, exists; so does a document
+          that other files name
   pages   README.md and engine/README.md stay short
 """
 
@@ -14,7 +15,8 @@ import sys
 MAX_LINES = {"README.md": 160, "engine/README.md": 150}
 FOLDERS = "api|base|cmake|docs|engine|fuzz|gpu|sstable|tests|tools|wal"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
-NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w/.-]*\.(?:h|cc|cu|c|py|md|txt|json|svg|yml|cmake)\b")
+INSIDE_ENGINE = "commit|follow|manifest|metrics|objects|pages|restore|reuse|shadow|space|sparse|tree"
+NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS}|{INSIDE_ENGINE})/[\w/.-]*\.(?:h|cc|cu|c|py|md|txt|json|svg|yml|cmake)\b")
 DOCUMENT = re.compile(rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w/.-]*\w|README|CHANGELOG)\.md\b")
 FENCE = re.compile(r"^ *(```|~~~)")
 EXTENSIONS = (".h", ".cc", ".c", ".cu", ".py", ".pyi", ".sh", ".txt", ".cmake", "")
@@ -72,8 +74,8 @@ def check_links(path, text, files, read):
 def check_named(path, text, files, pattern):
     for number, line in enumerate(text.splitlines(), 1):
         for name in pattern.findall(line):
-            inside = os.path.normpath(os.path.join(os.path.dirname(path), name))
-            if name not in files and inside not in files:
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            if files.isdisjoint((name, beside, f"engine/{name}")):
                 yield f"{path}:{number}: [named] {name}: there is no such file"
 
 

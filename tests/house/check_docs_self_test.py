@@ -49,10 +49,12 @@ class CheckDocs(unittest.TestCase):
         self.assertEqual(self.check(), "docs/three.md:8: [link] #heading: docs/three.md has no such heading\n")
 
     def test_named_files_exist(self):
-        self.write("docs/three.md", "`engine/part.h`, `engine/gone.h`\n")
+        self.write("engine/tree/node.h", "")
+        self.write("docs/three.md", "`engine/part.h`, `engine/gone.h`, `tree/node.h`, `tree/gone.h`\n")
         self.write("engine/other.cc", "// docs/gone.md explains it.\n")
         self.assertEqual(self.check().splitlines(), [
             "docs/three.md:1: [named] engine/gone.h: there is no such file",
+            "docs/three.md:1: [named] tree/gone.h: there is no such file",
             "engine/other.cc:1: [named] docs/gone.md: there is no such file"])
 
     def test_pages_stay_short(self):
