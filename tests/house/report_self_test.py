@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that tools/bench/report writes what the files say, keeps what programs print, and fails on anything else."""
+"""Shows that tools/bench/report writes the tables of the files, keeps the output of programs, and fails on anything else."""
 
 import importlib.machinery
 import importlib.util
@@ -26,7 +26,8 @@ def run_of(**more):
 def load_run(rate):
     values = {f"cairn_{key}": 2000.0 for key in ("gb_per_s", "p50_us", "p99_us", "longest_us", "cpu_s_per_gb",
                                                  "faults_per_gb", "device_per_byte")}
-    return run_of(values=values, ratios={"rate_to_raw": rate, "rate_to_raw_fresh": 1.0})
+    values.update({"rate_to_raw_min": 0.4, "rate_to_raw_max": 0.6, "p50_to_raw_min": 1.5, "p50_to_raw_max": 1.5})
+    return run_of(values=values, ratios={"rate_to_raw": rate, "rate_to_raw_fresh": 1.0, "p50_to_raw": 1.5})
 
 
 class Report(unittest.TestCase):
@@ -34,7 +35,8 @@ class Report(unittest.TestCase):
         self.root = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.root)
         os.makedirs(os.path.join(self.root, "docs/bench"))
-        self.write("docs/bench.md", f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+        for page in report.PAGES:
+            self.write(page, f"before\n{report.BEGIN}\n{report.END}\nafter\n")
 
     def write(self, path, text):
         with open(os.path.join(self.root, path), "w", encoding="utf-8") as file:
@@ -60,8 +62,8 @@ class Report(unittest.TestCase):
         self.assertEqual(self.call("--check"), (0, ""))
         page = self.read("docs/bench.md")
         self.assertTrue(page.startswith("before\n") and page.endswith(f"{report.END}\nafter\n"))
-        self.assertIn("| load burst | `rate_to_raw` | 0.500 | >= 0.70 | missed |", page)
-        self.assertIn("commit abc; 2026-01-01; 2 x a processor; Linux 1.", page)
+        self.assertIn("| load burst | `rate_to_raw` | 0.500 | 0.400 to 0.600 | >= 0.70 | missed |", page)
+        self.assertIn("commit abc; 2026-01-01; 2 cores of a processor; Linux 1.", page)
 
     def test_check_names_what_differs_and_writes_nothing(self):
         self.keep("load", {"burst": load_run(0.5)})
@@ -70,7 +72,7 @@ class Report(unittest.TestCase):
         before = self.read("docs/bench.md")
         status, output = self.call("--check")
         self.assertEqual(status, 1)
-        self.assertIn("+| load burst | `rate_to_raw` | 0.750 | >= 0.70 | met |", output)
+        self.assertIn("+| load burst | `rate_to_raw` | 0.750 | 0.400 to 0.600 | >= 0.70 | met |", output)
         self.assertEqual(self.read("docs/bench.md"), before)
 
     def test_refuses_files_without_a_table_and_runs_without_an_origin(self):
@@ -81,22 +83,34 @@ class Report(unittest.TestCase):
         self.assertIn("burst lacks commit", self.call()[1])
 
     def test_refuses_a_page_without_its_lines(self):
-        self.write("docs/bench.md", "nothing\n")
-        status, output = self.call()
-        self.assertEqual(status, 1)
-        self.assertIn("must hold the two lines", output)
+        for page in reversed(report.PAGES):
+            self.write(page, "nothing\n")
+            status, output = self.call()
+            self.assertEqual(status, 1)
+            self.assertIn(f"{page} must hold the two lines", output)
+
+    def test_a_run_without_a_range_has_none(self):
+        text = report.render({"load": {"burst": load_run(0.5)}})
+        self.assertIn("| burst | `rate_to_raw` | 0.500 | 0.400 to 0.600 |", text)
+        self.assertIn("| burst | `rate_to_raw_fresh` | 1.00 |  |", text)
+        self.assertIn("| burst | `p50_to_raw` | 1.50 |  |", text)
 
     def test_peers_and_micro(self):
         values = {f"burst{ending}_{engine}": 3.25 for engine in ("cairn", "lmdb")
                   for ending in ("_gb_per_s", "_cpu_s_per_gb", "_faults_per_gb")}
-        values.update({"burst_to_best_peer_min": 0.5, "burst_to_best_peer_max": 1500.0})
-        peers = run_of(values=values, ratios={"burst_to_best_peer": 1.0})
+        values.update({"burst_to_best_peer_min": 0.5, "burst_to_best_peer_max": 1500.0, "burst_best_peer": "lmdb",
+                       "small_best_peer": "lmdb"})
+        peers = run_of(values=values, ratios={"burst_to_best_peer": 1.0, "small_p50_to_best_peer": 0.5})
         micro = run_of(benchmarks=[{"name": "copy", "real_time": 1.5, "cpu_time": 1.25, "time_unit": "us",
                                     "items_per_second": 2e6, "bytes_per_second": 3e9, "faults_per_gb": 0.0}])
         text = report.render({"peers": {"peers": peers}, "micro": {"micro": micro}})
         self.assertIn("| `burst`, GB/s | 3.25 | 3.25 |", text)
-        self.assertIn("| `burst_to_best_peer` | 1.00 | 0.500 to 1,500 |", text)
+        self.assertIn("| `burst_to_best_peer` | 1.00 | 0.500 to 1,500 | lmdb |", text)
         self.assertIn("| `copy` | 1,500 | 1,250 | 2.00 | 3.00 | 0 |", text)
+        front = report.render_front({"peers": {"peers": peers}})
+        self.assertIn("`a program`: commit abc; 2026-01-01; 2 cores of a processor; Linux 1.", front)
+        self.assertIn("| durable appends of 2 MiB, one thread | 1.00 | LMDB |", front)
+        self.assertIn("| one durable token of 8 KiB, p50 | 2.00 | LMDB |", front)  # Less is better: turned over.
 
     def test_records_what_a_program_prints(self):
         subprocess.run(["git", "init", "-q", self.root], check=True)
