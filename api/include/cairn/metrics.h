@@ -2,6 +2,11 @@
 //
 // Numbers about a running store: a plain snapshot, taken without stopping anything, and what can be
 // made of one: text for Prometheus and a verdict. docs/metrics.md explains each number.
+//
+// Store::Metrics takes the snapshot. Everything here is a pure function of it: no store, no lock,
+// no I/O, any thread. Functions that return texts may throw std::bad_alloc. The numbers of one
+// snapshot are read one after the other while the store goes on, so sums of them may be off by what
+// happened in between.
 #pragma once
 
 #include <array>
@@ -12,16 +17,19 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most
-// 6 % too high.
+// Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most 6 %
+// too high.
 struct LatencyHistogram {
   static constexpr uint32_t kBuckets = 16 * 44;
   std::array<uint64_t, kBuckets> counts{};
   uint64_t count = 0;
   uint64_t sum_ns = 0;
   uint64_t max_ns = 0;
-  uint64_t QuantileNs(double quantile) const;  // 0 when empty.
-  static uint64_t UpperNs(uint32_t bucket);    // The largest latency that falls into it.
+  // `quantile` from 0 to 1: the upper end of the bucket that it falls into, at most max_ns. 0 when
+  // empty.
+  uint64_t QuantileNs(double quantile) const;
+  // The largest latency that falls into the bucket; UINT64_MAX of the last one, and beyond.
+  static uint64_t UpperNs(uint32_t bucket);
 };
 
 // Counters begin with 0 when the store is opened; gauges tell what is now. Each number is a field
@@ -161,6 +169,7 @@ struct StoreMetrics {
 // `store`, unless it is empty, becomes a label of that name on every sample.
 std::string PrometheusText(const StoreMetrics& metrics, std::string_view store = {});
 
+// One limit that was passed.
 struct Alarm {
   // Part of the interface: "poisoned", "background", "save_p95", "restore_p95", "stored_ratio",
   // "mean_chain", "restore_success".
@@ -169,6 +178,7 @@ struct Alarm {
   std::string message;          // For people, one line.
 };
 
+// The verdict of CheckHealth.
 struct Health {
   bool ok = true;  // No alarms.
   std::vector<Alarm> alarms;
@@ -177,7 +187,9 @@ struct Health {
 // Looks at all that happened since the store was opened; for the last minutes only, let Prometheus
 // evaluate docs/prometheus/cairn.rules.yml. An alarm needs something to judge from: 100 saves, 100
 // restores (those cancelled by the caller count as neither success nor failure), 1 GiB of raw bytes
-// for the ratio, ten lanes for the chain. The limits, and why, are in engine/metrics/constants.h.
+// for the ratio, ten lanes for the chain. The limits, and why, are in engine/metrics/constants.h:
+// 50 ms of 19 saves in 20, 100 ms of 19 restores in 20, 0.1 to 4 of the ratio, 100 deltas a lane,
+// one failed restore in 10,000.
 Health CheckHealth(const StoreMetrics& metrics);
 
 }  // namespace cairn

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options of a store. Plain structs with defaults; what is not set is as the comment says.
+// Options of a store, and the enums that other calls share. Plain structs with defaults; what is
+// not set is as the comment says. Sizes are bytes, times nanoseconds. Options are copied when a
+// store is opened and never change after; Options::segment_bytes is fixed when the store is made,
+// all others may differ from one opening to the next.
 #pragma once
 
 #include <cstdint>
@@ -32,24 +35,29 @@ enum class Durability : uint8_t {
   kPower = 2,
 };
 
+// How files are read and written.
 enum class Backend : uint8_t {
-  kAuto,   // io_uring when the kernel grants it, else blocking threads (with one log line).
+  kAuto,  // io_uring when the kernel grants it, else blocking threads (with one log line).
   kUring,  // Or fail.
   kThreads,
 };
 
-// Told about the life of the store. Calls come from the store's or the caller's threads, must not
-// block, and must not call back into the store.
+// Told about the life of the store. Calls come from the store's or the caller's threads, several at
+// once, must not block, must not throw, and must not call back into the store.
 struct EventListener {
-  std::function<void(const Status& cause)> on_poisoned{};   // Once.
+  std::function<void(const Status& cause)> on_poisoned{};  // Once, with the cause.
   std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
 };
 
+// What happens when a write or sync of the log fails: the store is poisoned (writes are refused
+// until it is reopened, reads go on), or, after on_poisoned was called, the process ends.
 enum class FatalAction : uint8_t { kPoison, kAbort };
 
 struct Options {
   // --- Opening
+  // Makes the directory, and a store in it, where there is none. Its parent must be there.
   bool create_if_missing = false;
+  // kAlreadyExists where a store is there.
   bool error_if_exists = false;
   // A follower: takes no lock and writes nothing. Beside a writer, in this or another process, it
   // shows only what a crash cannot take away any more: what was known to be durable when it was
@@ -57,7 +65,8 @@ struct Options {
   // counts as known again once the next one's opening has returned. Without a writer it shows all
   // that the next one would find. A writer may give back files that it needs: a read that meets
   // that refreshes by itself and tries again, twice, which shows the store as it is then; after
-  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage.
+  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage. Excludes the
+  // two options above.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
   // damaged, without the records that a damaged index cannot place. What was cut or left out is
@@ -68,20 +77,21 @@ struct Options {
   // For `cairn repair`.
   bool salvage = false;
 
-  // Of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for the group and
-  // for others. Directories can be entered by who may read files: 0700 for 0600. A follower needs
-  // to read them. Files that are there keep theirs, and a directory that was made before the store.
+  // Permissions of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for
+  // the group and for others. Directories can be entered by who may read files: 0700 for 0600. A
+  // follower needs to read them. Files that are there keep theirs, and a directory that was made
+  // before the store.
   uint32_t file_mode = 0600;
 
   // --- Space
   // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two log
-  // segments that only what drops or rewinds may open, and room for two more and some tables
-  // (1/32 of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new
-  // store needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows
-  // can be opened all the same: it says so, takes no data, and may use that room beyond what it
-  // has. Of the disk as much is left free, with a cap or without one: data is kNoSpace before it
-  // is full, and what was dropped comes back. That is asked for, not taken: what others write
-  // there may use it up.
+  // segments that only what drops or rewinds may open, and room for two more and some tables (1/32
+  // of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new store
+  // needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows can be
+  // opened all the same: it says so, takes no data, and may use that room beyond what it has. Of
+  // the disk as much is left free, with a cap or without one: data is kNoSpace before it is full,
+  // and what was dropped comes back. That is asked for, not taken: what others write there may use
+  // it up.
   uint64_t max_bytes = UINT64_MAX;
   // What may go when room runs out under max_bytes or on the disk, unless a namespace says
   // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An
@@ -141,8 +151,10 @@ struct Options {
   // line for what they need of it, until their deadline; one of each always gets on, whatever it
   // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
   uint64_t max_memory_bytes = 1ull << 30;
-  uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
-                                           // to half of the above (without what GPUs have of it).
+  // Newest part of the log kept in memory, from 256 KiB up to half of the above (without what GPUs
+  // have of it).
+  uint64_t hot_tail_bytes = 256ull << 20;
+  // Larger asynchronous appends borrow the source. Up to 4 MiB and 64 KiB.
   uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
   // Branches that were not used for longest are forgotten beyond this (or 3/16 of what the hot tail
   // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
@@ -154,6 +166,7 @@ struct Options {
   // keys of objects (cairn/objects.h), some 25 bytes each: about what has no room there the index
   // is asked.
   uint64_t reuse_memory_bytes = 0;
+  // Where large buffers come from. See cairn/allocator.h for how long it must live.
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)
@@ -168,7 +181,8 @@ struct Options {
   // --- Appending
   // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
   // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
-  // Where a record of the log holds fewer positions, as many are joined.
+  // Where a record of the log holds fewer positions, as many are joined. A crash costs what was
+  // accepted and not logged: nothing of that was acknowledged.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 
@@ -181,17 +195,21 @@ struct Options {
 
   // --- Failure
   FatalAction on_fatal = FatalAction::kPoison;
-  std::shared_ptr<EventListener> listener{};
+  std::shared_ptr<EventListener> listener{};  // Not called any more once Close has returned.
 
   // --- Machine
   Backend backend = Backend::kAuto;
-  uint32_t executor_threads = 0;  // 0: one less than the cores, at least one.
+  // Threads that help restores, and that run asynchronous calls; as many again seal in the
+  // background. 0: one less than the cores, at least one. They begin when there is work for them.
+  uint32_t executor_threads = 0;
   // GPUs that restores may write to; of each ordinal one. Their pinned memory is part of
   // max_memory_bytes, half of it at most, and leaves 16 MiB of it.
   std::vector<Gpu> gpus{};
   // The world to live in, instead of this machine: tests run the store on a simulated one.
   std::shared_ptr<const io::World> world{};
 
+  // kInvalidArgument naming the field. What depends on the store (segment_bytes, max_bytes) only
+  // Open knows. Does no I/O.
   Status Validate() const;  // kInvalidArgument naming the field.
 };
 
