@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cairn in C: C11, and C++ as well. Each call is its C++ namesake, Branch::AppendSync being
-// cairn_branch_append_sync; the C++ headers tell what it does, costs and returns, and docs/c.md has
-// a table of both. These are the conventions that hold everywhere:
+// cairn_branch_append_sync; docs/c.md has a table of both. The comments here tell of each call what
+// it does, what it blocks on and how it fails; where more is to be said the C++ header says it.
+// These are the conventions that hold everywhere:
 //
 //  1. Errors. A call that can fail returns a cairn_code: CAIRN_OK, or what a program branches on.
 //     `error`, the last argument, may be NULL; else *error becomes NULL, or an error to be freed
 //     with cairn_error_free, whatever it was before. Where there is no memory for it *error is a
-//     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then.
+//     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then. Comments list
+//     the codes of a call, but not those that any call may give: CAIRN_INVALID_ARGUMENT (convention
+//     5, 8 or 10), CAIRN_INVALID_STATE (3 or 11) and CAIRN_OUT_OF_MEMORY. "Errors of a change" and
+//     "errors of the index" are explained at the top of cairn/c_branch.h.
 //  2. Ownership. What a call gives through a pointer to a pointer is the caller's, and goes with
 //     the `free` of its type; it is NULL after an error, in an array each of them. What a struct
 //     points to belongs to the struct: never free a part. `free` takes NULL.
@@ -16,8 +20,8 @@
 //     that of tokens, KV, tables, keys and values, events of a GPU, and the layers' progress, never
 //     a struct or an array of pointers. Handles may be freed in any order. They do not keep a store
 //     open: after cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that
-//     tell of the store as it was: cairn_store_models, _metrics, _health, its texts, and the
-//     counts of sparse and shadow sessions.
+//     tell of the store as it was: cairn_store_models, _metrics, _health, its texts, and the counts
+//     of sparse and shadow sessions.
 //  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
 //     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
 //     before a store is opened.
@@ -27,8 +31,10 @@
 //  6. Texts end with NUL; NULL is the empty text, but in an argument `path` or `name`, which must
 //     be given. Names are bytes that the library does not interpret. What may hold a NUL is a
 //     cairn_bytes.
-//  7. Blocking. A call blocks only where its comment, or that of its namesake, says so, and until
-//     `timeout_ns` at most where it has one: UINT64_MAX is for ever, 0 waits for nothing.
+//  7. Blocking. A call blocks only where its comment says so, and until `timeout_ns` at most where
+//     it has one: UINT64_MAX is for ever, 0 waits for nothing. Where it does not, it may still take
+//     a lock of the store for a moment, and read the index of the store for a branch that was not
+//     used for long.
 //  8. Sizes of structs. struct_size is the first field of each struct that may grow. Set it by
 //     cairn_X_init(&x, sizeof x), which sets all defaults, or by hand; zeros elsewhere are what the
 //     fields say. What a program was built without keeps its default; what it was built with and
@@ -48,6 +54,8 @@
 // 11. fork(). A store does not survive it: in the child every call of it is CAIRN_INVALID_STATE.
 //     Handles may be freed there.
 // 12. No exception leaves the library, and no symbol that does not begin with cairn_ is C's.
+// 13. A crash leaves each change whole or not at all. What is lost of what was acknowledged follows
+//     from its cairn_durability (cairn/options.h): nothing at CAIRN_DURABILITY_POWER.
 #pragma once
 
 #include "cairn/c_base.h"
