@@ -35,17 +35,20 @@ CAIRN_API void cairn_layer_progress_free(cairn_layer_progress* progress);
 
 // One asynchronous call: cairn::Ticket. May be freed at any time; the call goes on. Thread-safe.
 typedef struct cairn_ticket cairn_ticket;
-CAIRN_API bool cairn_ticket_done(const cairn_ticket* ticket);  // Over; its status is final. Never blocks.
-// What the call borrowed may be reused. Never blocks.
+// True once the call is over; its status is final then. Never blocks.
+CAIRN_API bool cairn_ticket_done(const cairn_ticket* ticket);
+// True once the memory that the call borrowed may be reused. Never blocks.
 CAIRN_API bool cairn_ticket_released(const cairn_ticket* ticket);
 // How the call ended; CAIRN_BUSY until it is over. Never blocks.
 CAIRN_API cairn_code cairn_ticket_status(const cairn_ticket* ticket, cairn_error** error);
-// Of an append the branch's length behind it, known at once; of objects their bytes, known once the
-// ticket is released. Else 0.
+// Of an append: the branch's length behind it, known at once. Of a put or get of an object: its
+// bytes, known once the ticket is released. Else 0. Never blocks.
 CAIRN_API uint64_t cairn_ticket_length(const cairn_ticket* ticket);
-CAIRN_API bool cairn_ticket_kv_shed(const cairn_ticket* ticket);  // The tokens were kept, the KV was not.
-// What a restore delivered, to be freed with cairn_restore_result_free. Never blocks.
-// CAIRN_NOT_FOUND unless it is over and went well.
+// True if the tokens were kept and the KV was not (CAIRN_OVERLOAD_SHED_KV, or cairn_persist). Never
+// blocks.
+CAIRN_API bool cairn_ticket_kv_shed(const cairn_ticket* ticket);
+// The result of a restore; the caller frees it with cairn_restore_result_free. Never blocks.
+// CAIRN_NOT_FOUND: the call is no restore, is not over, or failed.
 CAIRN_API cairn_code cairn_ticket_restored(const cairn_ticket* ticket,
                                            cairn_restore_result** result, cairn_error** error);
 // Blocks until the call is over and returns how it ended. With UINT64_MAX this thread may lead the
