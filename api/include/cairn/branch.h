@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A branch: a named, movable head in the tree of conversations. What a user calls a session.
+// A branch: a named, movable head in the tree of conversations; users call it a session.
 //
 // Handles are small values that may be copied; all methods are thread-safe. They do not keep the
 // store open: after Store::Close every call gives kInvalidState. A branch dropped through another
@@ -15,14 +15,14 @@
 // that takes one. (RestorableLength, SamplerAt and MetadataAt take no range, but the largest
 // position that may be found.)
 //
-// Sizes: cairn/limits.h says how large things may be. What is larger is kInvalidArgument naming the
+// Sizes: cairn/limits.h says how large things may be. A larger thing is kInvalidArgument naming the
 // field, and so is a value that an enum does not have; nothing is applied then.
 //
 // Hybrid models: a group whose retention rule is not kAll (cairn/model.h) may have gaps, positions
 // that were never given KV: an append leaves out what the rule does not need. All groups are
 // restored at one position; see Restore and RestorableLength.
 //
-// What calls have in common, so that the comments below need not repeat it:
+// All calls have this in common, and the comments below do not repeat it:
 //
 //   Locks: a call that looks at a branch or changes one takes the store's commit lock, which orders
 //     all changes, for a moment. It is never held across I/O or a wait.
@@ -39,8 +39,9 @@
 //   Errors of every change: those, and kReadOnly (a follower), kPoisoned (the log failed earlier),
 //     kNoSpace (max_bytes or the disk is full), kIoError (no further log segment can be made), and
 //     kUnknownOutcome (the log failed after the change was given to it: reopen the store and look).
-//   A crash: a change is there whole or not at all, and in the order of all changes. What is lost
-//     of what was acknowledged follows from its Durability (cairn/options.h): nothing at kPower.
+//   A crash: a change is there whole or not at all, and in the order of all changes. How much of
+//     the acknowledged changes it may lose follows from their Durability (cairn/options.h): none at
+//     kPower.
 #pragma once
 
 #include <atomic>
@@ -76,8 +77,8 @@ struct ContentSpan {
   bool operator==(const ContentSpan&) const = default;
 };
 
-// What makes the random numbers of a sampler: none, a counter-based generator by seed and offset, a
-// Mersenne twister by its state in `blob`, or one that blob_name names. The store keeps it and
+// The generator of a sampler's random numbers: none, a counter-based generator by seed and offset,
+// a Mersenne twister by its state in `blob`, or one that blob_name names. The store keeps it and
 // computes nothing from it.
 enum class GeneratorKind : uint8_t { kNone = 0, kPhilox = 1, kMt19937 = 2, kNamed = 3 };
 
@@ -95,15 +96,15 @@ struct SamplerState {
   bool operator==(const SamplerState&) const = default;
 };
 
-// What a program wants to keep beside a position; the store does not interpret it.
+// Bytes that a program keeps beside a position; the store does not interpret them.
 struct AppMetadata {
   std::string content_type{};  // "application/msgpack", ...
   std::vector<std::byte> bytes{};
   bool operator==(const AppMetadata&) const = default;
 };
 
-// What one append adds; atomic. Pointers may be null. A description only: it owns nothing, and all
-// that it points to lives as long as the call that takes it says.
+// The content that one append adds; atomic. Pointers may be null. A description only: it owns
+// nothing, and all that it points to lives as long as the call that takes it says.
 //
 // Without tokens and KV it sets a state, sampler, metadata or both, at the length that the branch
 // has, 0 included: instead of what stood there. Other branches keep what they have; forks and
@@ -125,7 +126,7 @@ struct Delta {
   bool exact = true;
 };
 
-// What an asynchronous append does when buffers are full.
+// How an asynchronous append ends when buffers are full.
 enum class Overload : uint8_t {
   kFail,  // kBusy at once.
   // Keep the tokens, drop the KV: kv_length stays, until Fill. kBusy only if there is no room for
@@ -156,12 +157,13 @@ struct AppendOptions {
   uintptr_t gpu_ready = 0;
   // Gets the completion, with `user_data`. Append, Commit, batches. Null: none. The queue is used
   // in the call alone, and need not outlive it.
-  const CompletionQueue* queue = nullptr;  // Append only: gets the completion.
+  const CompletionQueue* queue = nullptr;
   uint64_t user_data = 0;  // As `queue`; the library does not interpret it.
-  // Append and Commit: who owns what the call borrows, so that nobody has to wait with it for the
-  // ticket. Let go of once none of it is read any more, which may be a moment after the ticket is
-  // over, but before Close returns; of a draft that was copied also not before its other handles
-  // are gone. Mostly on a thread of the store: it must not call into the store then, nor throw.
+  // Append and Commit: the owner of the memory that the call borrows, so that no thread has to wait
+  // with it for the ticket. Let go of once none of it is read any more, which may be a moment after
+  // the ticket is over, but before Close returns; of a draft that was copied also not before its
+  // other handles are gone. Mostly on a thread of the store: it must not call into the store then,
+  // nor throw.
   std::shared_ptr<const void> keep{};
 };
 
@@ -173,7 +175,7 @@ struct BranchOptions {
   Durability durability = Durability::kProcess;  // Of the record that makes the branch.
 };
 
-// What a branch is at one moment. A copy: it does not change with the branch.
+// A branch as it was at one moment. A copy: it does not change with the branch.
 struct BranchInfo {
   BranchId id{};
   std::string name{}, ns{};
@@ -202,7 +204,7 @@ struct PathStep {
   NodeId node{};
   NodeId parent{};              // 0: none.
   uint64_t begin = 0, end = 0;  // Positions of this path on the node.
-  BranchId owner{};             // 0: nobody may extend it any more.
+  BranchId owner{};             // 0: no branch may extend it any more.
 };
 
 // How a restore into a GPU and the caller's own work there wait for each other. The handles are
@@ -223,7 +225,8 @@ struct GpuSync {
   bool fall_back_to_host = false;
 };
 
-// What a restore is to bring, and where to. A description only: it owns nothing.
+// The content that a restore brings, and the memory it goes to. A description only: it owns
+// nothing.
 struct RestoreRequest {
   // Positions [begin, end).
   uint64_t begin = 0;
@@ -237,7 +240,7 @@ struct RestoreRequest {
   // everything. An optional group of the view is restored up to L, or to where it reaches itself. A
   // program that restores a branch in several calls gives all of them the same `end`.
   //
-  // What must be there: of the positions in [begin, L) that the view has room for, those that the
+  // KV that must exist: of the positions in [begin, L) that the view has room for, those that the
   // group's rule needs at L (else kEvicted). The rest is restored where it is there; where it is
   // not, the caller's memory is left as it was. RestorableLength tells which `end` to ask for.
   //
@@ -280,11 +283,11 @@ struct RestoreRequest {
   uint64_t timeout_ns = UINT64_MAX;  // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
-  // RestoreAsync: who owns what the call borrows, as AppendOptions::keep.
+  // RestoreAsync: the owner of the memory that the call borrows, as AppendOptions::keep.
   std::shared_ptr<const void> keep{};
 };
 
-// What Branch::Prefetch is to bring in, and where to.
+// The content that Branch::Prefetch brings in, and the memory it goes to.
 struct PrefetchRequest {
   uint64_t begin = 0;
   uint64_t end = UINT64_MAX;  // The branch's length.
@@ -303,7 +306,7 @@ struct LayerProgress {
   std::span<std::atomic<uint32_t>> layers{};
 };
 
-// What a restore delivered.
+// The outcome of a restore.
 struct RestoreResult {
   uint64_t begin = 0, end = 0;  // Tokens.
   // Per GroupView of the view: KV is in place up to here. Where there is room enough this is one
@@ -314,8 +317,8 @@ struct RestoreResult {
   // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
   // differ from what was appended (cairn/model.h). 0: every bit is as it was appended.
   uint64_t lossy_bytes = 0;
-  // Of `bytes` those that were given with Delta::exact off. What stores hold from before there was
-  // that field counts as exact.
+  // Of `bytes` those that were given with Delta::exact off. Content that stores hold from before
+  // there was that field counts as exact.
   uint64_t approximate_bytes = 0;
 };
 
@@ -347,7 +350,7 @@ class Draft {
   // layer is gathered, by a thread of the store, when `ready` (AppendOptions::gpu_ready) was
   // reached, so that it leaves the GPU while later layers are computed. View and memory are
   // borrowed until the ticket of Commit is released, or Abort or the draft's destructor returns.
-  // What goes wrong on the way, Commit's ticket tells. Errors: those of Put, and
+  // Commit's ticket tells an error on the way. Errors: those of Put, and
   //   kInvalidArgument: there is no such GPU in Options::gpus, or the view has not one group.
   //   kInvalidState: the store is closed.
   //   kIoError: the device refused; kOutOfMemory.
@@ -365,13 +368,13 @@ class Draft {
   Result<Ticket> Commit(const Delta& delta, const AppendOptions& options);
   // Ends the draft and frees its memory; what was committed goes on. Waits for what is being
   // gathered from a GPU just now.
-  void Abort();  // Waits for what is being gathered from a GPU just now.
+  void Abort();
 
  private:
   std::shared_ptr<DraftState> state_;
 };
 
-// A handle of a branch. What its calls have in common stands at the top of this file.
+// A handle of a branch. The top of this file says what all its calls have in common.
 class Branch {
  public:
   Branch() = default;
@@ -443,16 +446,16 @@ class Branch {
   // in Delta::kv), and those that were evicted (EvictedKv) or left out. So a state may be given for
   // a position that had none. Of the view what lies below kv_length and is there already is left
   // alone, so that the KV of a whole prefix may be given; up to kv_length the bytes must be those
-  // of the branch's own tokens, which nobody can check.
+  // of the branch's own tokens, which the store cannot check.
   //
-  // What goes beyond kv_length is one delta; positions below it get theirs in steps, each of them
-  // atomic: when one fails, or in a crash, those before it are there. Branches that share the
-  // positions get them as well. Blocking, as AppendSync; the view is borrowed until it returns.
-  // Errors: those of AppendSync, and
+  // KV beyond kv_length is one delta; positions below it get theirs in steps, each of them atomic:
+  // when one fails, or in a crash, those before it are there. Branches that share the positions get
+  // them as well. Blocking, as AppendSync; the view is borrowed until it returns. Errors: those of
+  // AppendSync, and
   //   kConflict: expected_length; or another call cut the branch meanwhile.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
   // --- How far KV is there. As Info, these read no content.
-  // What of [begin, end) was evicted, by group and position. Of a group whose rule is not kAll:
+  // The evicted parts of [begin, end), by group and position. Of a group whose rule is not kAll:
   // what a restore of [begin, end) needs and misses, evicted or never given. KV that lags, beyond a
   // group's kv_length, is not told. kInvalidArgument: no such range.
   Result<std::vector<KvHole>> EvictedKv(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
@@ -474,9 +477,9 @@ class Branch {
   //     long, holds a NUL, or is one of objects.
   //   kAlreadyExists: the name is taken in its namespace.
   Result<Branch> ForkAt(uint64_t position, const BranchOptions& options = {}) const;
-  // Forgets everything from `length` on. In place when nobody else reaches beyond; else the tokens
-  // stay for those that do. Below the first token of its own a branch loses KV that it filled in by
-  // itself, as in ForkAt. Works where there is no room for data.
+  // Forgets everything from `length` on. In place when no other branch reaches beyond; else the
+  // tokens stay for those that do. Below the first token of its own a branch loses KV that it
+  // filled in by itself, as in ForkAt. Works where there is no room for data.
   //   kInvalidArgument: beyond the branch's length, or inside an atomic span.
   //   kBusy: a large append of this branch is under way.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);
@@ -492,8 +495,8 @@ class Branch {
   // --- Reading content
   // Blocking: reads the disk for what memory does not hold, on this thread and on helpers, and may
   // stand in line for memory (max_memory_bytes), until timeout_ns. The request's memory is borrowed
-  // until it returns. The branch counts as used. What is read is pinned: a rewind, an eviction or a
-  // drop meanwhile does not disturb it.
+  // until it returns. The branch counts as used. Content that is being read is pinned: a rewind, an
+  // eviction or a drop meanwhile does not disturb it.
   //
   // On failure the target's contents are undefined and nothing was reported good beyond `progress`.
   // Errors:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of the C API: versions, codes, errors and texts. The conventions stand in cairn/c.h. Nothing in
-// this file blocks, takes a lock or needs a store; all of it may be called from any thread.
+// C API: versions, codes, errors and texts. The conventions stand in cairn/c.h. Nothing in this
+// file blocks, takes a lock or needs a store; all of it may be called from any thread.
 #pragma once
 
 #include <stdbool.h>
@@ -27,7 +27,7 @@ CAIRN_API uint32_t cairn_version_number(void);
 CAIRN_API uint32_t cairn_format_version(void);
 
 // --- What a call returns: cairn::StatusCode
-// What each code means, and what a caller can do, stands in cairn/status.h. Every code but
+// cairn/status.h says what each code means and what a caller can do. Every code but
 // CAIRN_UNKNOWN_OUTCOME says that nothing of the call was applied, unless its comment says
 // otherwise.
 typedef int32_t cairn_code;

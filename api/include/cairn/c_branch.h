@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of the C API: branches, and what is appended to them. The C++ twin is cairn/branch.h, where
-// lengths, ranges, hybrid models and locks are explained at length. Restores are in
-// cairn/c_restore.h.
+// C API: branches, and appends to them. The C++ twin is cairn/branch.h, where lengths, ranges,
+// hybrid models and locks are explained at length. Restores are in cairn/c_restore.h.
 //
 // Errors that lists of calls name in short, beside those of convention 1 of cairn/c.h:
 //
 //   errors of the index: CAIRN_NOT_FOUND (the branch was dropped, or expired), CAIRN_CORRUPTION and
-//     CAIRN_IO_ERROR (the index cannot be read). Of every call about a branch.
+//     CAIRN_IO_ERROR (the index cannot be read). Every call about a branch may give them.
 //   errors of a change: those, and CAIRN_READ_ONLY (a follower), CAIRN_POISONED (the log failed
 //     earlier), CAIRN_NO_SPACE (max_bytes or the disk is full), CAIRN_IO_ERROR (no further log
 //     segment can be made), and CAIRN_UNKNOWN_OUTCOME (the log failed after the change was given to
@@ -84,7 +83,7 @@ typedef struct cairn_delta {
 CAIRN_API void cairn_delta_init(cairn_delta* delta, size_t struct_size);
 
 // cairn::Overload: whether an append that finds buffers full fails, or keeps its tokens alone.
-typedef uint32_t cairn_overload;  // cairn::Overload
+typedef uint32_t cairn_overload;
 enum { CAIRN_OVERLOAD_FAIL = 0, CAIRN_OVERLOAD_SHED_KV = 1 };
 
 // cairn::AppendOptions: of appends, fills, commits of drafts and batches.
@@ -177,9 +176,9 @@ CAIRN_API cairn_code cairn_branch_durable_length(const cairn_branch* branch, uin
 // *path is freed with cairn_path_free.
 CAIRN_API cairn_code cairn_branch_path(const cairn_branch* branch, cairn_path** path,
                                        cairn_error** error);
-// What of [begin, end) was evicted, by group and position; of hybrid models what a restore of it
-// needs and misses. `end` UINT64_MAX: the length. *holes is freed with cairn_kv_holes_free.
-// CAIRN_INVALID_ARGUMENT: no such range.
+// The evicted parts of [begin, end), by group and position; of hybrid models also positions that a
+// restore needs and that were never given KV. `end` UINT64_MAX: the length. *holes is freed with
+// cairn_kv_holes_free. CAIRN_INVALID_ARGUMENT: no such range.
 CAIRN_API cairn_code cairn_branch_evicted_kv(const cairn_branch* branch, uint64_t begin,
                                              uint64_t end, cairn_kv_holes** holes,
                                              cairn_error** error);
@@ -253,8 +252,8 @@ CAIRN_API cairn_code cairn_branch_append_sync(cairn_branch* branch, const cairn_
                                               const cairn_append_options* options, uint64_t* length,
                                               cairn_error** error);
 // Attaches recomputed KV to positions that have none. Blocking, as cairn_branch_append_sync, and
-// with its errors. What goes beyond kv_length is one delta; positions below it get theirs in steps:
-// when one fails, or in a crash, those before it are there.
+// with its errors. KV beyond kv_length is one delta; positions below it get theirs in steps: when
+// one fails, or in a crash, those before it are there.
 //   CAIRN_CONFLICT: expected_length; or another call cut the branch meanwhile.
 CAIRN_API cairn_code cairn_branch_fill(cairn_branch* branch, const cairn_kv_view* kv,
                                        const cairn_append_options* options, cairn_error** error);
@@ -270,7 +269,7 @@ typedef struct cairn_draft cairn_draft;
 //   CAIRN_READ_ONLY, CAIRN_POISONED, and errors of the index.
 CAIRN_API cairn_code cairn_branch_begin_append(cairn_branch* branch, uint64_t positions,
                                                cairn_draft** draft, cairn_error** error);
-// Copies one layer of the positions that the view describes; nothing is kept of the view, which is
+// Copies one layer of the positions that the view describes. Nothing is kept of the view, which is
 // of host memory and has one layer base a plane. Does not block.
 //   CAIRN_INVALID_ARGUMENT: the view does not fit the model or the draft; or the group keeps
 //     states, which are given to cairn_draft_commit.
@@ -280,8 +279,8 @@ CAIRN_API cairn_code cairn_draft_put(cairn_draft* draft, uint32_t layer,
                                      const cairn_group_view* view, cairn_error** error);
 // The same out of the memory of a GPU, by a thread of the store when `ready` (a cudaEvent_t, or 0)
 // was reached; does not wait for the device. The event, KV memory and tables are borrowed until the
-// ticket of cairn_draft_commit is released, or cairn_draft_abort or _free returns. What goes wrong
-// on the way, that ticket tells. Errors of cairn_draft_put, and
+// ticket of cairn_draft_commit is released, or cairn_draft_abort or _free returns. That ticket
+// tells an error on the way. Errors of cairn_draft_put, and
 //   CAIRN_INVALID_ARGUMENT: there is no such GPU, or the view has not one group.
 //   CAIRN_IO_ERROR: the device refused.
 CAIRN_API cairn_code cairn_draft_put_from_gpu(cairn_draft* draft, uint32_t layer,
@@ -296,7 +295,7 @@ CAIRN_API cairn_code cairn_draft_put_from_gpu(cairn_draft* draft, uint32_t layer
 CAIRN_API cairn_code cairn_draft_commit(cairn_draft* draft, const cairn_delta* delta,
                                         const cairn_append_options* options, cairn_ticket** ticket,
                                         cairn_error** error);
-// Ends the draft, and waits for what is being gathered from a GPU just now. What was committed goes
+// Ends the draft, and waits for layers that are being gathered from a GPU just now. A commit goes
 // on.
 CAIRN_API void cairn_draft_abort(cairn_draft* draft);
 // Aborts it unless it was committed; so it may block as cairn_draft_abort.

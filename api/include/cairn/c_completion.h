@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of the C API: how asynchronous calls end. The C++ twin is cairn/completion.h, where timeouts of 0
-// are explained. Everything here but the `free` functions may be called from any thread at once.
+// C API: how asynchronous calls end. The C++ twin is cairn/completion.h, where timeouts of 0 are
+// explained. Everything here but the `free` functions may be called from any thread at once.
 #pragma once
 
 #include "cairn/c_base.h"
@@ -13,7 +13,7 @@ extern "C" {
 typedef struct cairn_restore_result cairn_restore_result;  // cairn/c_restore.h
 
 // cairn::LayerState: how far a layer of a restore is. Compare with the names, never with a number.
-typedef uint32_t cairn_layer_state;  // cairn::LayerState
+typedef uint32_t cairn_layer_state;
 enum {
   CAIRN_LAYER_PENDING = 0,  // Not to be used.
   CAIRN_LAYER_ENQUEUED = 1,  // GPU: behind the layer's event; the restore may still fail.
@@ -28,7 +28,7 @@ typedef struct cairn_layer_progress cairn_layer_progress;
 // more than any model has.
 CAIRN_API cairn_code cairn_layer_progress_new(size_t layers, cairn_layer_progress** progress,
                                               cairn_error** error);
-// Never blocks; with acquire order. CAIRN_LAYER_FAILED of a layer that there is not.
+// Never blocks; with acquire order. CAIRN_LAYER_FAILED for a layer that does not exist.
 CAIRN_API cairn_layer_state cairn_layer_progress_state(const cairn_layer_progress* progress,
                                                        size_t layer);
 CAIRN_API void cairn_layer_progress_free(cairn_layer_progress* progress);

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 // cairn::Dtype: the type of the elements of a row.
-typedef uint32_t cairn_dtype;  // cairn::Dtype
+typedef uint32_t cairn_dtype;
 enum {
   CAIRN_DTYPE_OPAQUE = 0,  // Bytes without structure: stored raw, never rotated or quantised.
   CAIRN_DTYPE_F32 = 1,
@@ -53,7 +53,7 @@ CAIRN_API uint32_t cairn_dtype_bytes(cairn_dtype dtype);
 CAIRN_API const char* cairn_dtype_name(cairn_dtype dtype);
 
 // cairn::PlaneRole: what a plane holds.
-typedef uint32_t cairn_plane_role;  // cairn::PlaneRole
+typedef uint32_t cairn_plane_role;
 enum {
   CAIRN_PLANE_KEY = 1,
   CAIRN_PLANE_VALUE = 2,
@@ -67,14 +67,14 @@ enum {
 // f16 alone: about half the bytes, and an error of up to half a scale (cairn/model.h). Content is
 // quantised once, when it moves from the log to a table, and has the same bits from then on;
 // cairn_restore_result::lossy_bytes tells how much of a restore came so.
-typedef uint32_t cairn_sealed_as;  // cairn::SealedAs
+typedef uint32_t cairn_sealed_as;
 enum { CAIRN_SEALED_LOSSLESS = 0, CAIRN_SEALED_INT8 = 1 };
 // "lossless", "int8".
 CAIRN_API const char* cairn_sealed_as_name(cairn_sealed_as sealed_as);
 
 // cairn::Retention: which rows are needed to continue after L tokens. Appends may leave out the
 // others; rows that were given stay, whatever the rule says.
-typedef uint32_t cairn_retention;  // cairn::Retention
+typedef uint32_t cairn_retention;
 enum {
   CAIRN_RETENTION_ALL = 1,  // Rows [0, L).
   CAIRN_RETENTION_WINDOW = 2,  // The newest `window` rows, and the first `sinks`.
@@ -84,7 +84,7 @@ enum {
 };
 
 // cairn::RotaryState: whether stored rows are rotated.
-typedef uint32_t cairn_rotary_state;  // cairn::RotaryState
+typedef uint32_t cairn_rotary_state;
 enum {
   CAIRN_ROTARY_UNSET = 0,  // Not said, but they are not rotated: NONE or BEFORE.
   CAIRN_ROTARY_NONE = 1,  // The plane is never rotated: values.
@@ -95,7 +95,7 @@ enum {
 CAIRN_API const char* cairn_rotary_state_name(cairn_rotary_state state);
 
 // cairn::RotaryPairing: which elements of a window of w turn together.
-typedef uint32_t cairn_rotary_pairing;  // cairn::RotaryPairing
+typedef uint32_t cairn_rotary_pairing;
 enum {
   CAIRN_ROTARY_PAIRING_UNSET = 0,  // Not said.
   CAIRN_ROTARY_PAIRING_HALVES = 1,  // i and i + w/2: Hugging Face, vLLM.
@@ -213,8 +213,8 @@ CAIRN_API void cairn_model_spec_init(cairn_model_spec* spec, size_t struct_size)
 // *bytes: KV of one position, all groups. Checks enumerations and counts, not the rest.
 CAIRN_API cairn_code cairn_model_spec_token_bytes(const cairn_model_spec* spec, uint64_t* bytes,
                                                   cairn_error** error);
-// What cairn_store_register_model checks first. CAIRN_INVALID_ARGUMENT names the field: a value
-// that does not exist, a number that is not finite, or one beyond a limit.
+// The check that cairn_store_register_model begins with. CAIRN_INVALID_ARGUMENT names the field: a
+// value that does not exist, a number that is not finite, or one beyond a limit.
 CAIRN_API cairn_code cairn_model_spec_validate(const cairn_model_spec* spec, cairn_error** error);
 // *text: the first field in which the two differ, as "groups[0].planes[1].heads: 8 against 4";
 // freed with cairn_text_free. NULL when none does. A field that can be unset differs only where

@@ -57,7 +57,7 @@ CAIRN_API cairn_code cairn_objects_register_class(cairn_objects* objects,
 
 // cairn::IfPresent: what a put does about an object that is there. KEEP leaves it, for keys that
 // name content; REPLACE drops it in the same step as the new one comes.
-typedef uint32_t cairn_if_present;  // cairn::IfPresent
+typedef uint32_t cairn_if_present;
 enum { CAIRN_IF_PRESENT_KEEP = 0, CAIRN_IF_PRESENT_REPLACE = 1 };
 
 // cairn::ObjectPut: one object that is to be put.
@@ -120,7 +120,7 @@ typedef struct cairn_object_results {
 CAIRN_API void cairn_object_results_free(cairn_object_results* results);
 
 // Blocking: waits for room, and until all objects are as durable as the options say, or timeout_ns
-// is over. CAIRN_OK also where single ones failed: *results, which may be NULL, tell of each.
+// is over. CAIRN_OK also where single puts failed: *results, which may be NULL, tell of each.
 // CAIRN_READ_ONLY, CAIRN_POISONED, and CAIRN_INVALID_ARGUMENT (the namespace, the class, a number
 // or a NULL) say that none was tried. Of each:
 //   CAIRN_OK: it is there as it was given, or (KEEP) as it was.

@@ -15,7 +15,7 @@ typedef struct cairn_gpu cairn_gpu;  // cairn/c_gpu.h
 
 // cairn::Durability: what an acknowledgement means. Levels may be mixed; order is kept across them,
 // so a loss takes with it everything that came after.
-typedef uint32_t cairn_durability;  // cairn::Durability
+typedef uint32_t cairn_durability;
 // MEMORY: in memory, and written within 100 ms; a crash of the process may lose it. PROCESS:
 // written to the operating system; survives kill -9, and a power loss may lose it. POWER: on stable
 // media.
@@ -23,22 +23,22 @@ enum { CAIRN_DURABILITY_MEMORY = 0, CAIRN_DURABILITY_PROCESS = 1, CAIRN_DURABILI
 
 // cairn::Backend: how files are read and written. AUTO: io_uring if the kernel grants it, else
 // threads. URING: io_uring, or cairn_store_open fails.
-typedef uint32_t cairn_backend;  // cairn::Backend
+typedef uint32_t cairn_backend;
 enum { CAIRN_BACKEND_AUTO = 0, CAIRN_BACKEND_URING = 1, CAIRN_BACKEND_THREADS = 2 };
 
 // cairn::FatalAction: what happens when a write or sync of the log fails. POISON: writes are
 // refused until the store is reopened, reads go on. ABORT: the process ends, after on_poisoned.
-typedef uint32_t cairn_fatal_action;  // cairn::FatalAction
+typedef uint32_t cairn_fatal_action;
 enum { CAIRN_FATAL_POISON = 0, CAIRN_FATAL_ABORT = 1 };
 
 // cairn::Evict: what may go when room is needed. NEVER: nothing, so CAIRN_NO_SPACE. KV: KV and
 // recurrent states; tokens stay. BRANCHES: KV first, then whole branches.
-typedef uint32_t cairn_evict;  // cairn::Evict
+typedef uint32_t cairn_evict;
 enum { CAIRN_EVICT_NEVER = 0, CAIRN_EVICT_KV = 1, CAIRN_EVICT_BRANCHES = 2 };
 
 // cairn::Persist: which KV of appends is kept. Where it is not, the tokens are, as if the KV had
 // been shed (cairn_ticket_kv_shed).
-typedef uint32_t cairn_persist;  // cairn::Persist
+typedef uint32_t cairn_persist;
 enum {
   CAIRN_PERSIST_ALWAYS = 0,
   CAIRN_PERSIST_TURN_END = 1,  // Of appends with cairn_append_options::ends_turn.
@@ -47,7 +47,7 @@ enum {
 };
 
 // cairn::Index: whether cairn_store_find_prefix finds content by its token ids.
-typedef uint32_t cairn_index;  // cairn::Index
+typedef uint32_t cairn_index;
 enum { CAIRN_INDEX_PREFIX = 0, CAIRN_INDEX_NONE = 1 };
 
 // cairn::Keep: how long a branch is kept.
@@ -101,7 +101,7 @@ typedef struct cairn_options {
   uint32_t file_mode;  // 0600; of new files.
   // --- Space. Bytes.
   uint64_t max_bytes;  // UINT64_MAX: cap on the blocks of all files.
-  cairn_evict evict;  // What may go when room runs out.
+  cairn_evict evict;  // The content that may go when room runs out.
   cairn_index index;  // Of the whole store.
   uint64_t segment_bytes;  // Of a log segment; 0: as the store has; 64 MiB if it is made.
   uint64_t log_bytes_max;  // 4 GiB: the live log stays below this.

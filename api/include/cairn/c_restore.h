@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Of the C API: reading branches. The C++ twin is cairn/branch.h, where RestoreRequest::into has an
+// C API: reading branches. The C++ twin is cairn/branch.h, where RestoreRequest::into has an
 // example. "Errors of the index" are those of cairn/c_branch.h.
 #pragma once
 
@@ -20,7 +20,7 @@ typedef struct cairn_restore_request {
   size_t token_count;  // How many there is room for.
   const cairn_kv_view* into;  // Groups, layers and positions there is room for; NULL: no KV.
   bool require_kv;  // KV must reach `end`, else CAIRN_EVICTED.
-  bool fall_back_to_host;  // What the device refuses is unpacked on the host.
+  bool fall_back_to_host;  // A window that the device refuses is unpacked on the host.
   uintptr_t gpu_ready;                  // A cudaEvent_t, or 0.
   const uintptr_t* gpu_layer_events;    // One a (group, layer) of the view, or NULL.
   size_t gpu_layer_event_count;
@@ -48,8 +48,8 @@ CAIRN_API void cairn_restore_result_free(cairn_restore_result* result);
 
 // Blocking: reads the disk for what memory does not hold, and may stand in line for memory, until
 // timeout_ns. `progress` and `result` may be NULL; *result is freed with cairn_restore_result_free.
-// What is read is pinned: a rewind, an eviction or a drop meanwhile does not disturb it. On failure
-// the target's contents are undefined.
+// Content that is being read is pinned: a rewind, an eviction or a drop meanwhile does not disturb
+// it. On failure the target's contents are undefined.
 //   CAIRN_INVALID_ARGUMENT: the range, the view, room for ids or layers, or the GPU.
 //   CAIRN_EVICTED: positions that are missing, and up to which it would work; nothing was read.
 //   CAIRN_CORRUPTION: names file, offset and the longest restorable prefix.
@@ -67,8 +67,8 @@ CAIRN_API cairn_code cairn_branch_restore_async(const cairn_branch* branch,
                                                 const cairn_restore_request* request,
                                                 cairn_layer_progress* progress,
                                                 cairn_ticket** ticket, cairn_error** error);
-// Hints; never block on the disk. What tables hold of [begin, end) is brought into memory in the
-// background: into the page cache, or into the pinned memory of a GPU (by ordinal). Errors of the
+// Hints; never block on the disk. The background brings content of [begin, end) that lies in tables
+// into memory: into the page cache, or into the pinned memory of a GPU (by ordinal). Errors of the
 // reading, a dropped branch included, are left to the restore.
 //   CAIRN_BUSY: many hints are waiting; nothing is done.
 //   CAIRN_INVALID_ARGUMENT: the range; or the store has no such GPU.

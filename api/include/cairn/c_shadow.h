@@ -32,7 +32,7 @@ extern "C" {
 #endif
 
 // cairn::ShadowKeys: where the keys of selected chunks come from. On disk; never changes.
-typedef uint32_t cairn_shadow_keys;  // cairn::ShadowKeys
+typedef uint32_t cairn_shadow_keys;
 enum {
   CAIRN_SHADOW_KEYS_EXACT = 1,  // Fetched as they were stored, with the values.
   CAIRN_SHADOW_KEYS_INT8 = 2,  // 8 bits an element, by channel of 64 tokens.

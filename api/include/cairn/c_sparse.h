@@ -64,7 +64,7 @@ CAIRN_API void cairn_sparse_options_init(cairn_sparse_options* options, size_t s
 
 // cairn::SparseMode, of pieces that no page has. STRICT reads them first, and blocks for it.
 // RELAXED leaves them out of this step, reads them for the next, and does not block.
-typedef uint32_t cairn_sparse_mode;  // cairn::SparseMode
+typedef uint32_t cairn_sparse_mode;
 enum { CAIRN_SPARSE_STRICT = 0, CAIRN_SPARSE_RELAXED = 1 };
 
 // cairn::SparseWanted: the pieces that one layer of a step asks for.

@@ -153,12 +153,12 @@ CAIRN_API cairn_code cairn_write_batch_drop(cairn_write_batch* batch, const cair
 CAIRN_API size_t cairn_write_batch_size(const cairn_write_batch* batch);
 // Those of them that make a branch.
 CAIRN_API size_t cairn_write_batch_created_count(const cairn_write_batch* batch);
-// What was written stays written.
+// Changes that were written stay.
 CAIRN_API void cairn_write_batch_free(cairn_write_batch* batch);
 // Applies the batch; a failure applies nothing and names the change ("op 3 of the batch"). Does not
 // wait for room or durability: the ticket tells of `durability`, as that of cairn_branch_append.
-// Blocks on the disk only to read the index, and for joined appends of its branches. Of the options
-// durability, ends_turn, timeout_ns, queue, user_data and released count.
+// Blocks on the disk only to read the index, and for joined appends of its branches. Only
+// durability, ends_turn, timeout_ns, queue and user_data of the options count.
 //
 // `created`: room for the branches that it makes, by their index, each freed with
 // cairn_branch_free, or NULL; `ticket` may be NULL.
@@ -249,7 +249,7 @@ CAIRN_API cairn_code cairn_store_checkpoint(cairn_store* store, const char* path
 // cairn::VerifyLevel: how much is read. HEADERS: as much as opening reads. INDEX: every block of
 // the index, and whether its parts fit each other. ALL: every payload of the log and frame of the
 // tables, too.
-typedef uint32_t cairn_verify_level;  // cairn::VerifyLevel
+typedef uint32_t cairn_verify_level;
 enum { CAIRN_VERIFY_HEADERS = 0, CAIRN_VERIFY_INDEX = 1, CAIRN_VERIFY_ALL = 2 };
 // One damaged place. Branches that do not need it are not affected. A part of its report.
 typedef struct cairn_damage {

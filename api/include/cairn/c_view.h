@@ -50,12 +50,12 @@ extern "C" {
 #endif
 
 // cairn::TableKind: what the entries of a table name.
-typedef uint32_t cairn_table_kind;  // cairn::TableKind
+typedef uint32_t cairn_table_kind;
 enum { CAIRN_TABLE_NONE = 0, CAIRN_TABLE_BLOCKS = 1, CAIRN_TABLE_SLOTS = 2 };
 
 // cairn::MemoryKind: where the layer bases of a view lie. CUDA is memory of a GPU that the store
 // was given (cairn_options::gpus).
-typedef uint32_t cairn_memory_kind;  // cairn::MemoryKind
+typedef uint32_t cairn_memory_kind;
 enum { CAIRN_MEMORY_HOST = 0, CAIRN_MEMORY_CUDA = 1 };
 // "host", "cuda"; a static text. NULL of a number that is no kind.
 CAIRN_API const char* cairn_memory_kind_name(cairn_memory_kind kind);
@@ -102,7 +102,7 @@ typedef struct cairn_kv_view {
 CAIRN_API void cairn_kv_view_init(cairn_kv_view* view, size_t struct_size);
 
 // cairn::KvUse. APPEND: the memory is read, and all layers are described. RESTORE: it is written.
-typedef uint32_t cairn_kv_use;  // cairn::KvUse
+typedef uint32_t cairn_kv_use;
 enum { CAIRN_KV_USE_APPEND = 0, CAIRN_KV_USE_RESTORE = 1 };
 
 // Checks the description against the model, as every call does that takes a view
@@ -115,7 +115,7 @@ CAIRN_API cairn_code cairn_kv_view_validate(const cairn_model_spec* spec, const 
 // --- Views of an engine's tensors, made by the name of their layout
 // cairn::TensorLayout: the order of the indices, dense, the last one fastest. The first three have
 // one tensor for each layer and plane (K0, V0, K1, V1, ...), the others one for each layer.
-typedef uint32_t cairn_tensor_layout;  // cairn::TensorLayout
+typedef uint32_t cairn_tensor_layout;
 enum {
   CAIRN_TENSOR_TOKEN_MAJOR = 0,  // [block][token][head][row]
   CAIRN_TENSOR_HEAD_MAJOR = 1,  // [block][head][token][row]

@@ -9,12 +9,11 @@
 //
 //   at Durability::kMemory they succeed as ever.
 //   AppendSync and Fill, at the other levels: kUnknownOutcome says that the change was applied and
-//     nobody waited to see it written, kDeadlineExceeded that it was not applied.
+//     no thread waited to see it written, kDeadlineExceeded that it was not applied.
 //   Append, Draft::Commit and Store::Write, at the other levels: their tickets end so at once,
 //     unless the log was faster.
 //
-// What a call must know of a branch that was not used for long it reads from the index whatever its
-// timeout.
+// A call about a branch that was not used for long reads it from the index, whatever its timeout.
 //
 // Once a ticket is over, whatever its status, Cairn touches neither the source nor the target
 // memory of its call again.
@@ -45,8 +44,8 @@ class CompletionQueueState;
 enum LayerState : uint32_t {
   kLayerPending = 0,  // Not to be used.
   // GPU restores alone: all that writes the layer was enqueued, and GpuSync::layer_events recorded
-  // behind it. What the caller enqueues behind that event may read the layer; the restore may still
-  // fail.
+  // behind it. Work that the caller enqueues behind that event may read the layer; the restore may
+  // still fail.
   kLayerEnqueued = 1,
   kLayerComplete = 2,  // All its bytes of the range are verified and in place.
   kLayerFailed = 3,    // The restore ended without it; its status says why.
@@ -70,13 +69,13 @@ class Ticket {
   bool released() const;  // The source memory may be reused. True at the latest when done.
   // kBusy until the call is over, then its outcome: the codes that the call lists. kInvalidState:
   // an empty ticket, or a child of fork().
-  Status status() const;  // kBusy until done.
+  Status status() const;
   // Of an append the branch's length right after it was applied, known as soon as the ticket is
   // there. Of Objects::PutBatchAsync and GetBatchAsync the object's bytes, once the ticket is
   // released. Else 0.
   uint64_t length() const;
   bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv, Persist).
-  // What a restore delivered (cairn/branch.h); null unless the ticket is of a restore, is done, and
+  // The outcome of a restore (cairn/branch.h); null unless the ticket is of a restore, is done, and
   // went well. Lives as long as the pointer does.
   std::shared_ptr<const RestoreResult> restored() const;
 
@@ -98,7 +97,7 @@ class Ticket {
   // was over already. Blocking: a call that is reading or writing the caller's memory is waited for
   // until it notices, at its next step. When this returns, no memory of the call is touched any
   // more.
-  //   kCancelled: nothing was or will be applied. What a restore has written so far is undefined.
+  //   kCancelled: nothing was or will be applied. The target of a restore is undefined.
   //   kUnknownOutcome: the change had been given to the log, and may survive; expected_length
   //     settles it.
   Status Cancel();
@@ -116,8 +115,8 @@ struct Completion {
 
 // Collects the ends of calls that were given it in their options. Made by
 // Store::NewCompletionQueue. A handle that may be copied. It may be destroyed before or after the
-// store and the calls: what a call needs of it the call keeps. A completion that nobody drains
-// keeps its ticket in memory.
+// store and the calls: a call keeps the part of it that it needs. A completion that is never
+// drained keeps its ticket in memory.
 //
 // Threads: all methods may be called from any thread at once; each completion goes to one of them.
 class CompletionQueue {

@@ -35,13 +35,13 @@ inline constexpr size_t kMaxLeases = 65'536;
 // none.
 enum class LeaseId : uint64_t {};
 
-// What to look for. Everything that it points to is borrowed for the call.
+// A search. Everything that it points to is borrowed for the call.
 struct PrefixQuery {
   ModelId model{};  // State of other models, variants or shards is never found.
   std::span<const TokenId> tokens{};  // Up to 2^31 - 1.
   // Content of these tokens (images, audio), in order and within them. A prefix must have the same
   // spans with the same hashes.
-  std::span<const ContentSpan> spans{};  // Of these tokens, in order. They must be there, too.
+  std::span<const ContentSpan> spans{};
   // The caller's namespace, and others that it may see. There is no "all". At most
   // kMaxQueryNamespaces together.
   std::string_view ns{};

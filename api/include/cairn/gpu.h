@@ -63,7 +63,7 @@ class Gpu {
   //   kIoError: what else the driver says.
   static Result<Gpu> Open(const GpuOptions& options = {});
   // None at all, but a device on the CPU that runs the same kernels, and its streams as late, and
-  // in as unlikely an order, as they may: for tests of code that restores into a GPU. What it does
+  // in as unlikely an order, as they may: for tests of code that restores into a GPU. Their order
   // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
   static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
   static Result<Gpu> Simulated(uint64_t seed, const GpuOptions& options);

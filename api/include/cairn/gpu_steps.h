@@ -104,9 +104,9 @@ class GpuSteps {
   // `view`: of memory of `gpu`; each group all layers, and `count` rows, as many as the others. A
   // row stands for a sequence of the step; which token of the blocks it is says the table, mostly
   // one of slots on the device, which the caller rewrites before each step. Its position is 0, and
-  // the table's. What the view names outlives all steps; its arrays need not. Groups that keep one
-  // state a request (Retention::kPerRequest) are not for steps. Blocking: allocates, and waits for
-  // the device. Errors:
+  // the table's. The memory that the view names outlives all steps; its arrays need not. Groups
+  // that keep one state a request (Retention::kPerRequest) are not for steps. Blocking: allocates,
+  // and waits for the device. Errors:
   //   kInvalidArgument: the view, its device, its counts, or `slots`; names the field.
   //   kOutOfMemory, and what else the device says.
   static Result<GpuSteps> Make(const Gpu& gpu, const ModelSpec& model, const KvView& view,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes when room is needed, and what is kept at all. Nothing is ever evicted unless
-// Options::evict, or the policy of a namespace, allows it.
+// Eviction, and which content is kept at all. Nothing is ever evicted unless Options::evict, or the
+// policy of a namespace, allows it.
 //
 // Eviction takes the branch that was not used for longest (appended to, restored, forked), of the
 // lowest priority first. First its KV goes, from the leaf up to where a branch that still has its
@@ -36,14 +36,14 @@ struct Keep {
   bool operator==(const Keep&) const = default;
 };
 
-// What may go when room is needed.
+// The content that may go when room is needed.
 enum class Evict : uint8_t {
-  kNever,  // What needs room, also making a branch, is kNoSpace then.
+  kNever,  // A call that needs room, also to make a branch, is kNoSpace then.
   kKv,  // KV, recurrent states too; tokens, sampler states and branches stay.
   kBranches,  // KV first, then whole branches.
 };
 
-// Which KV of appends is kept. What is not kept is as if it had been shed (Ticket::kv_shed): the
+// Which KV of appends is kept. KV that is not kept is as if it had been shed (Ticket::kv_shed): the
 // tokens are appended, kv_length stays, and Fill, or a later append, may bring it.
 enum class Persist : uint8_t {
   kAlways,
@@ -61,18 +61,18 @@ enum class Index : uint8_t {
   kNone,  // Not at all.
 };
 
-// What holds for the branches of one namespace. The default of each field says nothing special, and
-// a policy of defaults is as if none had been set.
+// Rules for the branches of one namespace. The default of each field says nothing special, and a
+// policy of defaults is as if none had been set.
 struct NamespacePolicy {
-  // What its branches hold, at most: stored bytes of what is in tables, raw bytes of KV and tokens
-  // of what is still in the log. Content belongs to the namespace of the branch that wrote it,
+  // A cap on the content of its branches: stored bytes of content in tables, raw bytes of KV and
+  // tokens that are still in the log. Content belongs to the namespace of the branch that wrote it,
   // until nothing needs it any more. Appends beyond are kNoSpace with
   // StatusReason::kNamespaceQuota, or wait for eviction in the namespace.
   uint64_t max_bytes = UINT64_MAX;
   std::optional<Evict> evict{};  // Nothing: as Options::evict says.
   Persist persist = Persist::kAlways;
   // Keep::ttl_ns of branches that are made in it without one of their own.
-  uint64_t ttl_ns = 0;  // Of branches that are made in it without one of their own.
+  uint64_t ttl_ns = 0;
   // Set back to kPrefix, what the namespace holds is indexed from the next checkpoint on.
   Index index = Index::kPrefix;
   bool operator==(const NamespacePolicy&) const = default;

@@ -143,7 +143,7 @@ class KvBuffer {
   }
 
  private:
-  struct Part {  // What there is of a group.
+  struct Part {  // The rows of a group.
     uint64_t position = 0, count = 0;
     std::vector<std::byte*> tensors;
   };

@@ -53,10 +53,10 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// What the entries of a table name.
+// The meaning of a table's entries.
 enum class TableKind : uint8_t { kNone, kBlocks, kSlots };
 
-// Where what a view names lies. Restores may go to a device that the store was given
+// Where the memory that a view names lies. Restores may go to a device that the store was given
 // (Options::gpus), and appends, fills and drafts come from one; batches take host memory.
 enum class MemoryKind : uint8_t {
   kHost = 0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How large things may be. What is within these limits can be sealed, compacted, checkpointed,
-// verified, evicted, restored and reopened. What is beyond is kInvalidArgument naming the field,
+// How large things may be. Content within these limits can be sealed, compacted, checkpointed,
+// verified, evicted, restored and reopened. A larger value is kInvalidArgument naming the field,
 // before anything is applied. Every part of the store takes its limits from here; docs/limits.md
 // has a row for each, and says which others follow from Options.
 //
@@ -34,7 +34,7 @@ inline constexpr uint64_t kMinExtentTokens = 64, kMaxExtentTokens = 4096;  // Or
 inline constexpr uint64_t kMaxAppendTokens = 1u << 24;
 // Content spans of one append.
 inline constexpr uint64_t kMaxAppendSpans = 65536;
-// Bytes of SamplerState::blob and of AppMetadata::bytes. What an append holds beside ids and KV
+// Bytes of SamplerState::blob and of AppMetadata::bytes. States, metadata and spans of an append
 // must fit its log record as well: see docs/limits.md.
 inline constexpr uint64_t kMaxStateBytes = 16u << 20;
 inline constexpr uint64_t kMaxLastLogits = kMaxStateBytes / sizeof(float);

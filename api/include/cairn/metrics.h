@@ -80,7 +80,7 @@ struct StoreMetrics {
 
   // --- Sealing (counters)
   uint64_t seals = 0;             // Snapshot tables written.
-  uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
+  uint64_t sealed_bytes = 0;      // Their content, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
   uint64_t rewritten_tables = 0;  // Because enough of them was dead.
   uint64_t merged_tables = 0;     // Small ones that were written into one with others.
@@ -93,7 +93,7 @@ struct StoreMetrics {
   uint64_t evicted_bytes = 0, evicted_branches = 0, expired_branches = 0, filled_bytes = 0;
   uint64_t missing_kv_bytes = 0;     // Raw KV that branches had and lack now.
   uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
-  // What background_bytes_per_second limits: read and written to seal, rewrite and merge.
+  // Bytes that background_bytes_per_second limits: read and written to seal, rewrite and merge.
   uint64_t background_read_bytes = 0, background_written_bytes = 0;
   // 1: the last round of sealing and giving back space failed, and not for want of room, so the log
   // may grow (gauge). on_event was told of it.

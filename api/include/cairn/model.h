@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a model's state looks like. Cairn computes nothing from a model; it needs to know how many
+// The shape of a model's state. Cairn computes nothing from a model; it needs to know how many
 // bytes of what kind belong to one token position, and which states may be exchanged (none, unless
 // identity, variant and shapes are equal).
 //
@@ -34,7 +34,7 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// What the elements of a row are. On disk; never change.
+// The type of a row's elements. On disk; never change.
 enum class Dtype : uint8_t {
   kOpaque = 0,  // Bytes without structure: stored raw, never rotated, never quantised.
   kF32 = 1,
@@ -48,7 +48,7 @@ enum class Dtype : uint8_t {
 uint32_t DtypeBytes(Dtype dtype);  // Bytes of an element; 1 for kOpaque.
 const char* DtypeName(Dtype dtype);  // "bf16", "f8e4m3", ...; "unknown" for another value. Static.
 
-// What a plane holds. On disk; never change.
+// The content of a plane. On disk; never change.
 enum class PlaneRole : uint8_t {
   kKey = 1,
   kValue = 2,
@@ -62,12 +62,12 @@ enum class PlaneRole : uint8_t {
 enum class SealedAs : uint8_t {
   kLossless = 0,
   // LOSSY: 8-bit integers, about half the bytes. Scales are powers of two: of a key plane one for
-  // each channel of a page, of a value plane one for each token. What is read back differs from
-  // what was appended by at most half a scale, which is at most 1/127 of the largest magnitude that
-  // shares it; the sign of zeros is lost. Pages with an infinity or NaN, and planes of a page where
-  // it would save nothing (a single token), are kept without loss.
+  // each channel of a page, of a value plane one for each token. Values that are read back differ
+  // from those that were appended by at most half a scale, which is at most 1/127 of the largest
+  // magnitude that shares it; the sign of zeros is lost. Pages with an infinity or NaN, and planes
+  // of a page where it would save nothing (a single token), are kept without loss.
   //
-  // What is in the log is exact; what is in a table is not. The store moves content from the log to
+  // Content in the log is exact, in a table it is not. The store moves content from the log to
   // tables when it likes, and writes large appends (Options::direct_ingest_bytes) to tables at
   // once: so a restore may give exact values once and quantised ones later, but never anything
   // else: content is quantised once and has the same bits from then on, however often tables are
@@ -113,7 +113,7 @@ enum class Retention : uint8_t {
   kPerRequest = 5,  // One state for the whole request (an encoder's output): row 0.
 };
 
-// The rule with its numbers. What a kind does not use is ignored.
+// The rule with its numbers. A number that a kind does not use is ignored.
 struct RetentionRule {
   Retention kind = Retention::kAll;
   uint32_t window = 0, sinks = 0, chunk = 0;  // Tokens.
@@ -140,7 +140,7 @@ struct LayerGroup {
   float mscale = 1.0F;
 
   // Bytes of one position: all layers and planes.
-  uint64_t token_bytes() const;  // All layers and planes of one position.
+  uint64_t token_bytes() const;
   bool operator==(const LayerGroup&) const = default;
 
   // Presets. They cannot fail: what is too large, or no dtype, RegisterModel refuses by its field.
@@ -198,7 +198,7 @@ struct LogicalGroup {
   std::string name{};   // Of the LayerGroup of this process, if it has any of it.
   uint32_t layers = 0;  // Of the logical model's group.
   uint32_t heads = 0;   // KV heads; of a state or opaque plane its parts.
-  uint32_t layer_begin = 0, layer_end = 0;  // What this process holds; empty: nothing of the group.
+  uint32_t layer_begin = 0, layer_end = 0;  // Held by this process; empty: nothing of the group.
   uint32_t head_begin = 0, head_end = 0;
   bool replicated = false;  // Others hold the same: any of them can serve it.
   bool operator==(const LogicalGroup&) const = default;

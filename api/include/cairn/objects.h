@@ -21,9 +21,9 @@
 // after Store::Close each call is kInvalidState. A follower (Options::read_only) answers what only
 // looks, and refuses the rest with kReadOnly.
 //
-// What is common to calls of a store (the commit lock, the index, errors of every call and of every
-// change) is explained at the top of cairn/branch.h; the lists below name what comes beside it.
-// Everything that is given to a call is borrowed for the call, unless its comment says longer.
+// The top of cairn/branch.h explains what is common to all calls: the commit lock, the index,
+// errors of every call and of every change. The lists below name the other errors. Everything that
+// is given to a call is borrowed for the call, unless its comment says longer.
 #pragma once
 
 #include <cstddef>
@@ -50,13 +50,13 @@ inline constexpr uint64_t kMaxObjectKeyBytes = kMaxNameBytes;
 inline constexpr uint64_t kMaxObjectBytes = 1u << 30;
 inline constexpr uint32_t kMinObjectPageBytes = 64, kMaxObjectPageBytes = 1u << 20;
 
-// How objects of one kind are laid out. What they hold is a whole number of pages and a rest.
+// How objects of one kind are laid out: as a whole number of pages and a rest.
 struct ObjectClass {
   std::string name{};  // Not empty; at most kMaxIdentityBytes.
   // A page is read, checked and packed as one: what the engine's own page has, or a part of that.
   // The last page of an object that does not fill it takes as much room in memory and in the log.
   uint32_t page_bytes = 4096;
-  // What the bytes are. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
+  // The type of the bytes. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
   // third without loss.
   Dtype dtype = Dtype::kOpaque;
   bool operator==(const ObjectClass&) const = default;
@@ -64,8 +64,8 @@ struct ObjectClass {
 enum class ObjectClassId : uint64_t {};  // Given by the store, stable for its life.
 
 enum class IfPresent : uint8_t {
-  kKeep,     // What is there stays: for keys that name content.
-  kReplace,  // What is there goes, in the same step as the new one comes.
+  kKeep,     // An object that is there stays: for keys that name content.
+  kReplace,  // An object that is there goes, in the same step as the new one comes.
 };
 
 // One object that is to be put.
@@ -89,7 +89,7 @@ struct PutOptions {
   uint64_t timeout_ns = UINT64_MAX;
   const CompletionQueue* queue = nullptr;  // PutBatchAsync only.
 };
-// What became of one put.
+// The outcome of one put.
 struct PutResult {
   Status status{};
   bool stored = false;  // Or it was there already, and was kept.
@@ -109,7 +109,7 @@ struct GetOptions {
   uint64_t timeout_ns = UINT64_MAX;  // Nanoseconds from the call on.
   const CompletionQueue* queue = nullptr;  // GetBatchAsync only.
 };
-// What became of one get.
+// The outcome of one get.
 struct GetResult {
   Status status{};
   uint64_t bytes = 0;  // Of the object, also where `into` has no room for them.
@@ -125,7 +125,7 @@ struct ObjectsFound {
   bool operator[](size_t i) const { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 };
 
-// What is known of one object.
+// The properties of one object.
 struct ObjectInfo {
   std::string key{};
   ObjectClass object_class{};
@@ -199,12 +199,12 @@ class Objects {
   // two rounds of reads for all keys together: then the call blocks on the disk. A follower has no
   // directory. A key that is there by 64 bits of a hash alone is told as there: Get compares it.
   //
-  // Without `lease_ns` nothing is kept: what is there may be evicted before it is asked for. With
-  // it, all that are told as there stay for so many nanoseconds (Options::max_lease_ns at most):
-  // nothing evicts or expires them. A Delete wins, and so does a put with kReplace. Then names are
-  // compared, what is damaged is told as not there, and objects that are not in memory are looked
-  // up in the index. Store::Renew and Store::Release take the lease. It is for all or for none:
-  // ObjectsFound::lease is 0 if nothing is there, if the bytes of all are more than
+  // Without `lease_ns` nothing is kept: a key that is there may be evicted before it is asked for.
+  // With it, all that are told as there stay for so many nanoseconds (Options::max_lease_ns at
+  // most): nothing evicts or expires them. A Delete wins, and so does a put with kReplace. Then
+  // names are compared, what is damaged is told as not there, and objects that are not in memory
+  // are looked up in the index. Store::Renew and Store::Release take the lease. It is for all or
+  // for none: ObjectsFound::lease is 0 if nothing is there, if the bytes of all are more than
   // Options::max_leased_bytes leaves, each counted in whole pages, if more than kMaxLeases would be
   // held, of which each object counts as one, or if the store is read only. While all of a full
   // namespace is on lease, a put into it is kNoSpace. A crash or a restart ends leases. Errors:
@@ -228,9 +228,9 @@ class Objects {
   // Blocking: reads the last token block of the object for its exact size. kNotFound; kBusy: it was
   // replaced again and again meanwhile; kInvalidArgument: no such key.
   Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;
-  // In order of key. Blocking: reads the index. What is put or deleted meanwhile may show or not.
-  // What is damaged so that it has no class or no key is left out. kInvalidArgument: `limit` is 0,
-  // or the cursor is no key.
+  // In order of key. Blocking: reads the index. An object that is put or deleted meanwhile may show
+  // or not. A damaged one without a class or a key is left out. kInvalidArgument: `limit` is 0, or
+  // the cursor is no key.
   Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor = {}) const;
 
   // Namespaces with objects, or with a policy, by name: `branches` counts objects, and puts that

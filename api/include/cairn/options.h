@@ -23,7 +23,7 @@ namespace io {
 struct World;
 }
 
-// What an acknowledgement means. Levels may be mixed freely; order is kept across all of them.
+// The meaning of an acknowledgement. Levels may be mixed freely; order is kept across all of them.
 enum class Durability : uint8_t {
   // In memory. Written with the next group, when the buffer fills or after 100 ms. A crash of the
   // process or the machine may lose it, together with everything after it.
@@ -49,7 +49,7 @@ struct EventListener {
   std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
 };
 
-// What happens when a write or sync of the log fails: the store is poisoned (writes are refused
+// The reaction to a write or sync of the log that fails: the store is poisoned (writes are refused
 // until it is reopened, reads go on), or, after on_poisoned was called, the process ends.
 enum class FatalAction : uint8_t { kPoison, kAbort };
 
@@ -69,16 +69,16 @@ struct Options {
   // two options above.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
-  // damaged, without the records that a damaged index cannot place. What was cut or left out is
-  // gone for good once something is written. Damage that opening does not read (in payload, in
-  // tables, in the log below where its replay begins) stays; reads that need it and Verify tell it.
-  // What tells where everything lies has no second copy: a damaged MANIFEST, OPTIONS or footer of
-  // an index table, and a damaged header of the log's first live segment, are refused all the same.
-  // For `cairn repair`.
+  // damaged, without the records that a damaged index cannot place. The parts that were cut or left
+  // out are gone for good once something is written. Damage that opening does not read (in payload,
+  // in tables, in the log below where its replay begins) stays; reads that need it and Verify tell
+  // it. The files that say where everything lies have no second copy: a damaged MANIFEST, OPTIONS
+  // or footer of an index table, and a damaged header of the log's first live segment, are refused
+  // all the same. For `cairn repair`.
   bool salvage = false;
 
   // Permissions of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for
-  // the group and for others. Directories can be entered by who may read files: 0700 for 0600. A
+  // the group and for others. Users who may read files may also enter directories: 0700 for 0600. A
   // follower needs to read them. Files that are there keep theirs, and a directory that was made
   // before the store.
   uint32_t file_mode = 0600;
@@ -93,11 +93,11 @@ struct Options {
   // and what was dropped comes back. That is asked for, not taken: what others write there may use
   // it up.
   uint64_t max_bytes = UINT64_MAX;
-  // What may go when room runs out under max_bytes or on the disk, unless a namespace says
-  // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An
-  // append that comes too early for that waits, or is kBusy if it is asynchronous; making, forking
-  // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
-  // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
+  // The content that may go when room runs out under max_bytes or on the disk, unless a namespace
+  // says otherwise (cairn/keep.h): in the background from seven eighths of what data may take on.
+  // An append that comes too early for that waits, or is kBusy if it is asynchronous; making,
+  // forking and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait
+  // is short where the cap is hundreds of segments; at some tens of them it may last for seconds.
   // Where nothing may go at all, whatever can wait still waits for two rounds of the background,
   // since sealing takes less room than the log does.
   Evict evict = Evict::kNever;
@@ -109,16 +109,15 @@ struct Options {
   // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
   // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
   // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
-  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches.
-  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
+  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches. A
+  // call that does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
   // appends that have begun and go into the log (below direct_ingest_bytes): it may be longer by
-  // all of these, and by one segment. While the background
-  // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
-  // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
-  // segments beyond those that its bytes would fill: of what short-lived processes leave, the
-  // background gives the oldest back, and at the latest Close waits for that. A larger one takes
-  // bursts at the speed of the disk and lets short conversations end before they are sealed; it
-  // costs disk, and time when a store is opened.
+  // all of these, and by one segment. While the background is paused, makes a checkpoint, or cannot
+  // give back what is damaged, nothing is held, and the log grows; it gets short again beside the
+  // appends that come then. Nor does it get more than 64 segments beyond those that its bytes would
+  // fill: the background gives back the oldest segments that short-lived processes leave, and at
+  // the latest Close waits for that. A larger one takes bursts at the speed of the disk and lets
+  // short conversations end before they are sealed; it costs disk, and time when a store is opened.
   uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
@@ -128,14 +127,14 @@ struct Options {
   // After so many records the changes of the tree go into the index, in the background. Opening
   // replays about that many at most; each time costs a small table and a checkpoint.
   uint64_t replay_records_max = 8192;
-  // What the background reads and writes together while it seals, rewrites and merges, at most: in
-  // small steps, so that appends and restores meet little of it. As a rule of thumb sealing moves
-  // 2.4 bytes for one of KV: it reads it, writes the packed table and reads that back. Where room
-  // runs out the limit rises, and is lifted when none is left: between three quarters and all of
-  // log_bytes_max, or of what max_bytes leaves to data, it is divided by the part of the last
-  // quarter that is still free. So the log never passes log_bytes_max because of this limit. 0: no
-  // limit; the threads of the background still give way to all others where they meet on a core.
-  // From 64 KiB.
+  // Bytes per second that the background reads and writes together while it seals, rewrites and
+  // merges, at most: in small steps, so that appends and restores meet little of it. As a rule of
+  // thumb sealing moves 2.4 bytes for one of KV: it reads it, writes the packed table and reads
+  // that back. Where room runs out the limit rises, and is lifted when none is left: between three
+  // quarters and all of log_bytes_max, or of what max_bytes leaves to data, it is divided by the
+  // part of the last quarter that is still free. So the log never passes log_bytes_max because of
+  // this limit. 0: no limit; the threads of the background still give way to all others where they
+  // meet on a core. From 64 KiB.
   uint64_t background_bytes_per_second = 0;
   // Log segments that are kept ready: so many are made ahead, which costs next to nothing, since
   // their blocks are allocated as they fill and not written twice; and so many at most of those
@@ -155,23 +154,23 @@ struct Options {
   // have of it).
   uint64_t hot_tail_bytes = 256ull << 20;
   // Larger asynchronous appends borrow the source. Up to 4 MiB and 64 KiB.
-  uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
+  uint64_t submit_copy_max_bytes = 1ull << 20;
   // Branches that were not used for longest are forgotten beyond this (or 3/16 of what the hot tail
   // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
-  // asked for again; some 1 KiB each. What is new or changed stays until it is there.
+  // asked for again; some 1 KiB each. A new or changed branch stays until the index has it.
   uint64_t tree_memory_bytes = 64ull << 20;
-  // What tells at once what may be reused, 8 KiB or more. 0: 1/16 of max_memory_bytes. No more than
-  // other parts of that leave, which is as much at 1 GiB, and 1/128 at 16 MiB. Half of it is for
-  // prefixes: a filter, and 120 bytes or so for every 64 tokens until a table has them. Half is for
-  // keys of objects (cairn/objects.h), some 25 bytes each: about what has no room there the index
-  // is asked.
+  // Memory of the structures that tell at once which content may be reused, 8 KiB or more. 0: 1/16
+  // of max_memory_bytes. No more than other parts of that leave, which is as much at 1 GiB, and
+  // 1/128 at 16 MiB. Half of it is for prefixes: a filter, and 120 bytes or so for every 64 tokens
+  // until a table has them. Half is for keys of objects (cairn/objects.h), some 25 bytes each:
+  // objects without room there are looked up in the index.
   uint64_t reuse_memory_bytes = 0;
   // Where large buffers come from. See cairn/allocator.h for how long it must live.
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)
-  // kNone: no prefix is found in this store, whatever its namespaces say. What was indexed before
-  // is given up with the next checkpoint.
+  // kNone: no prefix is found in this store, whatever its namespaces say. Indexes of earlier
+  // openings are given up with the next checkpoint.
   Index index = Index::kPrefix;
   // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
   // are renewed; and of what they hold this many bytes, raw, may be held at once.
@@ -208,9 +207,9 @@ struct Options {
   // The world to live in, instead of this machine: tests run the store on a simulated one.
   std::shared_ptr<const io::World> world{};
 
-  // kInvalidArgument naming the field. What depends on the store (segment_bytes, max_bytes) only
-  // Open knows. Does no I/O.
-  Status Validate() const;  // kInvalidArgument naming the field.
+  // kInvalidArgument naming the field. Open alone checks segment_bytes and max_bytes against the
+  // store. Does no I/O.
+  Status Validate() const;
 };
 
 }  // namespace cairn

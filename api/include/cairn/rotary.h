@@ -25,8 +25,8 @@ namespace [[gnu::visibility("default")]] cairn {
 enum class RotaryState : uint8_t {
   kUnset = 0,  // Not said, but that it is not applied: it is kNone or kBefore.
   kNone = 1,  // The plane is never rotated: values, layers without positions.
-  kApplied = 2,  // What is stored is rotated.
-  kBefore = 3,  // The engine rotates the plane; what is stored is from before that.
+  kApplied = 2,  // Stored rows are rotated.
+  kBefore = 3,  // The engine rotates the plane; rows are stored from before that.
 };
 // "unset", "none", "applied", "before"; "unknown" for another value. The text is static.
 const char* RotaryStateName(RotaryState state);
@@ -58,8 +58,8 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// theta^(-2i / width) for i in [0, width / 2): what has no scaling. `width` counts elements, as
-// everywhere here.
+// theta^(-2i / width) for i in [0, width / 2): no scaling. `width` counts elements, as everywhere
+// here.
 std::vector<float> RotaryFrequencies(uint32_t width, double theta);
 
 // All divided by the factor: linear position interpolation.
@@ -82,9 +82,8 @@ struct YarnScaling {
   double beta_fast = 32.0, beta_slow = 1.0;
 };
 std::vector<float> YarnFrequencies(uint32_t width, double theta, const YarnScaling& scaling);
-// What YaRN multiplies cosine and sine with (LayerGroup::mscale): 0.1 * coefficient * ln(factor) +
-// 1, and 1 for factors up to 1. DeepSeek's is YarnMscale(f, mscale) / YarnMscale(f,
-// mscale_all_dim).
+// The factor of YaRN on cosine and sine (LayerGroup::mscale): 0.1 * coefficient * ln(factor) + 1,
+// and 1 for factors up to 1. DeepSeek's is YarnMscale(f, mscale) / YarnMscale(f, mscale_all_dim).
 float YarnMscale(double factor, double coefficient = 1.0);
 
 }  // namespace cairn

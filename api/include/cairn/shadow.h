@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a shadow is made of. A shadow is a small stand-in for the keys of a long context: it tells a
+// The settings of a shadow. A shadow is a small stand-in for the keys of a long context: it tells a
 // step of generation which few chunks of tokens its queries need, and gives their keys. The
 // arithmetic is in docs/shadow.md. A shadow is derived from stored KV; losing it loses nothing.
 //
 // An example, by the default spec, of one kv head of one layer and a context of 100,032 tokens. Of
 // these 99,968 are covered, the most that is a multiple of 64 and leaves a local window of 32; the
-// 64 behind them are always attended to. What is covered is 24,992 chunks of 4 tokens: 2 are sinks,
-// 75 outliers (0.003 of all, rounded up), and a step selects 512 of the others, 2048 tokens. So it
+// 64 behind them are always attended to. The covered tokens are 24,992 chunks of 4: 2 are sinks, 75
+// outliers (0.003 of all, rounded up), and a step selects 512 of the others, 2048 tokens. So it
 // attends to 64 + 4 * (2 + 75 + 512) = 2,420 tokens.
 #pragma once
 

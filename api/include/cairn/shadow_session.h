@@ -38,7 +38,7 @@ struct ShadowOf {
   uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
 };
 
-// What is known of a shadow, or of the one that a session has. Counts are by head and layer.
+// The properties of a shadow, or of the one that a session has. Counts are by head and layer.
 struct ShadowInfo {
   uint64_t tokens = 0;         // Of the context.
   uint64_t covered = 0;        // Of these, by the shadow. 0: too few, attention is dense.
@@ -189,15 +189,15 @@ class ShadowSession {
   // After these two the session is as it was. After any other error, that of an unfit key included,
   // it is of no use until an Extend succeeds: kInvalidState.
   Status Extend(uint64_t end = UINT64_MAX);
-  // What a fetch of these would read from the disk is read in the background. `chunks`: in host
+  // Pages that a fetch of these chunks would read are read in the background. `chunks`: in host
   // memory, [kv head][stride], `count` of each; borrowed for the call. Errors: those of
   // SparseSession::Prefetch.
   Status Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count, uint32_t stride);
   // See SparseSession::Save.
   Status Save();
 
-  // What the session has. Like all calls of a session these wait for those that are under way; they
-  // do no I/O of their own. They may be asked when the store is closed.
+  // The state of the session. Like all calls of a session these wait for those that are under way;
+  // they do no I/O of their own. They may be asked when the store is closed.
   ShadowInfo info() const;
   uint64_t device_bytes() const;  // That it holds, with those of its slots.
   SparseStats stats() const;      // Of its fetches.

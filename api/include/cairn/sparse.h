@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sparse attention reads little of a long context in each step, and nobody knows before which part.
+// Sparse attention reads little of a long context in each step, and which part is not known before.
 // A sparse session keeps the KV of a branch where it lies, in tables on the disk, and brings the
 // pieces that a step asks for into a buffer of slots on the GPU. The buffer remembers: a piece that
 // an earlier step wanted is there still, until the slots are needed for others.
@@ -37,13 +37,13 @@ namespace [[gnu::visibility("default")]] cairn {
 class SparseArenaState;
 class SparseSessionState;
 
-// What an arena may take. Bytes; neither has a default.
+// The memory that an arena may take. Bytes; neither has a default.
 struct SparseArenaOptions {
   uint64_t pinned_bytes = 0;  // Of pages. From 1 MiB; registered with the device once.
   uint64_t device_bytes = 0;  // Of all sessions' buffers together; taken as they are opened.
 };
 
-// What a session fetches, and how.
+// Which KV a session fetches, and how.
 //
 // Sizes by an example: values of Llama 3 8B, 32 layers of 8 heads of 128 bf16. A row has 256 bytes,
 // so with the defaults a piece of 4 tokens has 1 KiB, a page of 64 KiB has 256 tokens, and 1024
@@ -116,10 +116,10 @@ struct SparseStats {
 };
 
 // A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
-// those of one session wait for each other. What it reads stays as it is while the session lives: a
-// rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it does not
-// ask, nor does a rewind of that to before where its own part begins (where it was forked): then
-// Fetch gives kNotFound when it needs the disk.
+// those of one session wait for each other. The KV that it reads stays as it is while the session
+// lives: a rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it
+// does not ask, nor does a rewind of that to before where its own part begins (where it was
+// forked): then Fetch gives kNotFound when it needs the disk.
 class SparseSession {
  public:
   SparseSession() = default;
@@ -146,7 +146,7 @@ class SparseSession {
   // of appends, and of the device.
   Status Save();
   // The branch has grown: of its tokens those before `end`, its length by default, may be wanted
-  // from here on. What is in slots and pages stays there; a page that was not full is read again.
+  // from here on. Slots and pages keep what they have; a page that was not full is read again.
   // Blocking: waits for the device, and for other calls of the session. After an error the session
   // is as it was, unless it is the device's. Errors:
   //   kConflict: the branch was rewound to before what the session has.
@@ -178,7 +178,7 @@ class SparseArena {
   static Result<SparseArena> Make(const Store& store, const Gpu& gpu,
                                   const SparseArenaOptions& options);
   // Blocking: makes the session's buffers on the device; and with SparseOptions::warm, where a
-  // session was saved, reads the pieces that it had. What goes wrong with these costs a cold
+  // session was saved, reads the pieces that it had. An error of that reading costs a cold
   // beginning alone. Else no content is read yet. Errors:
   //   kInvalidArgument: names the option; or the branch is of another store.
   //   kNotFound: the branch was dropped.

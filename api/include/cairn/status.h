@@ -171,7 +171,7 @@ class [[nodiscard]] Result {
   [[gnu::always_inline]] const T* operator->() const { return &**this; }
 
  private:
-  // Inlined always, so that the one who reads is the one who calls DieBadResult.
+  // Inlined always, so that the function that reads the value is the one that calls DieBadResult.
   [[gnu::always_inline]] void Require() const {
     if (!ok()) internal::DieBadResult(std::get<0>(state_).ToString().c_str());
   }

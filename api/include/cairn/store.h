@@ -98,7 +98,7 @@ class WriteBatch {
 
 // How much Store::Verify reads.
 enum class VerifyLevel : uint8_t {
-  kHeaders,  // What opening reads: MANIFEST, OPTIONS, the log's headers, the tables' footers.
+  kHeaders,  // As much as opening reads: MANIFEST, OPTIONS, headers of the log, footers of tables.
   // Also every block of the index, the directories of the tables, and whether all these fit each
   // other: parents exist, lanes have no gaps, what is sealed is there.
   kIndex,
@@ -106,7 +106,7 @@ enum class VerifyLevel : uint8_t {
   kAll,
 };
 
-// What Store::Verify read, and what is damaged of it.
+// The result of Store::Verify: how much it read, and the damage that it found.
 struct VerifyReport {
   uint64_t records = 0, strips = 0;       // Of the log.
   uint64_t index_tables = 0, tables = 0;  // Of the index; snapshot tables.
@@ -123,13 +123,13 @@ struct VerifyReport {
   std::vector<Damage> damages;
 };
 
-// What Store::Refresh found.
+// The result of Store::Refresh.
 struct RefreshResult {
   bool changed = false;   // Something is shown that was not before.
   uint64_t sequence = 0;  // Every change up to here is shown, none behind.
 };
 
-// What Store::Checkpoint made.
+// The result of Store::Checkpoint.
 struct CheckpointInfo {
   // The prefix of the order of changes that it holds: every change up to here, none behind. It is
   // the last_sequence that Metrics() of the copy tells.
@@ -172,8 +172,8 @@ class Store {
   ~Store();  // Closes, and blocks as Close; errors are lost, so call Close.
 
   // --- Models. All of them are in memory.
-  // Idempotent: the same spec gives the same id. What the spec says and an earlier registration
-  // left unset is added to it. A change. Errors:
+  // Idempotent: the same spec gives the same id. Fields that the spec sets and an earlier
+  // registration left unset are added to it. A change. Errors:
   //   kModelMismatch: the same identity, variant and shard, but other shapes; names the field.
   //   kInvalidArgument: the spec, by its field; or its description does not fit a log record.
   //   kReadOnly: of a follower, for a model that is not there. A known one gives its id.
@@ -195,8 +195,8 @@ class Store {
   Result<Branch> GetBranch(BranchId id) const;
   // Branches of a namespace whose names begin with `prefix`, in order of name. Unnamed ones have
   // the name "" and come first, in order of id. Blocking: reads the index, and applies all joined
-  // appends first. What is made, renamed or dropped meanwhile may show or not. kInvalidArgument:
-  // `limit` is 0, or the namespace is one of objects.
+  // appends first. A branch that is made, renamed or dropped meanwhile may show or not.
+  // kInvalidArgument: `limit` is 0, or the namespace is one of objects.
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor = {}) const;
   // Those that have branches or a policy, in order of name. All of them are in memory: a namespace
@@ -227,16 +227,16 @@ class Store {
   Result<WriteResult> Write(const WriteBatch& batch, const AppendOptions& options = {});
 
   // --- What is there already (cairn/find.h)
-  // Of all that has a prefix in common with the tokens the place that has most of it: among those
-  // that agree on the last whole block of 64 positions that anybody has, the one of which most can
-  // be restored, then the longest, then the newest. Exact to the token, where no more than
-  // kPrefixCandidates nodes hold the same first tokens; else to 64. No hit is no error. What others
-  // append beside the call may be seen or not.
+  // The place that has most of the tokens as its prefix: among places that agree on the last whole
+  // block of 64 positions that any place has, the one of which most can be restored, then the
+  // longest, then the newest. Exact to the token, where no more than kPrefixCandidates nodes hold
+  // the same first tokens; else to 64. No hit is no error. Appends that others make beside the call
+  // may be seen or not.
   //
-  // Blocking, unless memory_only is on: indexes what was appended before (of 256 nodes at most,
-  // else the hit is not `complete`), reads the index, and the ids of what it confirms. A store that
-  // is read only answers from what it shows (Refresh), if its writer indexes. What indexing writes
-  // is made again when a crash loses it. Errors:
+  // Blocking, unless memory_only is on: indexes earlier appends (of 256 nodes at most, else the hit
+  // is not `complete`), reads the index, and the ids of what it confirms. A store that is read only
+  // answers from what it shows (Refresh), if its writer indexes. Index entries that a crash loses
+  // are made again. Errors:
   //   kInvalidArgument: names the field.
   //   kNotFound: no such model.
   //   kInvalidState: nothing is indexed: Options::index is kNone, or was the writer's.
@@ -319,10 +319,11 @@ class Store {
   // When this returns, nothing is sealed, rewritten, merged or given back any more, and no table,
   // checkpoint or old log segment written or deleted, until ResumeBackground was called as many
   // times: for quiet moments, and for copying the files. Waits until work under way has come to its
-  // next step, and stands still there. Everything else goes on. What is appended meanwhile stays in
-  // the log, which grows beyond log_bytes_max if it must; only max_bytes and the disk bound it
-  // then, with kNoSpace as ever, and also where a call would wait for eviction. Not to be called
-  // from an EventListener. A store that is read only has no background: both calls do nothing.
+  // next step, and stands still there. Everything else goes on. Content that is appended meanwhile
+  // stays in the log, which grows beyond log_bytes_max if it must; only max_bytes and the disk
+  // bound it then, with kNoSpace as ever, and also where a call would wait for eviction. Not to be
+  // called from an EventListener. A store that is read only has no background: both calls do
+  // nothing.
   Status PauseBackground();
   Status ResumeBackground();  // kInvalidState without a pause. Does not block.
   // Does not block. Made for calls of this store; see cairn/completion.h.
@@ -330,9 +331,9 @@ class Store {
 
   // Reads from the device, not from memory, in large pieces on the calling thread, and goes on
   // after damage, which the report lists place by place: Ok says that it ran, not that all is well.
-  // A store that writes is flushed first (Flush), unless it is poisoned. What comes while it runs
-  // is not checked; space is given back meanwhile, except in the part that is being read. Repairs
-  // nothing. Errors:
+  // A store that writes is flushed first (Flush), unless it is poisoned. Content that comes while
+  // it runs is not checked; space is given back meanwhile, except in the part that is being read.
+  // Repairs nothing. Errors:
   //   kStale: beside a writer in another process that replaces files faster than they are read.
   //   kInvalidArgument: the level.
   //   those of Flush, and kOutOfMemory.
@@ -345,13 +346,13 @@ class Store {
   std::string PrometheusText(std::string_view label = {}) const;
   cairn::Health Health() const;
   // Ok while healthy, else why: kPoisoned with the first cause. kInvalidState once it is closed.
-  Status poisoned() const;  // Ok while healthy, else why.
+  Status poisoned() const;
   // "io_uring", "threads", "memory", "simulated"; and how a commit becomes durable, "dsync" (writes
   // that are durable when they return) or "fdatasync".
   std::string io_name() const;
   std::string sync_method() const;
-  // What recovery had to drop at the end of the log, or had to cut when salvaging; empty if
-  // nothing.
+  // The part that recovery had to drop at the end of the log, or had to cut when salvaging; empty
+  // if nothing.
   std::string recovery_note() const;
 
   // Waits for what was given to the log, makes it durable, ends all threads, closes the files of

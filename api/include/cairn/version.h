@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which Cairn this is. Versions are semantic (semver.org) and are about the API; while the major
-// number is 0 a new minor number may change it, a new patch number may not. What is on disk has
+// number is 0 a new minor number may change it, a new patch number may not. The format on disk has
 // versions of its own, in each file (FORMAT.md of each layer): a newer library reads what an older
 // one wrote, and refuses what a newer one wrote (kUnsupportedFormat).
 //
