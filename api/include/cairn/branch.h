@@ -72,8 +72,8 @@ using TokenId = uint32_t;  // Any number; the store does not interpret it.
 // rewind within one that is not atomic cuts it: it ends there then, and the hash is still of all.
 struct ContentSpan {
   uint64_t begin = 0, end = 0;  // Positions.
-  uint64_t hash[2] = {0, 0};  // Of the content; the caller's, and compared as it is.
-  bool atomic = false;  // No fork or rewind inside it.
+  uint64_t hash[2] = {0, 0};    // Of the content; the caller's, and compared as it is.
+  bool atomic = false;          // No fork or rewind inside it.
   bool operator==(const ContentSpan&) const = default;
 };
 
@@ -118,7 +118,7 @@ struct Delta {
   const KvView* kv = nullptr;
   const SamplerState* sampler = nullptr;  // As it is after these tokens.
   const AppMetadata* metadata = nullptr;  // Of the same position.
-  std::span<const ContentSpan> spans{};  // Within the new tokens, in order.
+  std::span<const ContentSpan> spans{};   // Within the new tokens, in order.
   // `kv` is what the model computes for these tokens behind all tokens before them. False: it is an
   // approximation (taken from another context, or computed on top of KV that is one). The store
   // keeps the caller's word with the KV for as long as it has it, forks included; a restore tells
@@ -149,7 +149,7 @@ struct AppendOptions {
   // nothing is waited for (cairn/completion.h). All of them.
   uint64_t timeout_ns = UINT64_MAX;
   Overload overload = Overload::kFail;  // Append and Commit.
-  bool exact = true;  // Fill only: as Delta::exact.
+  bool exact = true;                    // Fill only: as Delta::exact.
   // Of KV in the memory of a GPU: an event of that device (a cudaEvent_t), recorded by the caller,
   // behind which it may be read. The host waits for it, asynchronous calls on a thread of the
   // store. It lives until the call has returned, or the ticket is over. 0: it may be read at once.
@@ -170,7 +170,7 @@ struct AppendOptions {
 // How a new branch is called and kept.
 struct BranchOptions {
   std::string name{};  // Unique in its namespace; empty: unnamed. At most kMaxNameBytes, no NUL.
-  std::string ns{};  // Namespace; likewise. It need not exist before, and never changes.
+  std::string ns{};    // Namespace; likewise. It need not exist before, and never changes.
   Keep keep{};
   Durability durability = Durability::kProcess;  // Of the record that makes the branch.
 };
@@ -181,7 +181,7 @@ struct BranchInfo {
   std::string name{}, ns{};
   ModelId model{};
   NodeId node{};
-  uint64_t length = 0;  // Tokens.
+  uint64_t length = 0;                 // Tokens.
   std::vector<uint64_t> kv_lengths{};  // Positions; one a layer group of the model.
   // Nanoseconds since 1970, written down only: nothing is ordered by them.
   uint64_t created_at_ns = 0, updated_at_ns = 0;
@@ -230,7 +230,7 @@ struct GpuSync {
 struct RestoreRequest {
   // Positions [begin, end).
   uint64_t begin = 0;
-  uint64_t end = UINT64_MAX;  // The branch's length.
+  uint64_t end = UINT64_MAX;    // The branch's length.
   std::span<TokenId> tokens{};  // Room for end - begin ids at least, or empty: no ids.
   // Groups and layers wanted, and for which positions each GroupView has room. Null: no KV.
   //
@@ -280,7 +280,7 @@ struct RestoreRequest {
   // Of a view of GPU memory; null: the memory may be written at once, and only the host waits. With
   // a view of host memory kInvalidArgument.
   const GpuSync* gpu = nullptr;
-  uint64_t timeout_ns = UINT64_MAX;  // 0: kDeadlineExceeded unless memory holds all of it.
+  uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
   // RestoreAsync: the owner of the memory that the call borrows, as AppendOptions::keep.

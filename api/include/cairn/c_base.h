@@ -33,27 +33,27 @@ CAIRN_API uint32_t cairn_format_version(void);
 typedef int32_t cairn_code;
 enum {
   CAIRN_OK = 0,
-  CAIRN_NOT_FOUND = 1,  // No such store, branch, model, object or file.
-  CAIRN_ALREADY_EXISTS = 2,  // The name is taken, or a store is there.
-  CAIRN_INVALID_ARGUMENT = 3,  // The call can never succeed as written; names the field.
-  CAIRN_INVALID_STATE = 4,  // Closed, a child of fork(), or paused.
-  CAIRN_CONFLICT = 5,  // Not what the caller expected, as of expected_length.
-  CAIRN_MODEL_MISMATCH = 6,  // Of another model or class; names the field.
-  CAIRN_CORRUPTION = 7,  // Stored bytes fail their check; names file and offset.
-  CAIRN_EVICTED = 8,  // KV is gone, or was never given.
-  CAIRN_EXPIRED = 9,  // Never given yet.
-  CAIRN_STALE = 10,  // A follower fell behind the writer's files; retry.
-  CAIRN_NO_SPACE = 11,  // max_bytes or the disk is full.
-  CAIRN_BUSY = 12,  // Buffers are full, or another call is in the way; retry later.
-  CAIRN_POISONED = 13,  // The log failed earlier; reopen the store to write again.
-  CAIRN_UNKNOWN_OUTCOME = 14,  // Applied perhaps; expected_length settles it.
-  CAIRN_IO_ERROR = 15,  // The operating system or the device refused.
-  CAIRN_READ_ONLY = 16,  // A follower cannot change anything.
-  CAIRN_LOCKED = 17,  // Another process owns the store for writing.
+  CAIRN_NOT_FOUND = 1,            // No such store, branch, model, object or file.
+  CAIRN_ALREADY_EXISTS = 2,       // The name is taken, or a store is there.
+  CAIRN_INVALID_ARGUMENT = 3,     // The call can never succeed as written; names the field.
+  CAIRN_INVALID_STATE = 4,        // Closed, a child of fork(), or paused.
+  CAIRN_CONFLICT = 5,             // Not what the caller expected, as of expected_length.
+  CAIRN_MODEL_MISMATCH = 6,       // Of another model or class; names the field.
+  CAIRN_CORRUPTION = 7,           // Stored bytes fail their check; names file and offset.
+  CAIRN_EVICTED = 8,              // KV is gone, or was never given.
+  CAIRN_EXPIRED = 9,              // Never given yet.
+  CAIRN_STALE = 10,               // A follower fell behind the writer's files; retry.
+  CAIRN_NO_SPACE = 11,            // max_bytes or the disk is full.
+  CAIRN_BUSY = 12,                // Buffers are full, or another call is in the way; retry later.
+  CAIRN_POISONED = 13,            // The log failed earlier; reopen the store to write again.
+  CAIRN_UNKNOWN_OUTCOME = 14,     // Applied perhaps; expected_length settles it.
+  CAIRN_IO_ERROR = 15,            // The operating system or the device refused.
+  CAIRN_READ_ONLY = 16,           // A follower cannot change anything.
+  CAIRN_LOCKED = 17,              // Another process owns the store for writing.
   CAIRN_UNSUPPORTED_FORMAT = 18,  // A file of a newer format.
-  CAIRN_CANCELLED = 19,  // Before it was applied.
-  CAIRN_DEADLINE_EXCEEDED = 20,  // Before it was applied.
-  CAIRN_OUT_OF_MEMORY = 21  // An allocation failed; no trace is left.
+  CAIRN_CANCELLED = 19,           // Before it was applied.
+  CAIRN_DEADLINE_EXCEEDED = 20,   // Before it was applied.
+  CAIRN_OUT_OF_MEMORY = 21        // An allocation failed; no trace is left.
 };
 // "NoSpace"; "Unknown" of other numbers. A static text.
 CAIRN_API const char* cairn_code_name(cairn_code code);
@@ -63,13 +63,13 @@ typedef int32_t cairn_reason;
 enum {
   CAIRN_REASON_NONE = 0,
   CAIRN_REASON_NAMESPACE_QUOTA = 1,  // NO_SPACE: the cap of a namespace.
-  CAIRN_REASON_END_OF_FILE = 2,  // IO_ERROR: the file is shorter than what was asked for.
-  CAIRN_REASON_NO_DESCRIPTOR = 3  // IO_ERROR: no file descriptor is left.
+  CAIRN_REASON_END_OF_FILE = 2,      // IO_ERROR: the file is shorter than what was asked for.
+  CAIRN_REASON_NO_DESCRIPTOR = 3     // IO_ERROR: no file descriptor is left.
 };
 
 // Why a call failed. Never changes; may be read by several threads.
 typedef struct cairn_error cairn_error;
-CAIRN_API cairn_code cairn_error_code(const cairn_error* error);  // Of NULL: CAIRN_OK.
+CAIRN_API cairn_code cairn_error_code(const cairn_error* error);      // Of NULL: CAIRN_OK.
 CAIRN_API cairn_reason cairn_error_reason(const cairn_error* error);  // Of NULL: CAIRN_REASON_NONE.
 // For people; names the file, offset, field or argument. Never NULL; lives as long as the error.
 CAIRN_API const char* cairn_error_message(const cairn_error* error);

@@ -31,8 +31,8 @@ typedef struct cairn_branch cairn_branch;
 // cairn::ContentSpan: an image, audio, or other content behind token ids. Never gets another field.
 typedef struct cairn_content_span {
   uint64_t begin, end;  // Positions.
-  uint64_t hash[2];  // Of the content; the caller's, compared as it is.
-  bool atomic;  // No fork or rewind inside it.
+  uint64_t hash[2];     // Of the content; the caller's, compared as it is.
+  bool atomic;          // No fork or rewind inside it.
 } cairn_content_span;
 
 typedef uint32_t cairn_generator_kind;  // cairn::GeneratorKind
@@ -51,11 +51,11 @@ typedef struct cairn_sampler_state {
   uint32_t blob_version;  // The caller's.
   uint32_t top_k;
   uint64_t philox_seed, philox_offset;  // CAIRN_GENERATOR_PHILOX.
-  const char* blob_name;  // CAIRN_GENERATOR_NAMED: whose state `blob` is.
-  cairn_bytes blob;  // At most 16 MiB.
+  const char* blob_name;                // CAIRN_GENERATOR_NAMED: whose state `blob` is.
+  cairn_bytes blob;                     // At most 16 MiB.
   double temperature, top_p, min_p, repetition_penalty;  // 1, 1, 0, 1
   const float* last_logits;  // Optional; of the last position, by token id.
-  size_t last_logit_count;  // At most 4 Mi.
+  size_t last_logit_count;   // At most 4 Mi.
 } cairn_sampler_state;
 CAIRN_API void cairn_sampler_state_init(cairn_sampler_state* state, size_t struct_size);
 
@@ -63,7 +63,7 @@ CAIRN_API void cairn_sampler_state_init(cairn_sampler_state* state, size_t struc
 typedef struct cairn_app_metadata {
   size_t struct_size;
   const char* content_type;  // "application/msgpack", ...
-  cairn_bytes bytes;  // At most 16 MiB.
+  cairn_bytes bytes;         // At most 16 MiB.
 } cairn_app_metadata;
 CAIRN_API void cairn_app_metadata_init(cairn_app_metadata* metadata, size_t struct_size);
 
@@ -71,12 +71,12 @@ CAIRN_API void cairn_app_metadata_init(cairn_app_metadata* metadata, size_t stru
 // anything. Without tokens and KV it sets a state at the length that the branch has.
 typedef struct cairn_delta {
   size_t struct_size;
-  const uint32_t* tokens;  // The ids behind the branch's last one.
-  size_t token_count;  // At most 16 Mi.
-  const cairn_kv_view* kv;  // Each group from its kv_length on; NULL: none.
+  const uint32_t* tokens;              // The ids behind the branch's last one.
+  size_t token_count;                  // At most 16 Mi.
+  const cairn_kv_view* kv;             // Each group from its kv_length on; NULL: none.
   const cairn_sampler_state* sampler;  // As it is after these tokens; NULL: none.
   const cairn_app_metadata* metadata;  // Of the same position; NULL: none.
-  bool approximate;  // `kv` is an approximation, which C++ says as `exact` = false.
+  bool approximate;                 // `kv` is an approximation, which C++ says as `exact` = false.
   const cairn_content_span* spans;  // Within the new tokens, in order.
   size_t span_count;
 } cairn_delta;
@@ -90,15 +90,15 @@ enum { CAIRN_OVERLOAD_FAIL = 0, CAIRN_OVERLOAD_SHED_KV = 1 };
 typedef struct cairn_append_options {
   size_t struct_size;
   cairn_durability durability;  // CAIRN_DURABILITY_PROCESS
-  cairn_overload overload;  // cairn_branch_append, cairn_draft_commit
-  bool has_expected_length;  // Whether `expected_length` is looked at.
-  bool ends_turn;  // The last append of a turn (CAIRN_PERSIST_TURN_END).
-  bool approximate;  // cairn_branch_fill
-  uint64_t expected_length;  // Another length of the branch is CAIRN_CONFLICT.
-  uint64_t timeout_ns;  // Nanoseconds; UINT64_MAX: for ever.
+  cairn_overload overload;      // cairn_branch_append, cairn_draft_commit
+  bool has_expected_length;     // Whether `expected_length` is looked at.
+  bool ends_turn;               // The last append of a turn (CAIRN_PERSIST_TURN_END).
+  bool approximate;             // cairn_branch_fill
+  uint64_t expected_length;     // Another length of the branch is CAIRN_CONFLICT.
+  uint64_t timeout_ns;          // Nanoseconds; UINT64_MAX: for ever.
   uintptr_t gpu_ready;  // A cudaEvent_t, or 0. Borrowed until the call has returned or ended.
   const cairn_completion_queue* queue;  // Asynchronous calls; may be NULL.
-  uint64_t user_data;  // Of the completion; not interpreted.
+  uint64_t user_data;                   // Of the completion; not interpreted.
   // Asynchronous calls that return CAIRN_OK: called once, when nothing that the call borrowed is
   // read any more, mostly on a thread of the store, and then maybe a moment after the ticket is
   // over; until then the context is needed. May be NULL. See convention 9 of cairn/c.h.
@@ -110,12 +110,12 @@ CAIRN_API void cairn_append_options_init(cairn_append_options* options, size_t s
 // cairn::BranchOptions, with the fields of Keep: how a new branch is called and kept.
 typedef struct cairn_branch_options {
   size_t struct_size;
-  const char* name;  // Unique in its namespace; empty: unnamed. At most 256 bytes.
-  const char* ns;  // Namespace; likewise. Need not exist before.
+  const char* name;             // Unique in its namespace; empty: unnamed. At most 256 bytes.
+  const char* ns;               // Namespace; likewise. Need not exist before.
   cairn_durability durability;  // CAIRN_DURABILITY_PROCESS
-  bool pinned;  // Neither evicted nor expired.
-  uint8_t priority;  // The lower is evicted first.
-  uint64_t ttl_ns;  // Dropped when unused for so long; 0: as its namespace says.
+  bool pinned;                  // Neither evicted nor expired.
+  uint8_t priority;             // The lower is evicted first.
+  uint64_t ttl_ns;              // Dropped when unused for so long; 0: as its namespace says.
 } cairn_branch_options;
 CAIRN_API void cairn_branch_options_init(cairn_branch_options* options, size_t struct_size);
 
@@ -126,8 +126,8 @@ typedef struct cairn_branch_info {
   const char* name;  // "" of an unnamed one.
   const char* ns;
   uint64_t model;
-  uint64_t node;  // That the branch ends on; 0: none yet.
-  uint64_t length;  // Tokens.
+  uint64_t node;               // That the branch ends on; 0: none yet.
+  uint64_t length;             // Tokens.
   const uint64_t* kv_lengths;  // Positions; one a layer group of the model.
   size_t kv_length_count;
   uint64_t created_at_ns, updated_at_ns, used_at_ns;  // Since 1970.
@@ -150,8 +150,8 @@ CAIRN_API void cairn_kv_holes_free(cairn_kv_holes* holes);
 // cairn::PathStep: one stretch of the path from the root to the head. Never gets another field.
 typedef struct cairn_path_step {
   uint64_t node, parent;  // A parent of 0: none.
-  uint64_t begin, end;  // Positions of this path on the node.
-  uint64_t owner;  // The branch that may extend it; 0: none.
+  uint64_t begin, end;    // Positions of this path on the node.
+  uint64_t owner;         // The branch that may extend it; 0: none.
 } cairn_path_step;
 typedef struct cairn_path {
   size_t struct_size;

@@ -15,10 +15,10 @@ typedef struct cairn_restore_result cairn_restore_result;  // cairn/c_restore.h
 // cairn::LayerState: how far a layer of a restore is. Compare with the names, never with a number.
 typedef uint32_t cairn_layer_state;
 enum {
-  CAIRN_LAYER_PENDING = 0,  // Not to be used.
+  CAIRN_LAYER_PENDING = 0,   // Not to be used.
   CAIRN_LAYER_ENQUEUED = 1,  // GPU: behind the layer's event; the restore may still fail.
   CAIRN_LAYER_COMPLETE = 2,  // Verified and in place.
-  CAIRN_LAYER_FAILED = 3  // The restore ended without it.
+  CAIRN_LAYER_FAILED = 3     // The restore ended without it.
 };
 
 // How far the layers of a restore are: cairn::LayerProgress, with the words that it needs. Given to
@@ -74,9 +74,9 @@ CAIRN_API void cairn_ticket_free(cairn_ticket* ticket);
 
 // The end of a call. Never gets another field.
 typedef struct cairn_completion {
-  uint64_t user_data;  // As the call's options said.
+  uint64_t user_data;    // As the call's options said.
   cairn_ticket* ticket;  // The caller's, to be freed; cairn_ticket_status tells the message.
-  cairn_code code;  // How the call ended.
+  cairn_code code;       // How the call ended.
 } cairn_completion;
 
 // Collects the ends of many calls: cairn::CompletionQueue. Thread-safe. Made by

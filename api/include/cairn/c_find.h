@@ -31,18 +31,18 @@ extern "C" {
 // for the call.
 typedef struct cairn_prefix_query {
   size_t struct_size;
-  uint64_t model;  // Id. State of other models, variants or shards is never found.
-  const uint32_t* tokens;  // The prompt.
-  size_t token_count;  // Up to 2^31 - 1.
+  uint64_t model;                   // Id. State of other models, variants or shards is never found.
+  const uint32_t* tokens;           // The prompt.
+  size_t token_count;               // Up to 2^31 - 1.
   const cairn_content_span* spans;  // Images and audio among these tokens, in order.
-  size_t span_count;  // A prefix must have the same spans with the same hashes.
-  const char* ns;  // The caller's namespace; NULL: the one without a name.
-  const char* const* also;  // Other namespaces that the caller may see. There is no "all".
-  size_t also_count;  // With `ns` 16 at most.
-  bool memory_only;  // Never touches the disk: CAIRN_BUSY where it would have to.
-  bool confirm;  // true. Off: matched by hash alone, and no lease.
-  bool approximate;  // KV that was appended as approximate counts, too.
-  uint64_t lease_ns;  // Nanoseconds that nothing evicts the hit; 0: no lease.
+  size_t span_count;                // A prefix must have the same spans with the same hashes.
+  const char* ns;                   // The caller's namespace; NULL: the one without a name.
+  const char* const* also;          // Other namespaces that the caller may see. There is no "all".
+  size_t also_count;                // With `ns` 16 at most.
+  bool memory_only;                 // Never touches the disk: CAIRN_BUSY where it would have to.
+  bool confirm;                     // true. Off: matched by hash alone, and no lease.
+  bool approximate;                 // KV that was appended as approximate counts, too.
+  uint64_t lease_ns;                // Nanoseconds that nothing evicts the hit; 0: no lease.
 } cairn_prefix_query;
 CAIRN_API void cairn_prefix_query_init(cairn_prefix_query* query, size_t struct_size);
 
@@ -50,15 +50,15 @@ CAIRN_API void cairn_prefix_query_init(cairn_prefix_query* query, size_t struct_
 // copied and kept, and used from any thread. It holds nothing by itself; only its lease does.
 // Lengths are positions.
 typedef struct cairn_prefix_hit {
-  size_t struct_size;  // Set before the call.
-  uint64_t node;  // 0: nothing was found.
-  uint64_t matched;  // Token ids and spans are the same up to here.
+  size_t struct_size;   // Set before the call.
+  uint64_t node;        // 0: nothing was found.
+  uint64_t matched;     // Token ids and spans are the same up to here.
   uint64_t restorable;  // KV up to here can be restored; a fork here has it.
-  uint64_t exact;  // No KV up to here was appended as approximate.
-  bool confirmed;  // Ids and spans were compared one by one.
-  bool complete;  // Off: the index is behind, and there may be a better hit.
-  uint64_t lease;  // For cairn_store_renew and _release. 0: none.
-  uint64_t seen[5];  // Not for callers.
+  uint64_t exact;       // No KV up to here was appended as approximate.
+  bool confirmed;       // Ids and spans were compared one by one.
+  bool complete;        // Off: the index is behind, and there may be a better hit.
+  uint64_t lease;       // For cairn_store_renew and _release. 0: none.
+  uint64_t seen[5];     // Not for callers.
 } cairn_prefix_hit;
 CAIRN_API void cairn_prefix_hit_init(cairn_prefix_hit* hit, size_t struct_size);
 

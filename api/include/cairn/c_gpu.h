@@ -19,18 +19,18 @@ extern "C" {
 // An exception to cairn_gpu_options::pinned_tokens for one model. Never gets another field.
 typedef struct cairn_pinned_tokens {
   const char* model;  // cairn_model_spec::name.
-  uint64_t tokens;  // So many newest tokens of a branch stay pinned.
+  uint64_t tokens;    // So many newest tokens of a branch stay pinned.
 } cairn_pinned_tokens;
 
 // cairn::GpuOptions: how one GPU is used. Copied by the call.
 typedef struct cairn_gpu_options {
   size_t struct_size;
-  uint32_t ordinal;  // As CUDA counts devices in this process.
+  uint32_t ordinal;         // As CUDA counts devices in this process.
   uint32_t processors_max;  // Multiprocessors that unpacking may fill; 0: a sixth of them.
-  uint64_t pinned_bytes;  // Host memory for packed pages, of each store; 0, or from 1 MiB.
-  uint64_t pinned_tokens;  // 4096: newest tokens of a branch that stay pinned.
+  uint64_t pinned_bytes;    // Host memory for packed pages, of each store; 0, or from 1 MiB.
+  uint64_t pinned_tokens;   // 4096: newest tokens of a branch that stay pinned.
   const cairn_pinned_tokens* pinned_tokens_of;  // Models with another number of them.
-  size_t pinned_tokens_of_count;  // At most 65,536.
+  size_t pinned_tokens_of_count;                // At most 65,536.
 } cairn_gpu_options;
 CAIRN_API void cairn_gpu_options_init(cairn_gpu_options* options, size_t struct_size);
 

@@ -37,10 +37,10 @@ CAIRN_API bool cairn_metrics_value(const cairn_metrics* metrics, const char* nam
 // "append_delay" (waits for log_bytes_max).
 // cairn::LatencyHistogram, in nanoseconds: log-linear buckets, 16 for each power of two.
 typedef struct cairn_histogram {
-  size_t struct_size;  // Set before the call.
+  size_t struct_size;              // Set before the call.
   uint64_t count, sum_ns, max_ns;  // How many, their sum, the longest.
-  const uint64_t* counts;  // By bucket. Lives as long as the metrics.
-  size_t bucket_count;  // Of `counts`.
+  const uint64_t* counts;          // By bucket. Lives as long as the metrics.
+  size_t bucket_count;             // Of `counts`.
 } cairn_histogram;
 CAIRN_API void cairn_histogram_init(cairn_histogram* histogram, size_t struct_size);
 // Fills `histogram`. CAIRN_NOT_FOUND: none has that name.
@@ -72,14 +72,14 @@ CAIRN_API cairn_code cairn_metrics_prometheus_text(const cairn_metrics* metrics,
 // cairn::Alarm: one limit that was passed. A part of cairn_health; never freed alone.
 typedef struct cairn_alarm {
   size_t struct_size;
-  const char* name;  // "poisoned", "background", "save_p95", ...: cairn/metrics.h.
+  const char* name;     // "poisoned", "background", "save_p95", ...: cairn/metrics.h.
   double value, limit;  // Seconds, or a plain ratio; the limit that was passed.
   const char* message;  // For people, one line.
 } cairn_alarm;
 // cairn::Health: the verdict about all that happened since the store was opened.
 typedef struct cairn_health {
   size_t struct_size;
-  bool ok;  // No alarms.
+  bool ok;                           // No alarms.
   const cairn_alarm* const* alarms;  // Live as long as the struct.
   size_t alarm_count;
 } cairn_health;

@@ -58,8 +58,8 @@ enum {
   CAIRN_PLANE_KEY = 1,
   CAIRN_PLANE_VALUE = 2,
   CAIRN_PLANE_LATENT = 3,  // MLA's compressed KV.
-  CAIRN_PLANE_SCALE = 4,  // Dynamic scales of a quantised cache.
-  CAIRN_PLANE_STATE = 5,  // A recurrent state.
+  CAIRN_PLANE_SCALE = 4,   // Dynamic scales of a quantised cache.
+  CAIRN_PLANE_STATE = 5,   // A recurrent state.
   CAIRN_PLANE_OPAQUE = 6
 };
 
@@ -76,20 +76,20 @@ CAIRN_API const char* cairn_sealed_as_name(cairn_sealed_as sealed_as);
 // others; rows that were given stay, whatever the rule says.
 typedef uint32_t cairn_retention;
 enum {
-  CAIRN_RETENTION_ALL = 1,  // Rows [0, L).
-  CAIRN_RETENTION_WINDOW = 2,  // The newest `window` rows, and the first `sinks`.
+  CAIRN_RETENTION_ALL = 1,          // Rows [0, L).
+  CAIRN_RETENTION_WINDOW = 2,       // The newest `window` rows, and the first `sinks`.
   CAIRN_RETENTION_CHUNK_LOCAL = 3,  // Rows since the last multiple of `chunk`.
-  CAIRN_RETENTION_CHECKPOINT = 4,  // A recurrent state; after L tokens it is row L - 1.
-  CAIRN_RETENTION_PER_REQUEST = 5  // One state for the whole request: row 0.
+  CAIRN_RETENTION_CHECKPOINT = 4,   // A recurrent state; after L tokens it is row L - 1.
+  CAIRN_RETENTION_PER_REQUEST = 5   // One state for the whole request: row 0.
 };
 
 // cairn::RotaryState: whether stored rows are rotated.
 typedef uint32_t cairn_rotary_state;
 enum {
-  CAIRN_ROTARY_UNSET = 0,  // Not said, but they are not rotated: NONE or BEFORE.
-  CAIRN_ROTARY_NONE = 1,  // The plane is never rotated: values.
+  CAIRN_ROTARY_UNSET = 0,    // Not said, but they are not rotated: NONE or BEFORE.
+  CAIRN_ROTARY_NONE = 1,     // The plane is never rotated: values.
   CAIRN_ROTARY_APPLIED = 2,  // They are rotated.
-  CAIRN_ROTARY_BEFORE = 3  // The engine rotates them; they are stored from before that.
+  CAIRN_ROTARY_BEFORE = 3    // The engine rotates them; they are stored from before that.
 };
 // "unset", "none", "applied", "before".
 CAIRN_API const char* cairn_rotary_state_name(cairn_rotary_state state);
@@ -97,8 +97,8 @@ CAIRN_API const char* cairn_rotary_state_name(cairn_rotary_state state);
 // cairn::RotaryPairing: which elements of a window of w turn together.
 typedef uint32_t cairn_rotary_pairing;
 enum {
-  CAIRN_ROTARY_PAIRING_UNSET = 0,  // Not said.
-  CAIRN_ROTARY_PAIRING_HALVES = 1,  // i and i + w/2: Hugging Face, vLLM.
+  CAIRN_ROTARY_PAIRING_UNSET = 0,    // Not said.
+  CAIRN_ROTARY_PAIRING_HALVES = 1,   // i and i + w/2: Hugging Face, vLLM.
   CAIRN_ROTARY_PAIRING_ADJACENT = 2  // 2i and 2i + 1: llama.cpp, DeepSeek's MLA.
 };
 // "unset", "halves", "adjacent".
@@ -106,37 +106,37 @@ CAIRN_API const char* cairn_rotary_pairing_name(cairn_rotary_pairing pairing);
 
 // cairn::Plane: one tensor of a layer's state. Sizes in bytes.
 typedef struct cairn_plane {
-  size_t struct_size;  // The same in all elements of an array.
-  const char* name;  // For messages; "k" and "v" of the presets.
-  cairn_plane_role role;  // CAIRN_PLANE_OPAQUE
-  uint32_t heads;  // 1: KV heads that this process holds.
-  uint32_t row_bytes;  // One head of one token: head_dim times the dtype's bytes.
-  cairn_dtype dtype;  // Of its elements.
-  cairn_sealed_as sealed_as;  // How tables keep it.
-  uint32_t state_parts;  // Equal parts of a row, one for each head; 0: one whole.
-  cairn_rotary_state rotary_state;  // Of opaque bytes UNSET or NONE.
+  size_t struct_size;                   // The same in all elements of an array.
+  const char* name;                     // For messages; "k" and "v" of the presets.
+  cairn_plane_role role;                // CAIRN_PLANE_OPAQUE
+  uint32_t heads;                       // 1: KV heads that this process holds.
+  uint32_t row_bytes;                   // One head of one token: head_dim times the dtype's bytes.
+  cairn_dtype dtype;                    // Of its elements.
+  cairn_sealed_as sealed_as;            // How tables keep it.
+  uint32_t state_parts;                 // Equal parts of a row, one for each head; 0: one whole.
+  cairn_rotary_state rotary_state;      // Of opaque bytes UNSET or NONE.
   cairn_rotary_pairing rotary_pairing;  // Of the elements in the window.
   uint32_t rotary_first, rotary_width;  // Elements that are rotated; width 0: 2 * inv_freq_count.
-  bool rotary_interleaved;  // Sections take turns by pairs (M-RoPE).
-  const uint32_t* rotary_sections;  // Pairs of each; their sum is rotary_width / 2.
-  size_t rotary_section_count;  // At most 8.
+  bool rotary_interleaved;              // Sections take turns by pairs (M-RoPE).
+  const uint32_t* rotary_sections;      // Pairs of each; their sum is rotary_width / 2.
+  size_t rotary_section_count;          // At most 8.
 } cairn_plane;
 CAIRN_API void cairn_plane_init(cairn_plane* plane, size_t struct_size);
 
 // cairn::LayerGroup: layers that share a cache shape.
 typedef struct cairn_layer_group {
-  size_t struct_size;  // The same in all elements of an array.
-  const char* name;  // No two groups of a model alike.
-  uint32_t layers;  // Up to 65,536.
-  cairn_retention retention;  // CAIRN_RETENTION_ALL
+  size_t struct_size;             // The same in all elements of an array.
+  const char* name;               // No two groups of a model alike.
+  uint32_t layers;                // Up to 65,536.
+  cairn_retention retention;      // CAIRN_RETENTION_ALL
   uint32_t window, sinks, chunk;  // Tokens; a rule ignores those that are not its own.
-  bool optional;  // Draft heads: a restore may do without.
-  float mscale;  // 1: the engine's factor on cosine and sine.
-  const cairn_plane* planes;  // K, V, ... in the order of views.
-  size_t plane_count;  // At most 64.
+  bool optional;                  // Draft heads: a restore may do without.
+  float mscale;                   // 1: the engine's factor on cosine and sine.
+  const cairn_plane* planes;      // K, V, ... in the order of views.
+  size_t plane_count;             // At most 64.
   const float* inv_freq;  // Angle of a pair per position, as the engine has it; may be NULL.
   size_t inv_freq_count;  // Pairs; at most 4096.
-  const char* packing;  // How the engine rearranged its blocks; empty: as described above.
+  const char* packing;    // How the engine rearranged its blocks; empty: as described above.
 } cairn_layer_group;
 CAIRN_API void cairn_layer_group_init(cairn_layer_group* group, size_t struct_size);
 // *bytes: one position, all layers and planes. Checks enumerations and counts, not the rest.
@@ -176,11 +176,11 @@ CAIRN_API cairn_code cairn_layer_group_recurrent(cairn_layer_group* group, cairn
 // for another.
 typedef struct cairn_logical_group {
   size_t struct_size;
-  bool replicated;  // Other processes hold the same part.
-  const char* name;  // Of the cairn_layer_group of this process, if it has any of it.
+  bool replicated;         // Other processes hold the same part.
+  const char* name;        // Of the cairn_layer_group of this process, if it has any of it.
   uint32_t layers, heads;  // Of the whole: layers; KV heads, or parts of a state.
   uint32_t layer_begin, layer_end;  // Held here; empty: nothing of the group.
-  uint32_t head_begin, head_end;  // Held here.
+  uint32_t head_begin, head_end;    // Held here.
 } cairn_logical_group;
 CAIRN_API void cairn_logical_group_init(cairn_logical_group* group, size_t struct_size);
 
@@ -189,7 +189,7 @@ CAIRN_API void cairn_logical_group_init(cairn_logical_group* group, size_t struc
 // tells states apart that must not be exchanged. No groups at all is a tree of token ids.
 typedef struct cairn_model_spec {
   size_t struct_size;
-  const char* name;  // Required. Texts: at most 1024 bytes each; NULL is empty.
+  const char* name;      // Required. Texts: at most 1024 bytes each; NULL is empty.
   const char* revision;  // The caller's words, here and below; not interpreted.
   const char* weights_digest;
   const char* tokenizer_digest;
@@ -197,16 +197,16 @@ typedef struct cairn_model_spec {
   const char* cache_dtype;
   const char* variant_name;  // An adapter (LoRA); empty: the base model itself.
   const char* variant_digest;
-  double variant_scale;  // 1
-  uint32_t shard_layer_begin, shard_layer_end;  // Of the whole model; 0, 0: all.
+  double variant_scale;                             // 1
+  uint32_t shard_layer_begin, shard_layer_end;      // Of the whole model; 0, 0: all.
   uint32_t shard_kv_head_begin, shard_kv_head_end;  // 0, 0: all.
   uint32_t shard_context_rank, shard_context_size;  // 0, 1: which part of the positions.
-  bool shard_replicated;  // Other processes hold the same.
-  uint32_t extent_tokens;  // Of a page in tables: 64 to 4096, a power of two; 0: chosen.
+  bool shard_replicated;                            // Other processes hold the same.
+  uint32_t extent_tokens;           // Of a page in tables: 64 to 4096, a power of two; 0: chosen.
   const cairn_layer_group* groups;  // cairn_group_view::group counts them from 0.
-  size_t group_count;  // At most 15.
+  size_t group_count;               // At most 15.
   const cairn_logical_group* logical;  // NULL: not said. Else one for each of `groups`, or more.
-  size_t logical_count;  // At most 15.
+  size_t logical_count;                // At most 15.
 } cairn_model_spec;
 CAIRN_API void cairn_model_spec_init(cairn_model_spec* spec, size_t struct_size);
 

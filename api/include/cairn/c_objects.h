@@ -40,9 +40,9 @@ CAIRN_API void cairn_objects_free(cairn_objects* objects);
 // cairn::ObjectClass: how objects of one kind are laid out, as pages and a rest.
 typedef struct cairn_object_class {
   size_t struct_size;
-  const char* name;  // Not empty; at most 1024 bytes.
+  const char* name;     // Not empty; at most 1024 bytes.
   uint32_t page_bytes;  // 4096. 64 to 1 MiB; a page is read, checked and packed as one.
-  cairn_dtype dtype;  // Only BF16 and F16 are packed, without loss: they are KV.
+  cairn_dtype dtype;    // Only BF16 and F16 are packed, without loss: they are KV.
 } cairn_object_class;
 CAIRN_API void cairn_object_class_init(cairn_object_class* object_class, size_t struct_size);
 // Idempotent: the same class gives the same id, which is stable for the store's life. Blocking: a
@@ -63,9 +63,9 @@ enum { CAIRN_IF_PRESENT_KEEP = 0, CAIRN_IF_PRESENT_REPLACE = 1 };
 // cairn::ObjectPut: one object that is to be put.
 typedef struct cairn_object_put {
   size_t struct_size;  // The same in all elements of an array.
-  cairn_bytes key;  // 1 to 256 bytes.
-  cairn_bytes value;  // Up to 1 GiB.
-  uint32_t depth;  // Place in its chain of keys: the deeper is evicted first.
+  cairn_bytes key;     // 1 to 256 bytes.
+  cairn_bytes value;   // Up to 1 GiB.
+  uint32_t depth;      // Place in its chain of keys: the deeper is evicted first.
   uint64_t user_data;  // Of its completion; not interpreted.
 } cairn_object_put;
 CAIRN_API void cairn_object_put_init(cairn_object_put* put, size_t struct_size);
@@ -73,13 +73,13 @@ CAIRN_API void cairn_object_put_init(cairn_object_put* put, size_t struct_size);
 // cairn::PutOptions: how all objects of a call are put.
 typedef struct cairn_put_options {
   size_t struct_size;
-  const char* ns;  // Namespace; need not exist before.
+  const char* ns;         // Namespace; need not exist before.
   uint64_t object_class;  // Required: an id of cairn_objects_register_class.
   cairn_if_present if_present;
   cairn_durability durability;  // CAIRN_DURABILITY_PROCESS
-  bool pinned;  // Neither evicted nor expired.
-  uint64_t ttl_ns;  // Dropped when unused for so long; 0: as its namespace says.
-  uint64_t timeout_ns;  // Of all objects together. UINT64_MAX: for ever.
+  bool pinned;                  // Neither evicted nor expired.
+  uint64_t ttl_ns;              // Dropped when unused for so long; 0: as its namespace says.
+  uint64_t timeout_ns;          // Of all objects together. UINT64_MAX: for ever.
   const cairn_completion_queue* queue;  // cairn_objects_put_batch_async; may be NULL.
 } cairn_put_options;
 CAIRN_API void cairn_put_options_init(cairn_put_options* options, size_t struct_size);
@@ -87,9 +87,9 @@ CAIRN_API void cairn_put_options_init(cairn_put_options* options, size_t struct_
 // cairn::ObjectGet: one object that is wanted.
 typedef struct cairn_object_get {
   size_t struct_size;  // The same in all elements of an array.
-  cairn_bytes key;  // 1 to 256 bytes.
-  void* into;  // Where it goes; all into_size bytes may be written to.
-  size_t into_size;  // At least as large as the object.
+  cairn_bytes key;     // 1 to 256 bytes.
+  void* into;          // Where it goes; all into_size bytes may be written to.
+  size_t into_size;    // At least as large as the object.
   uint64_t user_data;  // Of its completion; not interpreted.
 } cairn_object_get;
 CAIRN_API void cairn_object_get_init(cairn_object_get* get, size_t struct_size);
@@ -98,17 +98,17 @@ CAIRN_API void cairn_object_get_init(cairn_object_get* get, size_t struct_size);
 typedef struct cairn_get_options {
   size_t struct_size;
   const char* ns;
-  uint64_t object_class;  // 0: of any class.
-  uint64_t timeout_ns;  // Of all objects together. UINT64_MAX: for ever.
+  uint64_t object_class;                // 0: of any class.
+  uint64_t timeout_ns;                  // Of all objects together. UINT64_MAX: for ever.
   const cairn_completion_queue* queue;  // cairn_objects_get_batch_async; may be NULL.
 } cairn_get_options;
 CAIRN_API void cairn_get_options_init(cairn_get_options* options, size_t struct_size);
 
 // The outcome of one put, get or deletion: cairn::PutResult, GetResult. Never gets another field.
 typedef struct cairn_object_result {
-  cairn_code code;  // How it ended.
-  bool stored;  // Of a put: new. False: it was there already, and was kept.
-  uint64_t bytes;  // Of a get: the object's, also where `into` is too small.
+  cairn_code code;           // How it ended.
+  bool stored;               // Of a put: new. False: it was there already, and was kept.
+  uint64_t bytes;            // Of a get: the object's, also where `into` is too small.
   const cairn_error* error;  // NULL if all went well. Lives as long as the results.
 } cairn_object_result;
 // All outcomes of a call; cairn_object_results_free frees them with their errors.
@@ -202,9 +202,9 @@ typedef struct cairn_object_info {
   cairn_bytes key;
   const cairn_object_class* object_class;  // As it was registered.
   uint64_t pages;
-  uint64_t bytes;  // Of a list: as if its last page were full.
-  uint32_t depth;  // Up to 255.
-  bool pinned;  // Neither evicted nor expired.
+  uint64_t bytes;                          // Of a list: as if its last page were full.
+  uint32_t depth;                          // Up to 255.
+  bool pinned;                             // Neither evicted nor expired.
   uint64_t ttl_ns, put_at_ns, used_at_ns;  // A duration; then times since 1970.
 } cairn_object_info;
 // Blocking: reads the last block of the object for its exact size. *info is freed with

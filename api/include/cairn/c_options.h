@@ -41,8 +41,8 @@ enum { CAIRN_EVICT_NEVER = 0, CAIRN_EVICT_KV = 1, CAIRN_EVICT_BRANCHES = 2 };
 typedef uint32_t cairn_persist;
 enum {
   CAIRN_PERSIST_ALWAYS = 0,
-  CAIRN_PERSIST_TURN_END = 1,  // Of appends with cairn_append_options::ends_turn.
-  CAIRN_PERSIST_REUSED = 2,  // Of branches that are forks, were forked, or restored.
+  CAIRN_PERSIST_TURN_END = 1,    // Of appends with cairn_append_options::ends_turn.
+  CAIRN_PERSIST_REUSED = 2,      // Of branches that are forks, were forked, or restored.
   CAIRN_PERSIST_TOKENS_ONLY = 3  // None; cairn_branch_fill still attaches it.
 };
 
@@ -53,9 +53,9 @@ enum { CAIRN_INDEX_PREFIX = 0, CAIRN_INDEX_NONE = 1 };
 // cairn::Keep: how long a branch is kept.
 typedef struct cairn_keep {
   size_t struct_size;
-  bool pinned;  // Neither evicted nor expired.
+  bool pinned;       // Neither evicted nor expired.
   uint8_t priority;  // The lower is evicted first, however new.
-  uint64_t ttl_ns;  // Dropped when unused for so long; 0: as its namespace says.
+  uint64_t ttl_ns;   // Dropped when unused for so long; 0: as its namespace says.
 } cairn_keep;
 CAIRN_API void cairn_keep_init(cairn_keep* keep, size_t struct_size);
 
@@ -63,12 +63,12 @@ CAIRN_API void cairn_keep_init(cairn_keep* keep, size_t struct_size);
 // of defaults is as if none had been set.
 typedef struct cairn_namespace_policy {
   size_t struct_size;
-  uint64_t max_bytes;  // UINT64_MAX. Beyond: CAIRN_NO_SPACE, or eviction in it.
-  uint64_t ttl_ns;  // cairn_keep::ttl_ns of those that are made without one.
+  uint64_t max_bytes;     // UINT64_MAX. Beyond: CAIRN_NO_SPACE, or eviction in it.
+  uint64_t ttl_ns;        // cairn_keep::ttl_ns of those that are made without one.
   cairn_persist persist;  // CAIRN_PERSIST_ALWAYS
-  cairn_index index;  // CAIRN_INDEX_PREFIX
-  bool has_evict;  // Off: as cairn_options::evict says.
-  cairn_evict evict;  // Looked at only with has_evict.
+  cairn_index index;      // CAIRN_INDEX_PREFIX
+  bool has_evict;         // Off: as cairn_options::evict says.
+  cairn_evict evict;      // Looked at only with has_evict.
 } cairn_namespace_policy;
 CAIRN_API void cairn_namespace_policy_init(cairn_namespace_policy* policy, size_t struct_size);
 
@@ -78,7 +78,7 @@ typedef struct cairn_namespace_info {
   const char* name;
   const cairn_namespace_policy* policy;
   uint64_t branches;  // Of cairn_objects_usage: objects.
-  uint64_t bytes;  // As max_bytes counts them.
+  uint64_t bytes;     // As max_bytes counts them.
 } cairn_namespace_info;
 
 // All of them, by name. cairn_namespaces_free frees the list with its items.
@@ -95,28 +95,28 @@ typedef struct cairn_options {
   size_t struct_size;
   // --- Opening
   bool create_if_missing;  // Makes the directory and a store in it.
-  bool error_if_exists;  // CAIRN_ALREADY_EXISTS where a store is.
-  bool read_only;  // A follower: no lock, no writes.
-  bool salvage;  // Opens what is provable of a damaged store, and cuts the rest.
-  uint32_t file_mode;  // 0600; of new files.
+  bool error_if_exists;    // CAIRN_ALREADY_EXISTS where a store is.
+  bool read_only;          // A follower: no lock, no writes.
+  bool salvage;            // Opens what is provable of a damaged store, and cuts the rest.
+  uint32_t file_mode;      // 0600; of new files.
   // --- Space. Bytes.
-  uint64_t max_bytes;  // UINT64_MAX: cap on the blocks of all files.
-  cairn_evict evict;  // The content that may go when room runs out.
-  cairn_index index;  // Of the whole store.
+  uint64_t max_bytes;      // UINT64_MAX: cap on the blocks of all files.
+  cairn_evict evict;       // The content that may go when room runs out.
+  cairn_index index;       // Of the whole store.
   uint64_t segment_bytes;  // Of a log segment; 0: as the store has; 64 MiB if it is made.
   uint64_t log_bytes_max;  // 4 GiB: the live log stays below this.
-  uint64_t snapshot_interval_tokens;  // 1024: sealed after so many; 0: not for that.
-  uint64_t max_delta_chain;  // 100: sealed after so many deltas; 0: not for that.
-  uint64_t replay_records_max;  // 8192: records that an opening replays, about.
+  uint64_t snapshot_interval_tokens;     // 1024: sealed after so many; 0: not for that.
+  uint64_t max_delta_chain;              // 100: sealed after so many deltas; 0: not for that.
+  uint64_t replay_records_max;           // 8192: records that an opening replays, about.
   uint64_t background_bytes_per_second;  // Of sealing and merging; 0: no limit.
-  uint32_t spare_segments_min;  // 2: made ahead.
-  uint32_t spare_segments_max;  // 16: kept of those given back.
+  uint32_t spare_segments_min;           // 2: made ahead.
+  uint32_t spare_segments_max;           // 16: kept of those given back.
   // --- Memory. Bytes.
-  uint64_t max_memory_bytes;  // 1 GiB: all buffers and caches; from 16 MiB.
-  uint64_t hot_tail_bytes;  // 256 MiB: newest part of the log in memory.
+  uint64_t max_memory_bytes;       // 1 GiB: all buffers and caches; from 16 MiB.
+  uint64_t hot_tail_bytes;         // 256 MiB: newest part of the log in memory.
   uint64_t submit_copy_max_bytes;  // 1 MiB: larger asynchronous appends borrow.
-  uint64_t tree_memory_bytes;  // 64 MiB: branches and nodes in memory.
-  uint64_t reuse_memory_bytes;  // Of indexes in memory; 0: a 16th of max_memory_bytes.
+  uint64_t tree_memory_bytes;      // 64 MiB: branches and nodes in memory.
+  uint64_t reuse_memory_bytes;     // Of indexes in memory; 0: a 16th of max_memory_bytes.
   // cairn::Allocator: where large buffers come from. Both functions or neither: then they are from
   // operator new. They are called from many threads at once, must not block or call into the store,
   // and `allocate` returns NULL on failure. They, and the context, must live until the last handle
@@ -125,22 +125,22 @@ typedef struct cairn_options {
   void (*deallocate)(void* context, void* memory, size_t bytes, size_t alignment);
   void* allocator_context;
   // --- Finding
-  uint64_t max_lease_ns;  // A minute: the longest lease.
+  uint64_t max_lease_ns;      // A minute: the longest lease.
   uint64_t max_leased_bytes;  // 16 GiB: raw bytes that leases hold at once.
   // --- Appending
   uint64_t delta_batch_wait_ns;  // 5 ms: how long a joined append waits, at most.
   uint64_t direct_ingest_bytes;  // 8 MiB: larger appends go into tables; 0: never.
-  uint32_t delta_batch_tokens;  // 1, or up to 64: one-token appends that are joined.
+  uint32_t delta_batch_tokens;   // 1, or up to 64: one-token appends that are joined.
   // --- Failure, and what the store tells of itself. Each may be NULL.
-  cairn_fatal_action on_fatal;  // CAIRN_FATAL_POISON
+  cairn_fatal_action on_fatal;                                   // CAIRN_FATAL_POISON
   void (*on_poisoned)(void* context, const cairn_error* cause);  // Once.
-  void (*on_event)(void* context, const char* line);  // One line for people.
+  void (*on_event)(void* context, const char* line);             // One line for people.
   void* listener_context;
   // --- Machine
-  cairn_backend backend;  // CAIRN_BACKEND_AUTO
+  cairn_backend backend;      // CAIRN_BACKEND_AUTO
   uint32_t executor_threads;  // 0: one less than the cores.
-  cairn_gpu* const* gpus;  // Need not outlive the call: the store keeps them.
-  size_t gpu_count;  // Of each ordinal one; at most 1024.
+  cairn_gpu* const* gpus;     // Need not outlive the call: the store keeps them.
+  size_t gpu_count;           // Of each ordinal one; at most 1024.
 } cairn_options;
 CAIRN_API void cairn_options_init(cairn_options* options, size_t struct_size);
 // The checks that need no store. CAIRN_INVALID_ARGUMENT names the field. Does not block.

@@ -14,19 +14,19 @@ extern "C" {
 // an event is CAIRN_INVALID_ARGUMENT, and `fall_back_to_host` does not count.
 typedef struct cairn_restore_request {
   size_t struct_size;
-  uint64_t begin;  // Positions [begin, end).
-  uint64_t end;      // UINT64_MAX: the branch's length.
-  uint32_t* tokens;  // Room for end - begin ids at least, or NULL.
-  size_t token_count;  // How many there is room for.
+  uint64_t begin;             // Positions [begin, end).
+  uint64_t end;               // UINT64_MAX: the branch's length.
+  uint32_t* tokens;           // Room for end - begin ids at least, or NULL.
+  size_t token_count;         // How many there is room for.
   const cairn_kv_view* into;  // Groups, layers and positions there is room for; NULL: no KV.
-  bool require_kv;  // KV must reach `end`, else CAIRN_EVICTED.
-  bool fall_back_to_host;  // A window that the device refuses is unpacked on the host.
-  uintptr_t gpu_ready;                  // A cudaEvent_t, or 0.
-  const uintptr_t* gpu_layer_events;    // One a (group, layer) of the view, or NULL.
+  bool require_kv;            // KV must reach `end`, else CAIRN_EVICTED.
+  bool fall_back_to_host;     // A window that the device refuses is unpacked on the host.
+  uintptr_t gpu_ready;        // A cudaEvent_t, or 0.
+  const uintptr_t* gpu_layer_events;  // One a (group, layer) of the view, or NULL.
   size_t gpu_layer_event_count;
   uint64_t timeout_ns;                  // UINT64_MAX: for ever.
   const cairn_completion_queue* queue;  // cairn_branch_restore_async; may be NULL.
-  uint64_t user_data;  // Of the completion; not interpreted.
+  uint64_t user_data;                   // Of the completion; not interpreted.
   // As cairn_append_options::released, of cairn_branch_restore_async: maybe a moment after the
   // ticket is over.
   void (*released)(void* context);
@@ -37,7 +37,7 @@ CAIRN_API void cairn_restore_request_init(cairn_restore_request* request, size_t
 // cairn::RestoreResult: what a restore delivered. Free it with cairn_restore_result_free.
 struct cairn_restore_result {
   size_t struct_size;
-  uint64_t begin, end;  // Tokens.
+  uint64_t begin, end;      // Tokens.
   const uint64_t* kv_ends;  // One a group of the view: KV is in place up to here.
   size_t kv_end_count;
   // KV bytes delivered; of these from memory; of planes that are sealed with loss; and those that

@@ -34,9 +34,9 @@ extern "C" {
 // cairn::ShadowKeys: where the keys of selected chunks come from. On disk; never changes.
 typedef uint32_t cairn_shadow_keys;
 enum {
-  CAIRN_SHADOW_KEYS_EXACT = 1,  // Fetched as they were stored, with the values.
-  CAIRN_SHADOW_KEYS_INT8 = 2,  // 8 bits an element, by channel of 64 tokens.
-  CAIRN_SHADOW_KEYS_INT4 = 3,  // 4 bits, likewise.
+  CAIRN_SHADOW_KEYS_EXACT = 1,    // Fetched as they were stored, with the values.
+  CAIRN_SHADOW_KEYS_INT8 = 2,     // 8 bits an element, by channel of 64 tokens.
+  CAIRN_SHADOW_KEYS_INT4 = 3,     // 4 bits, likewise.
   CAIRN_SHADOW_KEYS_LOW_RANK = 4  // Coefficients of a basis that the heads of a layer share.
 };
 // "exact", "int8", "int4", "low_rank"; a static text. NULL of a number that is none.
@@ -47,16 +47,16 @@ CAIRN_API const char* cairn_shadow_keys_name(cairn_shadow_keys keys);
 // being made.
 typedef struct cairn_shadow_spec {
   size_t struct_size;
-  uint32_t chunk_tokens;  // 4. 1, 2, 4, 8 or 16: selected and fetched as one.
-  cairn_shadow_keys keys;  // CAIRN_SHADOW_KEYS_INT4
-  uint32_t landmark_bits;  // 4. 16, 8 or 4 bits an element of a landmark.
-  uint32_t local_tokens;  // 32: the newest, always attended to.
-  uint32_t sink_tokens;  // 8: the first, always attended to.
+  uint32_t chunk_tokens;    // 4. 1, 2, 4, 8 or 16: selected and fetched as one.
+  cairn_shadow_keys keys;   // CAIRN_SHADOW_KEYS_INT4
+  uint32_t landmark_bits;   // 4. 16, 8 or 4 bits an element of a landmark.
+  uint32_t local_tokens;    // 32: the newest, always attended to.
+  uint32_t sink_tokens;     // 8: the first, always attended to.
   uint32_t outlier_chunks;  // Not 0: so many, whatever outlier_share says.
-  uint32_t budget_tokens;  // Selected in a step; 0: 2048, or an eighth of the context.
-  uint32_t rank;  // Of LOW_RANK: directions; or rank_energy.
-  double outlier_share;  // 0.003: chunks far from their landmark, always attended to.
-  double rank_energy;  // Of LOW_RANK: the share of squares that is kept, up to 1.
+  uint32_t budget_tokens;   // Selected in a step; 0: 2048, or an eighth of the context.
+  uint32_t rank;            // Of LOW_RANK: directions; or rank_energy.
+  double outlier_share;     // 0.003: chunks far from their landmark, always attended to.
+  double rank_energy;       // Of LOW_RANK: the share of squares that is kept, up to 1.
 } cairn_shadow_spec;
 CAIRN_API void cairn_shadow_spec_init(cairn_shadow_spec* spec, size_t struct_size);
 // Writes the setting that ShadowKV was published with. `key_channels`: kv heads times elements of a
@@ -68,21 +68,21 @@ CAIRN_API cairn_code cairn_shadow_spec_published(uint32_t key_channels, cairn_sh
 typedef struct cairn_shadow_of {
   size_t struct_size;
   const cairn_shadow_spec* spec;  // NULL: all defaults.
-  uint32_t group;  // Of the model: K and V of bf16 or f16, all positions kept.
-  uint64_t end;  // UINT64_MAX: the tokens before it; the branch's length.
+  uint32_t group;                 // Of the model: K and V of bf16 or f16, all positions kept.
+  uint64_t end;                   // UINT64_MAX: the tokens before it; the branch's length.
 } cairn_shadow_of;
 CAIRN_API void cairn_shadow_of_init(cairn_shadow_of* of, size_t struct_size);
 
 // cairn::ShadowInfo: what is known of a shadow, or of a session's.
 typedef struct cairn_shadow_info {
   size_t struct_size;
-  uint64_t tokens;  // Of the context.
-  uint64_t covered;  // Of these, by the shadow. 0: too few, attention is dense.
-  uint32_t chunks;  // Covered, of one head of one layer, as the next two.
+  uint64_t tokens;         // Of the context.
+  uint64_t covered;        // Of these, by the shadow. 0: too few, attention is dense.
+  uint32_t chunks;         // Covered, of one head of one layer, as the next two.
   uint32_t always_chunks;  // Sinks and outliers.
   uint32_t budget_chunks;  // Selected in a step.
-  uint64_t table_bytes;  // On the disk. 0: there is no table.
-  uint64_t tokens_read;  // Whose keys were read to make it. 0: it was there.
+  uint64_t table_bytes;    // On the disk. 0: there is no table.
+  uint64_t tokens_read;    // Whose keys were read to make it. 0: it was there.
 } cairn_shadow_info;
 CAIRN_API void cairn_shadow_info_init(cairn_shadow_info* info, size_t struct_size);
 
@@ -90,13 +90,13 @@ CAIRN_API void cairn_shadow_info_init(cairn_shadow_info* info, size_t struct_siz
 typedef struct cairn_shadow_options {
   size_t struct_size;
   const cairn_shadow_spec* spec;  // NULL: all defaults.
-  uint32_t group;  // As in cairn_shadow_of.
-  uint32_t query_heads;  // Of a layer, a multiple of the kv heads. No default.
-  uint32_t slots;  // Chunks whose values stay on the device; 0: twice the budget.
-  uint32_t append_tokens;  // 256: tokens appended before an extend.
-  bool build;  // true. Off: CAIRN_NOT_FOUND where there is no shadow.
-  uint64_t end;  // UINT64_MAX, as in cairn_shadow_of.
-  uint64_t tokens_max;  // Longest context of an extend; 0: no more than there is.
+  uint32_t group;                 // As in cairn_shadow_of.
+  uint32_t query_heads;           // Of a layer, a multiple of the kv heads. No default.
+  uint32_t slots;                 // Chunks whose values stay on the device; 0: twice the budget.
+  uint32_t append_tokens;         // 256: tokens appended before an extend.
+  bool build;                     // true. Off: CAIRN_NOT_FOUND where there is no shadow.
+  uint64_t end;                   // UINT64_MAX, as in cairn_shadow_of.
+  uint64_t tokens_max;            // Longest context of an extend; 0: no more than there is.
 } cairn_shadow_options;
 CAIRN_API void cairn_shadow_options_init(cairn_shadow_options* options, size_t struct_size);
 
@@ -105,11 +105,11 @@ CAIRN_API void cairn_shadow_options_init(cairn_shadow_options* options, size_t s
 typedef struct cairn_shadow_query {
   size_t struct_size;
   uint32_t layer;
-  float scale;  // Of scores. 0: 1 / sqrt(elements of a row).
+  float scale;          // Of scores. 0: 1 / sqrt(elements of a row).
   const void* queries;  // Of fp32, or of the dtype of keys.
   bool is_fp32;
   uint64_t head_stride;  // Elements from a row to the next; 0: adjacent.
-  uintptr_t stream;  // 0: the default stream; here and below.
+  uintptr_t stream;      // 0: the default stream; here and below.
 } cairn_shadow_query;
 CAIRN_API void cairn_shadow_query_init(cairn_shadow_query* query, size_t struct_size);
 
@@ -118,8 +118,8 @@ typedef struct cairn_shadow_fetch {
   size_t struct_size;
   uint32_t layer;
   cairn_sparse_mode mode;  // CAIRN_SPARSE_STRICT
-  uintptr_t stream;  // In which the values are brought.
-  uint64_t timeout_ns;  // UINT64_MAX. Of strict ones: nanoseconds.
+  uintptr_t stream;        // In which the values are brought.
+  uint64_t timeout_ns;     // UINT64_MAX. Of strict ones: nanoseconds.
 } cairn_shadow_fetch;
 CAIRN_API void cairn_shadow_fetch_init(cairn_shadow_fetch* fetch, size_t struct_size);
 
@@ -128,9 +128,9 @@ CAIRN_API void cairn_shadow_fetch_init(cairn_shadow_fetch* fetch, size_t struct_
 typedef struct cairn_shadow_rows {
   size_t struct_size;
   uint32_t layer;
-  const void* keys;  // Head h at keys + h * key_stride.
-  const void* values;  // Likewise.
-  uint64_t key_stride;  // Bytes; 0: adjacent.
+  const void* keys;       // Head h at keys + h * key_stride.
+  const void* values;     // Likewise.
+  uint64_t key_stride;    // Bytes; 0: adjacent.
   uint64_t value_stride;  // Bytes; 0: adjacent.
   uintptr_t stream;
 } cairn_shadow_rows;
@@ -142,17 +142,17 @@ CAIRN_API void cairn_shadow_rows_init(cairn_shadow_rows* rows, size_t struct_siz
 // chunk_tokens on, c = chunks[h * stride + i].
 typedef struct cairn_shadow_view {
   size_t struct_size;
-  const void* resident_keys;  // Sinks, outliers, then the newest.
-  const void* resident_values;  // In the same order.
-  uint64_t resident_key_stride;  // Bytes from a head to the next.
-  uint64_t resident_value_stride;  // Likewise.
-  uint32_t resident_tokens;  // Rows of each head.
-  uint32_t count;  // Selected chunks of each head.
-  uint32_t stride;  // Of the three arrays, in elements.
-  const uint32_t* chunks;  // [kv head][stride]
-  const int32_t* key_slot_of;  // Slot of chunk i: [h * stride + i].
-  const int32_t* value_slot_of;  // -1: a relaxed fetch left it out.
-  cairn_sparse_plane_slots keys;  // Slots that key_slot_of names.
+  const void* resident_keys;        // Sinks, outliers, then the newest.
+  const void* resident_values;      // In the same order.
+  uint64_t resident_key_stride;     // Bytes from a head to the next.
+  uint64_t resident_value_stride;   // Likewise.
+  uint32_t resident_tokens;         // Rows of each head.
+  uint32_t count;                   // Selected chunks of each head.
+  uint32_t stride;                  // Of the three arrays, in elements.
+  const uint32_t* chunks;           // [kv head][stride]
+  const int32_t* key_slot_of;       // Slot of chunk i: [h * stride + i].
+  const int32_t* value_slot_of;     // -1: a relaxed fetch left it out.
+  cairn_sparse_plane_slots keys;    // Slots that key_slot_of names.
   cairn_sparse_plane_slots values;  // Slots that value_slot_of names.
 } cairn_shadow_view;
 CAIRN_API void cairn_shadow_view_init(cairn_shadow_view* view, size_t struct_size);

@@ -50,15 +50,15 @@ CAIRN_API void cairn_sparse_arena_options_init(cairn_sparse_arena_options* optio
 // how.
 typedef struct cairn_sparse_options {
   size_t struct_size;
-  uint32_t group;  // Of the model; it keeps all positions.
-  uint32_t planes;  // 2: a bit for each plane, one or two of them.
+  uint32_t group;         // Of the model; it keeps all positions.
+  uint32_t planes;        // 2: a bit for each plane, one or two of them.
   uint32_t piece_tokens;  // 4. A piece has a multiple of 16 bytes of each plane.
-  uint32_t page_tokens;  // Read from the disk as one; 0: as many as make 64 KiB.
-  uint32_t slots;  // 1024: pieces by layer and head; up to 65,536.
-  uint32_t wanted_max;  // 512: pieces of a fetch by head; up to slots, and 4096.
-  bool warm;  // true: begins with the pieces of the last saved session.
-  uint64_t end;  // UINT64_MAX: tokens before it; the branch's length.
-  uint64_t tokens_max;  // For cairn_sparse_session_extend; 0: no more room.
+  uint32_t page_tokens;   // Read from the disk as one; 0: as many as make 64 KiB.
+  uint32_t slots;         // 1024: pieces by layer and head; up to 65,536.
+  uint32_t wanted_max;    // 512: pieces of a fetch by head; up to slots, and 4096.
+  bool warm;              // true: begins with the pieces of the last saved session.
+  uint64_t end;           // UINT64_MAX: tokens before it; the branch's length.
+  uint64_t tokens_max;    // For cairn_sparse_session_extend; 0: no more room.
 } cairn_sparse_options;
 CAIRN_API void cairn_sparse_options_init(cairn_sparse_options* options, size_t struct_size);
 
@@ -75,17 +75,17 @@ typedef struct cairn_sparse_wanted {
   // Of head h those at pieces[h * stride]. In host memory they are borrowed until the call returns;
   // in the device's, until the stream has come so far.
   const uint32_t* pieces;
-  uint32_t count;  // Pieces of each head; up to wanted_max.
-  uint32_t stride;  // Elements from a head to the next.
-  bool on_device;  // `pieces` is device memory, written by the stream before.
-  uintptr_t stream;  // In which pieces are brought. 0: the default stream.
+  uint32_t count;       // Pieces of each head; up to wanted_max.
+  uint32_t stride;      // Elements from a head to the next.
+  bool on_device;       // `pieces` is device memory, written by the stream before.
+  uintptr_t stream;     // In which pieces are brought. 0: the default stream.
   uint64_t timeout_ns;  // UINT64_MAX. Of strict ones: CAIRN_DEADLINE_EXCEEDED.
 } cairn_sparse_wanted;
 CAIRN_API void cairn_sparse_wanted_init(cairn_sparse_wanted* wanted, size_t struct_size);
 
 // Slot s of head h lies at base + h * head_stride + s * piece_bytes. Never gets another field.
 typedef struct cairn_sparse_plane_slots {
-  const void* base;  // NULL: no such plane.
+  const void* base;      // NULL: no such plane.
   uint64_t head_stride;  // Bytes.
   uint64_t piece_bytes;  // piece_tokens rows, one behind the other.
 } cairn_sparse_plane_slots;
@@ -96,19 +96,19 @@ typedef struct cairn_sparse_plane_slots {
 typedef struct cairn_sparse_view {
   size_t struct_size;
   cairn_sparse_plane_slots planes[2];  // Those of cairn_sparse_options::planes.
-  const int32_t* slot_of;  // Wanted piece i of head h: [h * stride + i]; -1: left out.
-  uint64_t slot_of_stride;  // Elements from a head to the next.
+  const int32_t* slot_of;              // Wanted piece i of head h: [h * stride + i]; -1: left out.
+  uint64_t slot_of_stride;             // Elements from a head to the next.
 } cairn_sparse_view;
 CAIRN_API void cairn_sparse_view_init(cairn_sparse_view* view, size_t struct_size);
 
 // cairn::SparseStats: counted since the session, or the arena, was made.
 typedef struct cairn_sparse_stats {
   size_t struct_size;
-  uint64_t fetches;  // Calls.
-  uint64_t wanted;  // Pieces.
-  uint64_t faults;  // Pieces that no page had when they were first asked for.
-  uint64_t left_out;  // Of these, those of relaxed fetches.
-  uint64_t pages_read;  // From tables and log.
+  uint64_t fetches;          // Calls.
+  uint64_t wanted;           // Pieces.
+  uint64_t faults;           // Pieces that no page had when they were first asked for.
+  uint64_t left_out;         // Of these, those of relaxed fetches.
+  uint64_t pages_read;       // From tables and log.
   uint64_t page_bytes_read;  // Their bytes.
 } cairn_sparse_stats;
 CAIRN_API void cairn_sparse_stats_init(cairn_sparse_stats* stats, size_t struct_size);

@@ -203,8 +203,8 @@ CAIRN_API cairn_code cairn_store_resume_background(cairn_store* store, cairn_err
 // cairn::RefreshResult
 typedef struct cairn_refresh_result {
   size_t struct_size;  // Set before the call.
-  bool changed;  // Something is shown that was not before.
-  uint64_t sequence;  // Every change up to here is shown, none behind.
+  bool changed;        // Something is shown that was not before.
+  uint64_t sequence;   // Every change up to here is shown, none behind.
 } cairn_refresh_result;
 CAIRN_API void cairn_refresh_result_init(cairn_refresh_result* result, size_t struct_size);
 // Of a follower: shows what has become durable since it was opened or refreshed last. `result` may
@@ -223,8 +223,8 @@ typedef void (*cairn_progress)(void* context, uint64_t done, uint64_t total);
 
 // cairn::CheckpointInfo
 typedef struct cairn_checkpoint_info {
-  size_t struct_size;  // Set before the call.
-  uint64_t sequence;  // The copy holds every change up to here, none behind.
+  size_t struct_size;                    // Set before the call.
+  uint64_t sequence;                     // The copy holds every change up to here, none behind.
   uint64_t linked_tables, linked_bytes;  // Shared with the store by hard links.
   uint64_t copied_tables, copied_bytes;  // On another volume; bytes also of the log.
 } cairn_checkpoint_info;
@@ -255,17 +255,17 @@ enum { CAIRN_VERIFY_HEADERS = 0, CAIRN_VERIFY_INDEX = 1, CAIRN_VERIFY_ALL = 2 };
 typedef struct cairn_damage {
   size_t struct_size;
   const char* where;  // File below the store's directory, and offset.
-  const char* what;  // For people.
+  const char* what;   // For people.
   uint64_t sequence;  // Of the damaged record; 0: none, or not known.
 } cairn_damage;
 // cairn::VerifyReport: what was read, and what is damaged. cairn_verify_report_free frees all of
 // it.
 typedef struct cairn_verify_report {
   size_t struct_size;
-  uint64_t records, strips;  // Of the log.
+  uint64_t records, strips;       // Of the log.
   uint64_t index_tables, tables;  // Of the index; snapshot tables.
-  uint64_t frames;  // Of snapshot tables.
-  uint64_t bytes;  // Of strips and frames.
+  uint64_t frames;                // Of snapshot tables.
+  uint64_t bytes;                 // Of strips and frames.
   const cairn_damage* const* damages;
   size_t damage_count;
 } cairn_verify_report;

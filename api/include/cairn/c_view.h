@@ -64,9 +64,9 @@ CAIRN_API const char* cairn_memory_kind_name(cairn_memory_kind kind);
 typedef struct cairn_plane_view {
   size_t struct_size;
   void* const* layer_bases;  // One for each layer; appends only read from them.
-  size_t layer_count;  // At most 65,536.
+  size_t layer_count;        // At most 65,536.
   int64_t block_stride, token_stride, head_stride;  // As in the formula above.
-  int64_t element_stride;  // 0: elements are adjacent.
+  int64_t element_stride;                           // 0: elements are adjacent.
 } cairn_plane_view;
 CAIRN_API void cairn_plane_view_init(cairn_plane_view* view, size_t struct_size);
 
@@ -74,19 +74,19 @@ CAIRN_API void cairn_plane_view_init(cairn_plane_view* view, size_t struct_size)
 // layer group. Entries of a table are not negative; those of a restore name no place twice.
 typedef struct cairn_group_view {
   size_t struct_size;
-  uint32_t group;  // Index in cairn_model_spec::groups.
-  uint32_t layer_begin;  // First layer described; appends describe all.
-  uint64_t position, count;  // A count of 0 describes nothing.
-  uint64_t blocks;  // That there are behind each base; 0: not said.
+  uint32_t group;             // Index in cairn_model_spec::groups.
+  uint32_t layer_begin;       // First layer described; appends describe all.
+  uint64_t position, count;   // A count of 0 describes nothing.
+  uint64_t blocks;            // That there are behind each base; 0: not said.
   uint32_t tokens_per_block;  // 0: there are no blocks.
   cairn_table_kind table_kind;
-  const void* table_entries;  // int32, or int64, in the order of positions.
-  uint64_t table_count;  // Entries.
-  uint64_t table_position;  // Position of the first entry's first token.
-  bool table_on_device;  // In the view's device memory; then `blocks` is needed.
-  bool table_is_64_bit;  // int64 entries.
+  const void* table_entries;       // int32, or int64, in the order of positions.
+  uint64_t table_count;            // Entries.
+  uint64_t table_position;         // Position of the first entry's first token.
+  bool table_on_device;            // In the view's device memory; then `blocks` is needed.
+  bool table_is_64_bit;            // int64 entries.
   const cairn_plane_view* planes;  // In the order of cairn_layer_group::planes.
-  size_t plane_count;  // All of the group.
+  size_t plane_count;              // All of the group.
 } cairn_group_view;
 CAIRN_API void cairn_group_view_init(cairn_group_view* view, size_t struct_size);
 
@@ -95,9 +95,9 @@ CAIRN_API void cairn_group_view_init(cairn_group_view* view, size_t struct_size)
 typedef struct cairn_kv_view {
   size_t struct_size;
   const cairn_group_view* groups;  // Those that are present.
-  size_t group_count;  // At most 60.
-  cairn_memory_kind memory;  // Of all layer bases.
-  uint32_t device;  // Its ordinal; of host memory 0.
+  size_t group_count;              // At most 60.
+  cairn_memory_kind memory;        // Of all layer bases.
+  uint32_t device;                 // Its ordinal; of host memory 0.
 } cairn_kv_view;
 CAIRN_API void cairn_kv_view_init(cairn_kv_view* view, size_t struct_size);
 
@@ -117,13 +117,13 @@ CAIRN_API cairn_code cairn_kv_view_validate(const cairn_model_spec* spec, const 
 // one tensor for each layer and plane (K0, V0, K1, V1, ...), the others one for each layer.
 typedef uint32_t cairn_tensor_layout;
 enum {
-  CAIRN_TENSOR_TOKEN_MAJOR = 0,  // [block][token][head][row]
-  CAIRN_TENSOR_HEAD_MAJOR = 1,  // [block][head][token][row]
-  CAIRN_TENSOR_LLAMA_CPP = 2,  // [token][head][row], values [head][element][token]
-  CAIRN_TENSOR_VLLM_NHD = 3,  // [plane][block][token][head][row]
-  CAIRN_TENSOR_VLLM_HND = 4,  // [plane][block][head][token][row]
+  CAIRN_TENSOR_TOKEN_MAJOR = 0,     // [block][token][head][row]
+  CAIRN_TENSOR_HEAD_MAJOR = 1,      // [block][head][token][row]
+  CAIRN_TENSOR_LLAMA_CPP = 2,       // [token][head][row], values [head][element][token]
+  CAIRN_TENSOR_VLLM_NHD = 3,        // [plane][block][token][head][row]
+  CAIRN_TENSOR_VLLM_HND = 4,        // [plane][block][head][token][row]
   CAIRN_TENSOR_FLASHINFER_NHD = 5,  // [block][plane][token][head][row]
-  CAIRN_TENSOR_FLASHINFER_HND = 6  // [block][plane][head][token][row]
+  CAIRN_TENSOR_FLASHINFER_HND = 6   // [block][plane][head][token][row]
 };
 // "token_major", "vllm_nhd", ...; a static text. NULL of a number that is no layout.
 CAIRN_API const char* cairn_tensor_layout_name(cairn_tensor_layout layout);
@@ -134,13 +134,13 @@ typedef struct cairn_group_tensors {
   size_t struct_size;
   uint32_t group;  // Index in cairn_model_spec::groups.
   cairn_tensor_layout layout;
-  void* const* tensors;  // First bytes, none NULL, in the order of the layout.
-  size_t tensor_count;  // As many as the layout says.
-  uint64_t blocks;  // Of each tensor, of tokens_per_block tokens; or...
-  uint64_t tokens;  // ...tokens of each tensor. Just one of the two is given.
-  uint64_t position, count;  // Positions [position, position + count).
-  uint64_t first_token;  // Where they begin in the tensors; 0 with a table.
-  uint32_t layer_begin;  // The first layer with tensors; appends need all.
+  void* const* tensors;       // First bytes, none NULL, in the order of the layout.
+  size_t tensor_count;        // As many as the layout says.
+  uint64_t blocks;            // Of each tensor, of tokens_per_block tokens; or...
+  uint64_t tokens;            // ...tokens of each tensor. Just one of the two is given.
+  uint64_t position, count;   // Positions [position, position + count).
+  uint64_t first_token;       // Where they begin in the tensors; 0 with a table.
+  uint32_t layer_begin;       // The first layer with tensors; appends need all.
   uint32_t tokens_per_block;  // 0 with `tokens`.
   cairn_table_kind table_kind;
   bool table_on_device;  // As in cairn_group_view, and the fields below.

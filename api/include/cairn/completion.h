@@ -65,7 +65,7 @@ class Ticket {
   // An empty ticket (default constructed) is not done, has length 0, and gives kInvalidState
   // elsewhere.
   bool valid() const { return state_ != nullptr; }
-  bool done() const;  // Over; status() is final.
+  bool done() const;      // Over; status() is final.
   bool released() const;  // The source memory may be reused. True at the latest when done.
   // kBusy until the call is over, then its outcome: the codes that the call lists. kInvalidState:
   // an empty ticket, or a child of fork().
@@ -109,8 +109,8 @@ class Ticket {
 // The end of one call, as a CompletionQueue hands it out.
 struct Completion {
   uint64_t user_data = 0;  // As the call's options said.
-  Status status;  // That of the ticket.
-  Ticket ticket;  // The same call as the one that the caller got.
+  Status status;           // That of the ticket.
+  Ticket ticket;           // The same call as the one that the caller got.
 };
 
 // Collects the ends of calls that were given it in their options. Made by

@@ -37,7 +37,7 @@ enum class LeaseId : uint64_t {};
 
 // A search. Everything that it points to is borrowed for the call.
 struct PrefixQuery {
-  ModelId model{};  // State of other models, variants or shards is never found.
+  ModelId model{};                    // State of other models, variants or shards is never found.
   std::span<const TokenId> tokens{};  // Up to 2^31 - 1.
   // Content of these tokens (images, audio), in order and within them. A prefix must have the same
   // spans with the same hashes.

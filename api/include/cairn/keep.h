@@ -26,7 +26,7 @@ namespace [[gnu::visibility("default")]] cairn {
 
 // How long a branch is kept.
 struct Keep {
-  bool pinned = false;  // Neither evicted nor expired.
+  bool pinned = false;   // Neither evicted nor expired.
   uint8_t priority = 0;  // Of two branches that may be evicted the lower goes first, however new.
   // Nanoseconds: the branch is dropped when it was not used for so long. 0: that of its namespace,
   // if it is set when the branch is made; else never for that reason. The drop is logged, some
@@ -38,8 +38,8 @@ struct Keep {
 
 // The content that may go when room is needed.
 enum class Evict : uint8_t {
-  kNever,  // A call that needs room, also to make a branch, is kNoSpace then.
-  kKv,  // KV, recurrent states too; tokens, sampler states and branches stay.
+  kNever,     // A call that needs room, also to make a branch, is kNoSpace then.
+  kKv,        // KV, recurrent states too; tokens, sampler states and branches stay.
   kBranches,  // KV first, then whole branches.
 };
 
@@ -58,7 +58,7 @@ enum class Persist : uint8_t {
 // Whether Store::FindPrefix finds what the branches of a namespace hold (cairn/find.h).
 enum class Index : uint8_t {
   kPrefix,  // By token ids from the beginning on, if the store indexes at all.
-  kNone,  // Not at all.
+  kNone,    // Not at all.
 };
 
 // Rules for the branches of one namespace. The default of each field says nothing special, and a
@@ -83,7 +83,7 @@ struct NamespaceInfo {
   std::string name{};  // "" is the one of branches that name none.
   NamespacePolicy policy{};
   uint64_t branches = 0;  // Of Objects::Usage: objects, and puts that are under way.
-  uint64_t bytes = 0;  // As max_bytes counts them.
+  uint64_t bytes = 0;     // As max_bytes counts them.
 };
 
 }  // namespace cairn

@@ -73,7 +73,7 @@ struct BlockTable {
   // `entries` lie in the view's device memory, and `blocks` bounds them; of slots, tokens_per_block
   // is not 0 then. False: in host memory.
   bool on_device = false;
-  uint64_t count = 0;  // Entries.
+  uint64_t count = 0;           // Entries.
   bool is_64_bit = false;       // int64 entries instead of int32.
   uint64_t table_position = 0;  // Position of the first entry's first token.
 };
@@ -89,10 +89,10 @@ struct PlaneView {
 
 // Positions [position, position + count) of one layer group. A count of 0 describes nothing.
 struct GroupView {
-  uint32_t group = 0;        // Index in ModelSpec::groups.
-  uint32_t layer_begin = 0;  // First layer described; appends describe all.
-  uint64_t position = 0;     // First position that the view describes.
-  uint64_t count = 0;        // How many.
+  uint32_t group = 0;             // Index in ModelSpec::groups.
+  uint32_t layer_begin = 0;       // First layer described; appends describe all.
+  uint64_t position = 0;          // First position that the view describes.
+  uint64_t count = 0;             // How many.
   uint32_t tokens_per_block = 0;  // 0: there are no blocks.
   // Blocks that there are from each layer base on: what a table names lies below it. 0: not said,
   // and not checked.

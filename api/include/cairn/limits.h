@@ -55,10 +55,10 @@ inline constexpr uint64_t kMaxDeltaBatchTokens = 64;
 inline constexpr uint64_t kMinDirectIngestBytes = 4096;
 // An hour: a larger number is a mistake in the unit.
 inline constexpr uint64_t kMaxDeltaBatchWaitNs = 3'600'000'000'000;
-inline constexpr uint64_t kMinBackgroundRate = 64u << 10;  // Or 0.
-inline constexpr uint64_t kMinPinnedBytes = 1u << 20;      // Or 0.
+inline constexpr uint64_t kMinBackgroundRate = 64u << 10;   // Or 0.
+inline constexpr uint64_t kMinPinnedBytes = 1u << 20;       // Or 0.
 inline constexpr uint64_t kMinReuseMemoryBytes = 8u << 10;  // Or 0.
-inline constexpr uint64_t kMaxExecutorThreads = 1024;      // More than any machine has cores.
+inline constexpr uint64_t kMaxExecutorThreads = 1024;       // More than any machine has cores.
 
 // All of them, by the field that they bound, for programs that show or check them. "X from" is the
 // least value of X, the others are the most. The texts are static.

@@ -45,7 +45,7 @@ enum class Dtype : uint8_t {
   kI8 = 6,
   kU8 = 7,
 };
-uint32_t DtypeBytes(Dtype dtype);  // Bytes of an element; 1 for kOpaque.
+uint32_t DtypeBytes(Dtype dtype);    // Bytes of an element; 1 for kOpaque.
 const char* DtypeName(Dtype dtype);  // "bf16", "f8e4m3", ...; "unknown" for another value. Static.
 
 // The content of a plane. On disk; never change.
@@ -81,7 +81,7 @@ const char* SealedAsName(SealedAs sealed_as);
 struct Plane {
   std::string name{};  // For messages; K and V of the presets are "k" and "v".
   PlaneRole role = PlaneRole::kOpaque;
-  uint32_t heads = 1;  // KV heads that this process holds.
+  uint32_t heads = 1;      // KV heads that this process holds.
   uint32_t row_bytes = 0;  // One head of one token: head_dim x bytes of the dtype.
   Dtype dtype = Dtype::kOpaque;
   // How its rows are rotated. Of opaque bytes only kUnset or kNone.

@@ -82,8 +82,8 @@ struct PutOptions {
   std::string_view ns{};
   ObjectClassId object_class{};  // Required: one that RegisterClass gave.
   IfPresent if_present = IfPresent::kKeep;
-  bool pinned = false;  // Neither evicted nor expired.
-  uint64_t ttl_ns = 0;  // As Keep::ttl_ns; 0: that of the namespace.
+  bool pinned = false;                           // Neither evicted nor expired.
+  uint64_t ttl_ns = 0;                           // As Keep::ttl_ns; 0: that of the namespace.
   Durability durability = Durability::kProcess;  // When a put is told as done.
   // Nanoseconds from the call on, for all of its objects.
   uint64_t timeout_ns = UINT64_MAX;
@@ -105,8 +105,8 @@ struct ObjectGet {
 // How all objects of a call are read.
 struct GetOptions {
   std::string_view ns{};
-  ObjectClassId object_class{};  // Of another class: kModelMismatch. 0: of any.
-  uint64_t timeout_ns = UINT64_MAX;  // Nanoseconds from the call on.
+  ObjectClassId object_class{};            // Of another class: kModelMismatch. 0: of any.
+  uint64_t timeout_ns = UINT64_MAX;        // Nanoseconds from the call on.
   const CompletionQueue* queue = nullptr;  // GetBatchAsync only.
 };
 // The outcome of one get.

@@ -37,7 +37,7 @@ enum class Durability : uint8_t {
 
 // How files are read and written.
 enum class Backend : uint8_t {
-  kAuto,  // io_uring when the kernel grants it, else blocking threads (with one log line).
+  kAuto,   // io_uring when the kernel grants it, else blocking threads (with one log line).
   kUring,  // Or fail.
   kThreads,
 };
@@ -45,7 +45,7 @@ enum class Backend : uint8_t {
 // Told about the life of the store. Calls come from the store's or the caller's threads, several at
 // once, must not block, must not throw, and must not call back into the store.
 struct EventListener {
-  std::function<void(const Status& cause)> on_poisoned{};  // Once, with the cause.
+  std::function<void(const Status& cause)> on_poisoned{};   // Once, with the cause.
   std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
 };
 

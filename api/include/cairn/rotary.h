@@ -23,10 +23,10 @@ namespace [[gnu::visibility("default")]] cairn {
 
 // Whether what is stored is rotated. On disk; never change.
 enum class RotaryState : uint8_t {
-  kUnset = 0,  // Not said, but that it is not applied: it is kNone or kBefore.
-  kNone = 1,  // The plane is never rotated: values, layers without positions.
+  kUnset = 0,    // Not said, but that it is not applied: it is kNone or kBefore.
+  kNone = 1,     // The plane is never rotated: values, layers without positions.
   kApplied = 2,  // Stored rows are rotated.
-  kBefore = 3,  // The engine rotates the plane; rows are stored from before that.
+  kBefore = 3,   // The engine rotates the plane; rows are stored from before that.
 };
 // "unset", "none", "applied", "before"; "unknown" for another value. The text is static.
 const char* RotaryStateName(RotaryState state);

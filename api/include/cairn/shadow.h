@@ -17,9 +17,9 @@ namespace [[gnu::visibility("default")]] cairn {
 
 // Where the keys of chunks that were selected come from. On disk; never change.
 enum class ShadowKeys : uint8_t {
-  kExact = 1,  // Fetched as they were stored, with the values.
-  kInt8 = 2,  // 8 bits an element: a scale and an offset for each channel of 64 tokens.
-  kInt4 = 3,  // 4 bits an element, likewise.
+  kExact = 1,    // Fetched as they were stored, with the values.
+  kInt8 = 2,     // 8 bits an element: a scale and an offset for each channel of 64 tokens.
+  kInt4 = 3,     // 4 bits an element, likewise.
   kLowRank = 4,  // A few coefficients a token, of a basis that the heads of a layer share.
 };
 // "exact", "int8", "int4", "low_rank"; "unknown" for another value. The text is static.

@@ -39,29 +39,29 @@ namespace [[gnu::visibility("default")]] cairn {
 // the call reads or writes files, kIoError.
 enum class StatusCode : uint8_t {
   kOk = 0,
-  kNotFound = 1,  // No such store, branch, model, object or file; or it was dropped.
-  kAlreadyExists = 2,  // The name is taken, or a store is there already.
+  kNotFound = 1,         // No such store, branch, model, object or file; or it was dropped.
+  kAlreadyExists = 2,    // The name is taken, or a store is there already.
   kInvalidArgument = 3,  // The call can never succeed as written; names the field.
-  kInvalidState = 4,  // Closed, an empty handle, used in a child of fork(), or paused.
-  kConflict = 5,  // The branch is not what the caller expected; look again.
-  kModelMismatch = 6,  // Data of one model or class offered to another; names the field.
-  kCorruption = 7,  // Stored bytes fail their check; names file and offset.
+  kInvalidState = 4,     // Closed, an empty handle, used in a child of fork(), or paused.
+  kConflict = 5,         // The branch is not what the caller expected; look again.
+  kModelMismatch = 6,    // Data of one model or class offered to another; names the field.
+  kCorruption = 7,       // Stored bytes fail their check; names file and offset.
   // Positions have no KV any more, since room was needed, or (hybrid models) were never given any.
   // Branch::Fill brings it back.
   kEvicted = 8,
-  kExpired = 9,  // Never given yet: a branch that expired is dropped, so kNotFound.
-  kStale = 10,  // A follower fell behind the writer's files; retry.
-  kNoSpace = 11,  // max_bytes or the disk is full; nothing of the call was written.
-  kBusy = 12,  // Buffers are full, or another call is in the way; retry later.
-  kPoisoned = 13,  // A log write failed earlier; reopen the store to write again.
-  kUnknownOutcome = 14,  // Ended after its write was issued; expected_length settles it.
-  kIoError = 15,  // The operating system or the device refused; names call, file, errno.
-  kReadOnly = 16,  // The store was opened for reading only, or the disk is.
-  kLocked = 17,  // Another process owns the store for writing.
+  kExpired = 9,             // Never given yet: a branch that expired is dropped, so kNotFound.
+  kStale = 10,              // A follower fell behind the writer's files; retry.
+  kNoSpace = 11,            // max_bytes or the disk is full; nothing of the call was written.
+  kBusy = 12,               // Buffers are full, or another call is in the way; retry later.
+  kPoisoned = 13,           // A log write failed earlier; reopen the store to write again.
+  kUnknownOutcome = 14,     // Ended after its write was issued; expected_length settles it.
+  kIoError = 15,            // The operating system or the device refused; names call, file, errno.
+  kReadOnly = 16,           // The store was opened for reading only, or the disk is.
+  kLocked = 17,             // Another process owns the store for writing.
   kUnsupportedFormat = 18,  // The file has a newer format than this library knows.
-  kCancelled = 19,  // Cancelled by the caller, or by Close, before it was applied.
-  kDeadlineExceeded = 20,  // Its deadline passed before it was applied.
-  kOutOfMemory = 21,  // An allocation failed; the call left no trace.
+  kCancelled = 19,          // Cancelled by the caller, or by Close, before it was applied.
+  kDeadlineExceeded = 20,   // Its deadline passed before it was applied.
+  kOutOfMemory = 21,        // An allocation failed; the call left no trace.
 };
 
 // Tells causes of one code apart, where a caller may react to them differently. The values are part
