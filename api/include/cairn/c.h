@@ -17,12 +17,12 @@
 //     them. Memory that a struct points to belongs to the struct: never free a part. `free` takes
 //     NULL.
 //  3. Lifetime. An argument is borrowed until the call returns, and copied if the library needs it
-//     longer; only where a comment says "borrowed until" is the memory needed longer, and that of
-//     tokens, KV, tables, keys and values, events of a GPU, and the layers' progress, never a
-//     struct or an array of pointers. Handles may be freed in any order. They do not keep a store
-//     open: after cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that
-//     tell of the store as it was: cairn_store_models, _metrics, _health, its texts, and the counts
-//     of sparse and shadow sessions.
+//     longer. Memory is needed longer only where a comment says "borrowed until": tokens, KV,
+//     tables, keys and values, events of a GPU, and the layers' progress, but never a struct or an
+//     array of pointers. Handles may be freed in any order. They do not keep a store open: after
+//     cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that tell of the
+//     store as it was: cairn_store_models, _metrics, _health, its texts, and the counts of sparse
+//     and shadow sessions.
 //  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
 //     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
 //     before a store is opened.

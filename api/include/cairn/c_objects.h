@@ -10,8 +10,10 @@
 //   kv.name = "kv";
 //   kv.page_bytes = 16384;
 //   kv.dtype = CAIRN_DTYPE_BF16;
+//   cairn_put_options options;
+//   cairn_put_options_init(&options, sizeof options);
 //   cairn_objects_register_class(objects, &kv, &options.object_class, &error);
-//   cairn_objects_put_batch(objects, puts, put_count, &options, &results, &error);
+//   cairn_objects_put_batch(objects, puts, put_count, &options, NULL, &error);
 //   cairn_objects_exists(objects, keys, key_count, NULL, 0, NULL, NULL, &leading, NULL, &error);
 //   cairn_objects_get_batch(objects, gets, leading, NULL, &results, &error);
 //
