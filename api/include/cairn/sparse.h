@@ -116,10 +116,10 @@ struct SparseStats {
 };
 
 // A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
-// those of one session wait for each other. The KV that it reads stays as it is while the session
-// lives: a rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it
-// does not ask, nor does a rewind of that to before where its own part begins (where it was
-// forked): then Fetch gives kNotFound when it needs the disk.
+// those of one session wait for each other. What it reads stays as it is while the session lives: a
+// rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it does not
+// ask, nor does a rewind of that to before where its own part begins (where it was forked): then
+// Fetch gives kNotFound when it needs the disk.
 class SparseSession {
  public:
   SparseSession() = default;
