@@ -1,42 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cairn in C: C11, and C++ as well. Each call is its C++ namesake, Branch::AppendSync being
-// cairn_branch_append_sync; the C++ headers tell what it does, costs and returns, and docs/c.md has
-// a table of both. These are the conventions that hold everywhere:
+// cairn_branch_append_sync; docs/c.md has a table of both. The comments here tell of each call what
+// it does, what it blocks on and how it fails; where more is to be said the C++ header says it.
+// These are the conventions that hold everywhere:
 //
 //  1. Errors. A call that can fail returns a cairn_code: CAIRN_OK, or what a program branches on.
 //     `error`, the last argument, may be NULL; else *error becomes NULL, or an error to be freed
 //     with cairn_error_free, whatever it was before. Where there is no memory for it *error is a
-//     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then.
-//  2. Ownership. What a call gives through a pointer to a pointer is the caller's, and goes with
-//     the `free` of its type; it is NULL after an error, in an array each of them. What a struct
-//     points to belongs to the struct: never free a part. `free` takes NULL.
-//  3. Lifetime. What is given to a call is borrowed until it returns, and copied if the library
-//     needs it longer; only where a comment says "borrowed until" is the memory needed longer, and
-//     that of tokens, KV, tables, keys and values, events of a GPU, and the layers' progress, never
-//     a struct or an array of pointers. Handles may be freed in any order. They do not keep a store
-//     open: after cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that
-//     tell of the store as it was: cairn_store_models, _metrics, _health, its texts, and the
-//     counts of sparse and shadow sessions.
+//     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then. Comments list
+//     the codes of a call, but not those that any call may give: CAIRN_INVALID_ARGUMENT (convention
+//     5, 8 or 10), CAIRN_INVALID_STATE (3 or 11) and CAIRN_OUT_OF_MEMORY. "Errors of a change" and
+//     "errors of the index" are explained at the top of cairn/c_branch.h.
+//  2. Ownership. An object that a call gives through a pointer to a pointer is the caller's, who
+//     frees it with the `free` of its type; the pointer is NULL after an error, in an array each of
+//     them. Memory that a struct points to belongs to the struct: never free a part. `free` takes
+//     NULL.
+//  3. Lifetime. An argument is borrowed until the call returns, and copied if the library needs it
+//     longer. Memory is needed longer only where a comment says "borrowed until": tokens, KV,
+//     tables, keys and values, events of a GPU, and the layers' progress, but never a struct or an
+//     array of pointers. Handles may be freed in any order. They do not keep a store open: after
+//     cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that tell of the
+//     store as it was: cairn_store_models, _metrics, _health, its texts, and the counts of sparse
+//     and shadow sessions.
 //  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
 //     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
 //     before a store is opened.
 //  5. NULL. A handle or an output that is NULL is CAIRN_INVALID_ARGUMENT naming it, unless its
-//     comment allows it. Options that are NULL are all defaults. What has no cairn_code returns 0,
-//     false or NULL for a NULL handle.
+//     comment allows it. Options that are NULL are all defaults. A function without a cairn_code
+//     returns 0, false or NULL for a NULL handle.
 //  6. Texts end with NUL; NULL is the empty text, but in an argument `path` or `name`, which must
-//     be given. Names are bytes that the library does not interpret. What may hold a NUL is a
-//     cairn_bytes.
-//  7. Blocking. A call blocks only where its comment, or that of its namesake, says so, and until
-//     `timeout_ns` at most where it has one: UINT64_MAX is for ever, 0 waits for nothing.
+//     be given. Names are bytes that the library does not interpret. Bytes that may hold a NUL are
+//     a cairn_bytes.
+//  7. Blocking. A call blocks only where its comment says so, and until `timeout_ns` at most where
+//     it has one: UINT64_MAX is for ever, 0 waits for nothing. Where it does not, it may still take
+//     a lock of the store for a moment, and read the index of the store for a branch that was not
+//     used for long.
 //  8. Sizes of structs. struct_size is the first field of each struct that may grow. Set it by
 //     cairn_X_init(&x, sizeof x), which sets all defaults, or by hand; zeros elsewhere are what the
-//     fields say. What a program was built without keeps its default; what it was built with and
-//     the library does not know is CAIRN_INVALID_ARGUMENT, unless it is zero. So a program and a
+//     fields say. A field that the program was built without keeps its default; one that the
+//     library does not know is CAIRN_INVALID_ARGUMENT, unless it is zero. So a program and a
 //     library of one major version fit each other. In an array all elements have the same
-//     struct_size. Of a struct that a call only writes to the size is enough; what the library does
-//     not know of it becomes zero. In structs that the library makes it tells how far they reach.
-//     Comments behind fields tell defaults that are not 0.
+//     struct_size. In a struct that a call only writes to only struct_size need be set; fields that
+//     the library does not know become zero. In structs that the library makes it tells how far
+//     they reach. Comments behind fields tell defaults that are not 0.
 //  9. Callbacks may come from threads of the store. They must not block, call into the store that
 //     they come from, throw or jump. A listener's context lives until the store is closed. That of
 //     the allocator lives until the last handle of the store is freed, drafts included: they hold
@@ -48,6 +55,8 @@
 // 11. fork(). A store does not survive it: in the child every call of it is CAIRN_INVALID_STATE.
 //     Handles may be freed there.
 // 12. No exception leaves the library, and no symbol that does not begin with cairn_ is C's.
+// 13. A crash leaves each change whole or not at all. How many acknowledged changes it may lose
+//     follows from their cairn_durability (cairn/options.h): none at CAIRN_DURABILITY_POWER.
 #pragma once
 
 #include "cairn/c_base.h"

@@ -7,6 +7,8 @@
 //   auto hit = store.FindPrefix({.model = model, .tokens = prompt, .lease_ns = 5'000'000'000});
 //   if (hit->found()) auto chat = store.Fork(*hit, hit->restorable, {.name = "chat-43"});
 //   store.Release(hit->lease);
+//
+// The calls, with what they cost and how they fail, are in cairn/store.h.
 #pragma once
 
 #include <cstdint>
@@ -18,43 +20,59 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// Prefixes are looked for by blocks of so many tokens: shorter ones are not found at all.
+// Tokens of a block by which prefixes are looked for: shorter prefixes are not found at all.
 inline constexpr uint64_t kPrefixBlock = 64;
 // Of nodes that hold the same first tokens so many are looked at, the newest ones.
 inline constexpr size_t kPrefixCandidates = 8;
+// Namespaces of one query, PrefixQuery::ns included.
 inline constexpr size_t kMaxQueryNamespaces = 16;
 // Leases that may be held at once; beyond that a hit comes without one. Each is some 200 bytes of
 // memory, and whatever changes a node looks for its leases. Of objects (Objects::Exists) each
 // counts as one.
 inline constexpr size_t kMaxLeases = 65'536;
 
+// Names a lease. Numbers are not given again, and those of an earlier opening of the store name
+// none.
 enum class LeaseId : uint64_t {};
 
-// Borrowed for the call.
+// A search. Everything that it points to is borrowed for the call.
 struct PrefixQuery {
-  ModelId model{};
-  std::span<const TokenId> tokens{};     // Up to 2^31 - 1.
-  std::span<const ContentSpan> spans{};  // Of these tokens, in order. They must be there, too.
-  std::string_view ns{};                 // The caller's namespace,
-  std::span<const std::string_view> also{};  // and others that it may see. There is no "all".
-  // So long the hit stays as it is (Options::max_lease_ns at most): no eviction, expiry or rewind
-  // takes it. A drop of the last branch that needs it does, or its rewind to before its own part.
+  ModelId model{};                    // State of other models, variants or shards is never found.
+  std::span<const TokenId> tokens{};  // Up to 2^31 - 1.
+  // Content of these tokens (images, audio), in order and within them. A prefix must have the same
+  // spans with the same hashes.
+  std::span<const ContentSpan> spans{};
+  // The caller's namespace, and others that it may see. There is no "all". At most
+  // kMaxQueryNamespaces together.
+  std::string_view ns{};
+  std::span<const std::string_view> also{};
+  // Nanoseconds for which the hit stays as it is (Options::max_lease_ns at most): no eviction,
+  // expiry or rewind takes it. A drop of the last branch that needs it does, or that branch's
+  // rewind to before its own part. 0: no lease.
   uint64_t lease_ns = 0;
   // Never touches the disk: kBusy when something that is needed is not in memory.
   bool memory_only = false;
-  // Off: the answer is by hash alone, and its ids are not read. Fork and Restore confirm it.
+  // Off: the answer is by hash alone, its ids are not read, and it gets no lease. Fork and Restore
+  // confirm it.
   bool confirm = true;
   // On: what was appended with Delta::exact off counts, too.
   bool approximate = false;
 };
 
-// Where a branch has, or had, the first `matched` of the tokens. All are positions.
+// Where a branch has, or had, the first `matched` of the tokens. All lengths are positions. A plain
+// value, which may be kept and copied, and used from any thread: it holds nothing by itself, only
+// its lease does.
 struct PrefixHit {
-  NodeId node{};            // 0: nothing was found.
-  uint64_t matched = 0;     // Ids and content spans are the same up to here...
-  uint64_t restorable = 0;  // ...and KV up to here can be restored, and a fork here has it.
-  uint64_t exact = 0;       // Up to here no KV was appended with Delta::exact off.
-  bool confirmed = false;   // Ids and spans were compared, one by one.
+  // 0: nothing was found.
+  NodeId node{};
+  // Ids and content spans are the same up to here...
+  uint64_t matched = 0;
+  // ...and KV up to here can be restored, and a fork here has it.
+  uint64_t restorable = 0;
+  // Up to here no KV was appended with Delta::exact off.
+  uint64_t exact = 0;
+  // Ids and spans were compared, one by one.
+  bool confirmed = false;
   // Everything that was appended before the call was looked at. Off: the index is being made anew,
   // or is behind; there may be a better hit.
   bool complete = true;

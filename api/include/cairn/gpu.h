@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GPU memory as the target of restores. A store gets the GPUs that it may use in Options::gpus; a
-// KvView with memory = kCuda then names memory of one of them, by its ordinal, and a Restore puts
-// KV there: pages travel packed, and are unpacked on the card, straight into the caller's blocks.
+// GPU memory as the target of restores, and as the source of appends. A store gets the GPUs that it
+// may use in Options::gpus; a KvView with memory = kCuda then names memory of one of them, by its
+// ordinal, and a Restore puts KV there: pages travel packed, and are unpacked on the card, straight
+// into the caller's blocks.
 //
 //   Options options;
 //   options.gpus = {*Gpu::Open()};
@@ -11,7 +12,11 @@
 //   request.into = &view;
 //   branch.Restore(request);
 //
-// A Gpu is a handle that may be copied, and given to several stores. All methods are thread-safe.
+// A Gpu is a handle that may be copied, and given to several stores; the device is let go of with
+// the last handle and the last store that has it. All methods are thread-safe. A call leaves the
+// thread's current device as it was. A device that fails with an error after which CUDA refuses
+// everything is lost: each later call on it gives kIoError with the first cause, and the stores go
+// on without it.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +34,7 @@ class Device;
 
 namespace [[gnu::visibility("default")]] cairn {
 
+// How one GPU is used. Copied by Open.
 struct GpuOptions {
   uint32_t ordinal = 0;  // As CUDA counts them in this process.
   // How many of the card's processors unpacking may fill. The card spreads the work over all of
@@ -50,12 +56,14 @@ struct GpuOptions {
 
 class Gpu {
  public:
-  // One of this machine, in its primary context, which the caller's program shares. kNotFound:
-  // there is no driver, no such device, or the library was built without CUDA. But for pinned_bytes
-  // it takes no memory before the first restore into it.
+  // One of this machine, in its primary context, which the caller's program shares. But for
+  // pinned_bytes it takes no memory before the first restore into it. Blocking: it asks the driver.
+  // Errors:
+  //   kNotFound: there is no driver, no such device, or the library was built without CUDA.
+  //   kIoError: what else the driver says.
   static Result<Gpu> Open(const GpuOptions& options = {});
   // None at all, but a device on the CPU that runs the same kernels, and its streams as late, and
-  // in as unlikely an order, as they may: for tests of code that restores into a GPU. What it does
+  // in as unlikely an order, as they may: for tests of code that restores into a GPU. Their order
   // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
   static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
   static Result<Gpu> Simulated(uint64_t seed, const GpuOptions& options);
@@ -68,16 +76,22 @@ class Gpu {
 
   uint32_t ordinal() const { return options_.ordinal; }
   const GpuOptions& options() const { return options_; }
-  const std::string& name() const;  // Of the card.
+  // Of the card. Lives as long as this handle.
+  const std::string& name() const;
 
   // --- Memory of the device, for programs that have no other means. Blocking.
-  // kOutOfMemory. Aligned to 256 bytes, of undefined content.
+  // The caller's, to be given to Free before the last handle of the device is gone. Aligned to 256
+  // bytes, of undefined content. kOutOfMemory, kIoError.
   Result<std::byte*> Allocate(uint64_t bytes) const;
-  void Free(std::byte* at) const;  // No restore may touch it any more.
-  // From host to device or back; either side may be any memory of its kind.
+  // No restore may touch it any more. REQUIRES: Allocate gave it, else the process ends.
+  void Free(std::byte* at) const;
+  // From host to device or back; either side may be any memory of its kind. Goes through pinned
+  // memory, 4 MiB at a time, in a stream of its own, and returns when it is done; it waits for no
+  // stream of the caller's. kOutOfMemory, kIoError.
   Status CopyIn(std::byte* device, const std::byte* host, uint64_t bytes) const;
   Status CopyOut(std::byte* host, const std::byte* device, uint64_t bytes) const;
 
+  // For the library.
   const std::shared_ptr<gpu::Device>& device() const { return device_; }
 
  private:

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes when room is needed, and what is kept at all. Nothing is ever evicted unless
-// Options::evict, or the policy of a namespace, allows it.
+// Eviction, and which content is kept at all. Nothing is ever evicted unless Options::evict, or the
+// policy of a namespace, allows it.
 //
 // Eviction takes the branch that was not used for longest (appended to, restored, forked), of the
 // lowest priority first. First its KV goes, from the leaf up to where a branch that still has its
 // KV needs it, and its tokens stay: reading them works as before, restoring KV is kEvicted, and
 // Branch::Fill brings it back. When no KV is left to take and whole branches may go, they are
 // dropped, in the same order.
+//
+// A thread of the store does it. Each step is one record of the log, so a crash leaves a step whole
+// or not at all; a long branch takes several steps, from its end up.
+//
+// These plain structs are given to Store::SetNamespace, Branch::SetKeep, Objects::SetPolicy and the
+// calls that make branches, and come back in BranchInfo and NamespaceInfo.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +28,22 @@ namespace [[gnu::visibility("default")]] cairn {
 struct Keep {
   bool pinned = false;   // Neither evicted nor expired.
   uint8_t priority = 0;  // Of two branches that may be evicted the lower goes first, however new.
-  // Dropped when it was not used for so long; 0: never for that reason. The drop is logged, some
-  // seconds later at most; a store that is closed meanwhile drops it when it is open again.
+  // Nanoseconds: the branch is dropped when it was not used for so long. 0: that of its namespace,
+  // if it is set when the branch is made; else never for that reason. The drop is logged, some
+  // seconds later at most; a store that is closed meanwhile drops the branch when it is open again.
+  // Time goes by the wall clock at the opening and the monotonic clock from there on.
   uint64_t ttl_ns = 0;
   bool operator==(const Keep&) const = default;
 };
 
-// What may go when room is needed.
+// The content that may go when room is needed.
 enum class Evict : uint8_t {
-  kNever,     // What needs room, also making a branch, is kNoSpace then.
+  kNever,     // A call that needs room, also to make a branch, is kNoSpace then.
   kKv,        // KV, recurrent states too; tokens, sampler states and branches stay.
   kBranches,  // KV first, then whole branches.
 };
 
-// Which KV of appends is kept. What is not kept is as if it had been shed (Ticket::kv_shed): the
+// Which KV of appends is kept. KV that is not kept is as if it had been shed (Ticket::kv_shed): the
 // tokens are appended, kv_length stays, and Fill, or a later append, may bring it.
 enum class Persist : uint8_t {
   kAlways,
@@ -50,27 +58,32 @@ enum class Persist : uint8_t {
 // Whether Store::FindPrefix finds what the branches of a namespace hold (cairn/find.h).
 enum class Index : uint8_t {
   kPrefix,  // By token ids from the beginning on, if the store indexes at all.
-  kNone,
+  kNone,    // Not at all.
 };
 
+// Rules for the branches of one namespace. The default of each field says nothing special, and a
+// policy of defaults is as if none had been set.
 struct NamespacePolicy {
-  // What its branches hold, at most: stored bytes of what is in tables, raw bytes of KV and tokens
-  // of what is still in the log. Content belongs to the namespace of the branch that wrote it,
-  // until nothing needs it any more. Appends beyond are kNoSpace, or wait for eviction in the
-  // namespace.
+  // A cap on the content of its branches: stored bytes of content in tables, raw bytes of KV and
+  // tokens that are still in the log. Content belongs to the namespace of the branch that wrote it,
+  // until nothing needs it any more. Appends beyond are kNoSpace with
+  // StatusReason::kNamespaceQuota, or wait for eviction in the namespace.
   uint64_t max_bytes = UINT64_MAX;
   std::optional<Evict> evict{};  // Nothing: as Options::evict says.
   Persist persist = Persist::kAlways;
-  uint64_t ttl_ns = 0;  // Of branches that are made in it without one of their own.
+  // Keep::ttl_ns of branches that are made in it without one of their own.
+  uint64_t ttl_ns = 0;
+  // Set back to kPrefix, what the namespace holds is indexed from the next checkpoint on.
   Index index = Index::kPrefix;
   bool operator==(const NamespacePolicy&) const = default;
 };
 
+// A namespace that has branches, or a policy.
 struct NamespaceInfo {
-  std::string name{};
+  std::string name{};  // "" is the one of branches that name none.
   NamespacePolicy policy{};
-  uint64_t branches = 0;
-  uint64_t bytes = 0;  // As max_bytes counts them.
+  uint64_t branches = 0;  // Of Objects::Usage: objects, and puts that are under way.
+  uint64_t bytes = 0;     // As max_bytes counts them.
 };
 
 }  // namespace cairn

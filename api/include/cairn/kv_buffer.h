@@ -17,7 +17,9 @@
 //                                  KvUse::kAppend);
 //   chat.AppendSync({.tokens = ids, .kv = *paged});
 //
-// Neither is thread-safe; both may be moved, and what view() gave stays valid then.
+// Neither needs a store, takes a lock or does I/O. Neither is thread-safe; both may be moved, and
+// what view() gave stays valid then. Where memory is short both throw std::bad_alloc, as
+// std::vector does.
 #pragma once
 
 #include <cstddef>
@@ -56,16 +58,20 @@ enum class TensorLayout : uint8_t {
   kFlashInferNhd,
   kFlashInferHnd,
 };
-const char* TensorLayoutName(TensorLayout layout);  // "token_major", "vllm_nhd", ...
+// "token_major", "vllm_nhd", ...; "unknown" for another value. The text is static.
+const char* TensorLayoutName(TensorLayout layout);
 
-// The tensors of one layer group, and what of them is described.
+// The tensors of one layer group, and what of them is described. A description only: it owns
+// nothing, and Make copies it.
 struct GroupTensors {
   uint32_t group = 0;  // Index in ModelSpec::groups.
   TensorLayout layout = TensorLayout::kTokenMajor;
-  std::span<std::byte* const> tensors{};  // First bytes.
-  uint32_t layer_begin = 0;  // The first layer that there are tensors of; appends need all.
+  // First bytes; not null. As many as the layout says, of all layers or of some.
+  std::span<std::byte* const> tensors{};
+  // The first layer that there are tensors of; appends need all.
+  uint32_t layer_begin = 0;
   // How large each tensor is: so many blocks of tokens_per_block, or, with tokens_per_block 0, so
-  // many tokens.
+  // many tokens. Just one of the two is given.
   uint64_t blocks = 0;
   uint32_t tokens_per_block = 0;
   uint64_t tokens = 0;
@@ -73,9 +79,10 @@ struct GroupTensors {
   // `first_token` of the tensors on: a multiple of tokens_per_block where there are blocks.
   uint64_t position = 0, count = 0;
   uint64_t first_token = 0;
-  BlockTable table{};
+  BlockTable table{};  // With one, first_token is 0.
 };
 
+// A KvView with all its arrays and its tables of host memory. The tensors stay the caller's.
 class OwnedKvView {
  public:
   OwnedKvView();  // Of no group.
@@ -84,7 +91,9 @@ class OwnedKvView {
   ~OwnedKvView();
 
   // Copies every array, and tables in host memory; the tensors stay where they are and must live as
-  // long as the call that is given the view says. `memory` and `device` as in KvView.
+  // long as the call that is given the view says. `memory` and `device` as in KvView. The view
+  // itself must live as long: an asynchronous call that borrows reads its arrays until its ticket
+  // is released.
   //
   // kInvalidArgument naming group and field: as ValidateKvView, or the wrong number of tensors,
   // positions beyond their end, or planes that cannot share one.
@@ -97,6 +106,7 @@ class OwnedKvView {
     return Make(model, std::span(groups.begin(), groups.size()), use, memory, device);
   }
 
+  // Never null; lives as long as what it owns, wherever that is moved.
   const KvView* view() const;
   operator const KvView*() const { return view(); }  // NOLINT: what calls take.
 
@@ -107,22 +117,24 @@ class OwnedKvView {
 
 // Host memory for what a branch of `tokens` tokens has of a model: of every layer group the rows of
 // positions [0, tokens), [layer][plane][head][position][row]; of a recurrent state its row after
-// all of them; of an encoder's output row 0. All zeros at first.
+// all of them; of an encoder's output row 0. All zeros at first. Groups follow each other in
+// `bytes`, in the order of the model.
 class KvBuffer {
  public:
-  // REQUIRES: model.Validate() is Ok. Throws std::bad_alloc, as std::vector does.
+  // REQUIRES: model.Validate() is Ok, else the process ends.
   KvBuffer(const ModelSpec& model, uint64_t tokens);
 
   // All of it: what an append to an empty branch takes, and a restore of all its tokens.
   const KvView* view() const { return all_; }
-  // The rows of positions [begin, end) alone. Of a state its row, if it lies there.
-  // REQUIRES: begin <= end <= tokens().
+  // The rows of positions [begin, end) alone. Of a state its row, if it lies there. The memory
+  // stays the buffer's, which must outlive the view. REQUIRES: begin <= end <= tokens().
   OwnedKvView View(uint64_t begin, uint64_t end) const;
 
   uint64_t tokens() const { return tokens_; }
+  // All of its memory; lives as long as the buffer, wherever that is moved.
   std::span<std::byte> bytes() { return bytes_; }
   std::span<const std::byte> bytes() const { return bytes_; }
-  // One head's row of one position, row_bytes long. REQUIRES: there is one.
+  // One head's row of one position, row_bytes long. REQUIRES: there is one, else the process ends.
   std::span<std::byte> Row(uint32_t group, uint32_t layer, uint32_t plane, uint32_t head,
                            uint64_t position);
   // Whether both hold the same bytes, of the same model.
@@ -131,7 +143,7 @@ class KvBuffer {
   }
 
  private:
-  struct Part {  // What there is of a group.
+  struct Part {  // The rows of a group.
     uint64_t position = 0, count = 0;
     std::vector<std::byte*> tensors;
   };

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How large things may be. What is within these limits can be sealed, compacted, checkpointed,
-// verified, evicted, restored and reopened. What is beyond is kInvalidArgument naming the field,
+// How large things may be. Content within these limits can be sealed, compacted, checkpointed,
+// verified, evicted, restored and reopened. A larger value is kInvalidArgument naming the field,
 // before anything is applied. Every part of the store takes its limits from here; docs/limits.md
 // has a row for each, and says which others follow from Options.
+//
+// The numbers are the most that is accepted, unless their name begins with kMin.
 #pragma once
 
 #include <cstdint>
 
 namespace cairn {
 
-// --- Names: of a branch, of a namespace. No NUL within.
+// --- Names: of a branch, of a namespace. Any bytes but NUL; the library does not interpret them.
 inline constexpr uint64_t kMaxNameBytes = 256;
 
-// --- Models. Together they keep a description below 1 MiB.
+// --- Models. Together these keep a description below 1 MiB.
 inline constexpr uint64_t kMaxIdentityBytes = 1024;   // Each text of identity and variant.
 inline constexpr uint64_t kMaxGroupNameBytes = 256;   // Of a layer group, of a plane.
 inline constexpr uint64_t kMaxLayerGroups = 15;       // A store tells them apart by four bits.
@@ -28,11 +30,12 @@ inline constexpr uint64_t kMaxRotarySections = 8;                          // M-
 inline constexpr uint64_t kMinExtentTokens = 64, kMaxExtentTokens = 4096;  // Or 0.
 
 // --- Appends
-// Token ids of one append, and positions of KV of one append or Fill.
+// Token ids of one append, and positions of KV of one append or Fill. Restores have no such limit.
 inline constexpr uint64_t kMaxAppendTokens = 1u << 24;
+// Content spans of one append.
 inline constexpr uint64_t kMaxAppendSpans = 65536;
-// SamplerState::blob, AppMetadata::bytes. What an append holds beside ids and KV must fit its
-// record as well: see docs/limits.md.
+// Bytes of SamplerState::blob and of AppMetadata::bytes. States, metadata and spans of an append
+// must fit its log record as well: see docs/limits.md.
 inline constexpr uint64_t kMaxStateBytes = 16u << 20;
 inline constexpr uint64_t kMaxLastLogits = kMaxStateBytes / sizeof(float);
 inline constexpr uint64_t kMaxStateTextBytes = 1024;  // blob_name, content_type.
@@ -48,16 +51,17 @@ inline constexpr uint64_t kMinHotTailBytes = 256u << 10;  // Eight chunks of a u
 inline constexpr uint64_t kMaxSubmitCopyBytes = (4u << 20) + (64u << 10);
 inline constexpr uint64_t kMaxSpareSegments = 1024;
 inline constexpr uint64_t kMaxDeltaBatchTokens = 64;
-// A table has a footer of 4 KiB, so smaller appends would more than double. Or 0.
+// A table has a footer of 4 KiB, so smaller appends would more than double in size. Or 0.
 inline constexpr uint64_t kMinDirectIngestBytes = 4096;
-// Beyond these it is a mistake in the unit.
+// An hour: a larger number is a mistake in the unit.
 inline constexpr uint64_t kMaxDeltaBatchWaitNs = 3'600'000'000'000;
-inline constexpr uint64_t kMinBackgroundRate = 64u << 10;  // Or 0.
-inline constexpr uint64_t kMinPinnedBytes = 1u << 20;      // Or 0.
+inline constexpr uint64_t kMinBackgroundRate = 64u << 10;   // Or 0.
+inline constexpr uint64_t kMinPinnedBytes = 1u << 20;       // Or 0.
 inline constexpr uint64_t kMinReuseMemoryBytes = 8u << 10;  // Or 0.
-inline constexpr uint64_t kMaxExecutorThreads = 1024;      // More than any machine has cores.
+inline constexpr uint64_t kMaxExecutorThreads = 1024;       // More than any machine has cores.
 
-// All of them, by the field that they bound.
+// All of them, by the field that they bound, for programs that show or check them. "X from" is the
+// least value of X, the others are the most. The texts are static.
 struct Limit {
   const char* field;
   uint64_t value;

@@ -2,6 +2,11 @@
 //
 // Numbers about a running store: a plain snapshot, taken without stopping anything, and what can be
 // made of one: text for Prometheus and a verdict. docs/metrics.md explains each number.
+//
+// Store::Metrics takes the snapshot. Everything here is a pure function of it: no store, no lock,
+// no I/O, any thread. Functions that return texts may throw std::bad_alloc. The numbers of one
+// snapshot are read one after the other while the store goes on, so sums of them may be off by what
+// happened in between.
 #pragma once
 
 #include <array>
@@ -12,16 +17,19 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most
-// 6 % too high.
+// Latencies in nanoseconds, in log-linear buckets: 16 a power of two, so a quantile is at most 6 %
+// too high.
 struct LatencyHistogram {
   static constexpr uint32_t kBuckets = 16 * 44;
   std::array<uint64_t, kBuckets> counts{};
   uint64_t count = 0;
   uint64_t sum_ns = 0;
   uint64_t max_ns = 0;
-  uint64_t QuantileNs(double quantile) const;  // 0 when empty.
-  static uint64_t UpperNs(uint32_t bucket);    // The largest latency that falls into it.
+  // `quantile` from 0 to 1: the upper end of the bucket that it falls into, at most max_ns. 0 when
+  // empty.
+  uint64_t QuantileNs(double quantile) const;
+  // The largest latency that falls into the bucket; UINT64_MAX of the last one, and beyond.
+  static uint64_t UpperNs(uint32_t bucket);
 };
 
 // Counters begin with 0 when the store is opened; gauges tell what is now. Each number is a field
@@ -72,7 +80,7 @@ struct StoreMetrics {
 
   // --- Sealing (counters)
   uint64_t seals = 0;             // Snapshot tables written.
-  uint64_t sealed_bytes = 0;      // What went into them, before it was packed.
+  uint64_t sealed_bytes = 0;      // Their content, before it was packed.
   uint64_t retired_segments = 0;  // Of the log, given back.
   uint64_t rewritten_tables = 0;  // Because enough of them was dead.
   uint64_t merged_tables = 0;     // Small ones that were written into one with others.
@@ -85,7 +93,7 @@ struct StoreMetrics {
   uint64_t evicted_bytes = 0, evicted_branches = 0, expired_branches = 0, filled_bytes = 0;
   uint64_t missing_kv_bytes = 0;     // Raw KV that branches had and lack now.
   uint64_t table_bytes_written = 0;  // Of all tables: sealed, ingested, of the index.
-  // What background_bytes_per_second limits: read and written to seal, rewrite and merge.
+  // Bytes that background_bytes_per_second limits: read and written to seal, rewrite and merge.
   uint64_t background_read_bytes = 0, background_written_bytes = 0;
   // 1: the last round of sealing and giving back space failed, and not for want of room, so the log
   // may grow (gauge). on_event was told of it.
@@ -162,6 +170,7 @@ struct StoreMetrics {
 // `store`, unless it is empty, becomes a label of that name on every sample.
 std::string PrometheusText(const StoreMetrics& metrics, std::string_view store = {});
 
+// One limit that was passed.
 struct Alarm {
   // Part of the interface: "poisoned", "background", "save_p95", "restore_p95", "stored_ratio",
   // "mean_chain", "restore_success".
@@ -170,6 +179,7 @@ struct Alarm {
   std::string message;          // For people, one line.
 };
 
+// The verdict of CheckHealth.
 struct Health {
   bool ok = true;  // No alarms.
   std::vector<Alarm> alarms;
@@ -178,7 +188,9 @@ struct Health {
 // Looks at all that happened since the store was opened; for the last minutes only, let Prometheus
 // evaluate docs/prometheus/cairn.rules.yml. An alarm needs something to judge from: 100 saves, 100
 // restores (those cancelled by the caller count as neither success nor failure), 1 GiB of raw bytes
-// for the ratio, ten lanes for the chain. The limits, and why, are in engine/metrics/constants.h.
+// for the ratio, ten lanes for the chain. The limits, and why, are in engine/metrics/constants.h:
+// 50 ms of 19 saves in 20, 100 ms of 19 restores in 20, 0.1 to 4 of the ratio, 100 deltas a lane,
+// one failed restore in 10,000.
 Health CheckHealth(const StoreMetrics& metrics);
 
 }  // namespace cairn

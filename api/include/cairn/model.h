@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a model's state looks like. Cairn computes nothing from a model; it needs to know how many
+// The shape of a model's state. Cairn computes nothing from a model; it needs to know how many
 // bytes of what kind belong to one token position, and which states may be exchanged (none, unless
 // identity, variant and shapes are equal).
 //
@@ -9,9 +9,19 @@
 // A plane's row is what one head of one token holds, `row_bytes`. The canonical order of the bytes
 // of K positions is [layer][plane][head][position][row], for each group.
 //
+// An example: Llama 3.1 8B has 32 layers of 8 KV heads, K and V of 128 bf16 elements. A row has 256
+// bytes, a position 32 * 2 * 8 * 256 = 128 KiB:
+//
+//   auto spec = ModelSpec::FullAttention("llama-3.1-8b", 32, 8, 128, Dtype::kBf16);
+//   spec.identity.weights_digest = digest;             // So that no other weights are served.
+//   spec.groups[0].inv_freq = Llama3Frequencies(RotaryFrequencies(128, 500'000.0), {});
+//
 // Some fields came later than stores that hold models: RotarySpec, state_parts, ModelSpec::logical.
 // Where a registration leaves one of them unset, it agrees with whatever another one of the same
 // model says there; RegisterModel writes that down once, and from then on it is compared.
+//
+// Plain values; nothing here takes a lock, does I/O or needs a store. Functions that allocate may
+// throw std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +34,7 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// On disk; never change.
+// The type of a row's elements. On disk; never change.
 enum class Dtype : uint8_t {
   kOpaque = 0,  // Bytes without structure: stored raw, never rotated, never quantised.
   kF32 = 1,
@@ -35,9 +45,10 @@ enum class Dtype : uint8_t {
   kI8 = 6,
   kU8 = 7,
 };
-uint32_t DtypeBytes(Dtype dtype);  // 1 for kOpaque.
-const char* DtypeName(Dtype dtype);
+uint32_t DtypeBytes(Dtype dtype);    // Bytes of an element; 1 for kOpaque.
+const char* DtypeName(Dtype dtype);  // "bf16", "f8e4m3", ...; "unknown" for another value. Static.
 
+// The content of a plane. On disk; never change.
 enum class PlaneRole : uint8_t {
   kKey = 1,
   kValue = 2,
@@ -51,27 +62,29 @@ enum class PlaneRole : uint8_t {
 enum class SealedAs : uint8_t {
   kLossless = 0,
   // LOSSY: 8-bit integers, about half the bytes. Scales are powers of two: of a key plane one for
-  // each channel of a page, of a value plane one for each token. What is read back differs from
-  // what was appended by at most half a scale, which is at most 1/127 of the largest magnitude that
-  // shares it; the sign of zeros is lost. Pages with an infinity or NaN, and planes of a page where
-  // it would save nothing (a single token), are kept without loss.
+  // each channel of a page, of a value plane one for each token. Values that are read back differ
+  // from those that were appended by at most half a scale, which is at most 1/127 of the largest
+  // magnitude that shares it; the sign of zeros is lost. Pages with an infinity or NaN, and planes
+  // of a page where it would save nothing (a single token), are kept without loss.
   //
-  // What is in the log is exact; what is in a table is not. The store moves content from the log to
+  // Content in the log is exact, in a table it is not. The store moves content from the log to
   // tables when it likes, and writes large appends (Options::direct_ingest_bytes) to tables at
   // once: so a restore may give exact values once and quantised ones later, but never anything
   // else: content is quantised once and has the same bits from then on, however often tables are
   // rewritten, also for forks. RestoreResult::lossy_bytes tells how much of a restore came so.
   kInt8 = 1,
 };
-const char* SealedAsName(SealedAs sealed_as);  // "lossless", "int8".
+// "lossless", "int8"; "unknown" for another value. The text is static.
+const char* SealedAsName(SealedAs sealed_as);
 
+// One tensor of a layer's state: its heads, and what one of them holds of a token.
 struct Plane {
-  std::string name{};
+  std::string name{};  // For messages; K and V of the presets are "k" and "v".
   PlaneRole role = PlaneRole::kOpaque;
-  uint32_t heads = 1;
+  uint32_t heads = 1;      // KV heads that this process holds.
   uint32_t row_bytes = 0;  // One head of one token: head_dim x bytes of the dtype.
   Dtype dtype = Dtype::kOpaque;
-  // Of opaque bytes only kUnset or kNone.
+  // How its rows are rotated. Of opaque bytes only kUnset or kNone.
   RotarySpec rotary{};
   // Other than kLossless only for key and value planes of bf16 or f16.
   SealedAs sealed_as = SealedAs::kLossless;
@@ -82,7 +95,7 @@ struct Plane {
   bool operator==(const Plane&) const = default;
 };
 
-// What of a group's rows whoever goes on after L tokens needs. A row is what all layers and planes
+// Which rows of a group are needed to continue after L tokens. A row is what all layers and planes
 // hold of one position. For L = 0 nothing is needed.
 //
 // Appends may leave out rows that are not needed (Delta::kv); rows that were given stay until they
@@ -100,6 +113,7 @@ enum class Retention : uint8_t {
   kPerRequest = 5,  // One state for the whole request (an encoder's output): row 0.
 };
 
+// The rule with its numbers. A number that a kind does not use is ignored.
 struct RetentionRule {
   Retention kind = Retention::kAll;
   uint32_t window = 0, sinks = 0, chunk = 0;  // Tokens.
@@ -108,7 +122,7 @@ struct RetentionRule {
 
 // Layers that share a cache shape.
 struct LayerGroup {
-  std::string name{};
+  std::string name{};  // No two groups of a model alike.
   uint32_t layers = 0;
   std::vector<Plane> planes{};
   RetentionRule retention{};
@@ -121,16 +135,18 @@ struct LayerGroup {
   std::string packing{};
   // Rotary angles as the engine uses them (cairn/rotary.h): fp32 inverse frequencies, one a pair of
   // elements, and its scale on the result. One set for all planes of the group that are rotated.
+  // Shadows of low-rank keys need them; everything else works without.
   std::vector<float> inv_freq{};
   float mscale = 1.0F;
 
-  uint64_t token_bytes() const;  // All layers and planes of one position.
+  // Bytes of one position: all layers and planes.
+  uint64_t token_bytes() const;
   bool operator==(const LayerGroup&) const = default;
 
   // Presets. They cannot fail: what is too large, or no dtype, RegisterModel refuses by its field.
   // Keys count as rotated, in halves (Mla: adjacent), in a window that inv_freq tells, which is the
   // caller's to fill. An engine that pairs otherwise sets planes[0].rotary.pairing: llama.cpp's
-  // Llama keys are adjacent.
+  // Llama keys are adjacent. `head_dim` counts elements; sizes in bytes are called so.
   static LayerGroup FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                   Dtype dtype);
   static LayerGroup SlidingWindow(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
@@ -139,7 +155,8 @@ struct LayerGroup {
   static LayerGroup Recurrent(uint32_t layers, uint32_t state_bytes);
 };
 
-// The caller's words. Two models are the same only when all of them are equal.
+// Which model it is. The caller's words. Two models are the same only when all of them are equal:
+// give what tells apart whatever must not be exchanged.
 struct ModelIdentity {
   std::string name{};  // Required.
   std::string revision{};
@@ -163,8 +180,9 @@ struct ModelVariant {
 struct ShardSpec {
   uint32_t layer_begin = 0, layer_end = 0;      // Of the logical model; 0, 0: all.
   uint32_t kv_head_begin = 0, kv_head_end = 0;  // 0, 0: all.
+  // Context parallelism: which part of the positions, of how many. The rank is below the size.
   uint32_t context_rank = 0, context_size = 1;
-  bool replicated = false;
+  bool replicated = false;  // Others hold the same.
   bool operator==(const ShardSpec&) const = default;
 };
 
@@ -172,21 +190,21 @@ struct ShardSpec {
 // one process had all of them. With it what was saved by ranks of one tensor- or pipeline-parallel
 // degree can be put together for another.
 //
-//   {.name = "attention", .layers = 32, .heads = 8, .layer_end = 32, .head_begin = 2, .head_end =
-//   4}
+//   {.name = "attention", .layers = 32, .heads = 8, .layer_end = 32,
+//    .head_begin = 2, .head_end = 4}
 //
 // is the second of four ranks, whose own group "attention" has 32 layers and two heads.
 struct LogicalGroup {
   std::string name{};   // Of the LayerGroup of this process, if it has any of it.
   uint32_t layers = 0;  // Of the logical model's group.
   uint32_t heads = 0;   // KV heads; of a state or opaque plane its parts.
-  uint32_t layer_begin = 0, layer_end = 0;  // What this process holds; empty: nothing of the group.
+  uint32_t layer_begin = 0, layer_end = 0;  // Held by this process; empty: nothing of the group.
   uint32_t head_begin = 0, head_end = 0;
   bool replicated = false;  // Others hold the same: any of them can serve it.
   bool operator==(const LogicalGroup&) const = default;
 };
 
-// No groups at all: a tree of token ids.
+// A model as it is registered. No groups at all: a tree of token ids.
 struct ModelSpec {
   ModelIdentity identity{};
   ModelVariant variant{};
@@ -196,7 +214,8 @@ struct ModelSpec {
   // the heads of its key and value planes, and the state_parts of its state planes that say them,
   // are as many as are held as well.
   std::vector<LogicalGroup> logical{};
-  // Power of two in [64, 4096]; 0: chosen so that a page reaches 512 KiB where possible.
+  // Positions of a page of KV in tables: a power of two in [64, 4096]; 0: chosen so that a page
+  // reaches 512 KiB where possible.
   uint32_t extent_tokens = 0;
   bool operator==(const ModelSpec&) const = default;
 
@@ -205,9 +224,9 @@ struct ModelSpec {
   static ModelSpec FullAttention(std::string name, uint32_t layers, uint32_t kv_heads,
                                  uint32_t head_dim, Dtype dtype);
 
-  uint64_t token_bytes() const;  // KV of one position, all groups.
+  uint64_t token_bytes() const;  // KV of one position, all groups, in bytes.
   // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or
-  // what is beyond a limit (cairn/limits.h).
+  // what is beyond a limit (cairn/limits.h). RegisterModel does this by itself.
   Status Validate() const;
   // The first field in which the two differ, "groups[0].planes[1].heads: 8 against 4"; empty when
   // none does. A field that can be unset differs only where both say something.

@@ -20,6 +20,10 @@
 // Thread-safe; a handle is a small value and keeps the store's memory, but not the store, open:
 // after Store::Close each call is kInvalidState. A follower (Options::read_only) answers what only
 // looks, and refuses the rest with kReadOnly.
+//
+// The top of cairn/branch.h explains what is common to all calls: the commit lock, the index,
+// errors of every call and of every change. The lists below name the other errors. Everything that
+// is given to a call is borrowed for the call, unless its comment says longer.
 #pragma once
 
 #include <cstddef>
@@ -41,17 +45,18 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
+// Limits of keys, objects and pages, in bytes.
 inline constexpr uint64_t kMaxObjectKeyBytes = kMaxNameBytes;
 inline constexpr uint64_t kMaxObjectBytes = 1u << 30;
 inline constexpr uint32_t kMinObjectPageBytes = 64, kMaxObjectPageBytes = 1u << 20;
 
-// How objects of one kind are laid out. What they hold is a whole number of pages and a rest.
+// How objects of one kind are laid out: as a whole number of pages and a rest.
 struct ObjectClass {
-  std::string name{};
+  std::string name{};  // Not empty; at most kMaxIdentityBytes.
   // A page is read, checked and packed as one: what the engine's own page has, or a part of that.
   // The last page of an object that does not fill it takes as much room in memory and in the log.
   uint32_t page_bytes = 4096;
-  // What the bytes are. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
+  // The type of the bytes. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
   // third without loss.
   Dtype dtype = Dtype::kOpaque;
   bool operator==(const ObjectClass&) const = default;
@@ -59,57 +64,68 @@ struct ObjectClass {
 enum class ObjectClassId : uint64_t {};  // Given by the store, stable for its life.
 
 enum class IfPresent : uint8_t {
-  kKeep,     // What is there stays: for keys that name content.
-  kReplace,  // What is there goes, in the same step as the new one comes.
+  kKeep,     // An object that is there stays: for keys that name content.
+  kReplace,  // An object that is there goes, in the same step as the new one comes.
 };
 
+// One object that is to be put.
 struct ObjectPut {
-  std::string_view key{};
+  std::string_view key{};  // 1 to 256 bytes of any value.
   std::span<const std::byte> value{};
   // How far behind the beginning of its chain of keys it stands: of two objects the deeper one is
   // evicted first, however new, since it is of no use without those before it. Kept up to 255.
   uint32_t depth = 0;
   uint64_t user_data = 0;  // Of its completion.
 };
+// How all objects of a call are put.
 struct PutOptions {
   std::string_view ns{};
-  ObjectClassId object_class{};
+  ObjectClassId object_class{};  // Required: one that RegisterClass gave.
   IfPresent if_present = IfPresent::kKeep;
-  bool pinned = false;  // Neither evicted nor expired.
-  uint64_t ttl_ns = 0;  // As Keep::ttl_ns; 0: that of the namespace.
-  Durability durability = Durability::kProcess;
+  bool pinned = false;                           // Neither evicted nor expired.
+  uint64_t ttl_ns = 0;                           // As Keep::ttl_ns; 0: that of the namespace.
+  Durability durability = Durability::kProcess;  // When a put is told as done.
+  // Nanoseconds from the call on, for all of its objects.
   uint64_t timeout_ns = UINT64_MAX;
   const CompletionQueue* queue = nullptr;  // PutBatchAsync only.
 };
+// The outcome of one put.
 struct PutResult {
   Status status{};
   bool stored = false;  // Or it was there already, and was kept.
 };
 
+// One object that is wanted, and where it goes.
 struct ObjectGet {
   std::string_view key{};
-  std::span<std::byte> into{};  // Behind the object's last byte it may be written to as well.
+  // The caller's memory. Behind the object's last byte it may be written to as well.
+  std::span<std::byte> into{};
   uint64_t user_data = 0;
 };
+// How all objects of a call are read.
 struct GetOptions {
   std::string_view ns{};
-  ObjectClassId object_class{};  // Of another class: kModelMismatch. 0: of any.
-  uint64_t timeout_ns = UINT64_MAX;
+  ObjectClassId object_class{};            // Of another class: kModelMismatch. 0: of any.
+  uint64_t timeout_ns = UINT64_MAX;        // Nanoseconds from the call on.
   const CompletionQueue* queue = nullptr;  // GetBatchAsync only.
 };
+// The outcome of one get.
 struct GetResult {
   Status status{};
   uint64_t bytes = 0;  // Of the object, also where `into` has no room for them.
 };
 
+// Which keys of a call are there. A snapshot: without a lease what is there may go at any time.
 struct ObjectsFound {
   std::vector<uint64_t> bits{};  // Key i is there: bit i % 64 of bits[i / 64].
   uint64_t count = 0;            // How many are there...
   uint64_t leading = 0;          // ...and how many before the first that is not.
   LeaseId lease{};               // Keeps all that are there; 0: nothing does.
+  // REQUIRES: i is below the number of keys.
   bool operator[](size_t i) const { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 };
 
+// The properties of one object.
 struct ObjectInfo {
   std::string key{};
   ObjectClass object_class{};
@@ -117,8 +133,10 @@ struct ObjectInfo {
   uint64_t bytes = 0;  // List: if its last page is full. Stat: its own.
   uint32_t depth = 0;
   bool pinned = false;
+  // Nanoseconds: how long it is kept unused, and, since 1970, when it was put and last used.
   uint64_t ttl_ns = 0, put_at_ns = 0, used_at_ns = 0;
 };
+// A page of List. A copy.
 struct ObjectPage {
   std::vector<ObjectInfo> objects{};
   std::string cursor{};  // Pass it on for the next page; empty: no more.
@@ -129,34 +147,45 @@ class Objects {
   Objects() = default;
   explicit Objects(const Store& store) : core_(store.core()) {}
 
-  // Idempotent. Durable when it returns (kPower). kInvalidArgument naming the field;
-  // kModelMismatch: a class of that name has another page size or dtype.
+  // Idempotent. Blocking: a change, durable when it returns (kPower). Errors:
+  //   kInvalidArgument: names the field.
+  //   kModelMismatch: a class of that name has another page size or dtype.
+  //   kReadOnly: of a follower, for a class that is not there.
   Result<ObjectClassId> RegisterClass(const ObjectClass& object_class);
 
-  // Blocking: until all are as durable as was asked for. The outcome of each in its order; an error
-  // of its own says that none was tried. Of each:
-  //   Ok               it is there as it was given, or (kKeep) as it was. Of two puts of one key at
-  //                    once one wins and both are Ok; of two in one batch, the first (kKeep) or
-  //                    the last.
-  //   kInvalidArgument the key or the object is too large, or the key empty
-  //   kModelMismatch   kKeep: it is there, and of another class
-  //   kNoSpace, kDeadlineExceeded, kPoisoned, kIoError, kOutOfMemory: it is not there
-  //   kUnknownOutcome  it is there unless the process or the machine ends now
+  // Blocking: waits for room, and until all are as durable as was asked for, or timeout_ns is over.
+  // Keys and values are borrowed until it returns. The outcome of each in its order; an error of
+  // its own says that none was tried: kReadOnly, kPoisoned, kInvalidArgument (the namespace, the
+  // class, or an enum). Of each:
+  //   Ok: it is there as it was given, or (kKeep) as it was. Of two puts of one key at once one
+  //     wins and both are Ok; of two in one batch, the first (kKeep) or the last.
+  //   kInvalidArgument: the key or the object is too large, or the key empty.
+  //   kModelMismatch: kKeep: it is there, and of another class.
+  //   kNoSpace, kDeadlineExceeded, kPoisoned, kIoError, kCorruption (of the index), kOutOfMemory:
+  //     it is not there.
+  //   kUnknownOutcome: it is there unless the process or the machine ends now.
   // Objects are written together, some MiB in a record of the log: a crash leaves each of a record
   // or none. Larger ones, and those for which something must be evicted of their namespace, go by
-  // themselves; until they are complete they count in Usage and cannot be asked for.
+  // themselves; until they are complete they count in Usage and cannot be asked for, and what a
+  // crash leaves of one is dropped at the next opening.
   Result<std::vector<PutResult>> PutBatch(std::span<const ObjectPut> puts,
                                           const PutOptions& options);
-  // The same by a thread of the store: one ticket, and one completion, for each. Keys and values
-  // are borrowed until its ticket is released. Ticket::length() tells the bytes. Ticket::Cancel is
-  // heard with every step, until the object is in the log. kCancelled: it is not there.
+  // The same by a thread of the store: one ticket, and one completion, for each; does not block on
+  // the disk. Keys and values are borrowed until its ticket is released. Ticket::length() tells the
+  // bytes. Ticket::Cancel is heard with every step, until the object is in the log. kCancelled: it
+  // is not there.
   Result<std::vector<Ticket>> PutBatchAsync(std::span<const ObjectPut> puts,
                                             const PutOptions& options);
 
-  // Blocking. Straight into the caller's memory, all in one pipeline of reads. The outcome of each
-  // in its order: kNotFound; kInvalidArgument, when `into` is too small: GetResult::bytes tells
-  // what it needs; kModelMismatch; kBusy: it was replaced again and again meanwhile; and as
-  // Branch::Restore. On failure `into` is undefined.
+  // Blocking, until timeout_ns. Straight into the caller's memory, all in one pipeline of reads,
+  // 1024 objects at a time. On failure `into` is undefined. The outcome of each in its order; an
+  // error of its own says that none was tried. Of each:
+  //   kNotFound: it is not there.
+  //   kInvalidArgument: `into` is too small, and GetResult::bytes tells what it needs; or no such
+  //     key.
+  //   kModelMismatch: it is of another class than was asked for.
+  //   kBusy: it was replaced again and again meanwhile.
+  //   and as Branch::Restore.
   Result<std::vector<GetResult>> GetBatch(std::span<const ObjectGet> gets,
                                           const GetOptions& options = {}) const;
   // The same by a thread of the store, ended some at a time, as PutBatchAsync. Borrowed until its
@@ -167,40 +196,48 @@ class Objects {
   // Which keys are there. From memory, where the directory knows all objects: after an opening it
   // is filled in the background, and it has half of Options::reuse_memory_bytes, some 25 bytes an
   // object (StoreMetrics::object_directory_whole). For what it does not know the index is asked, in
-  // two rounds of reads for all keys together. A follower has no directory. A key that is there by
-  // 64 bits of a hash alone is told as there: Get compares it.
-  // Without `lease_ns` nothing is kept: what is there may be evicted before it is asked for. With
-  // it, all that are told as there stay for so long (Options::max_lease_ns at most): nothing evicts
-  // or expires them. A Delete wins, and so does a put with kReplace. Then names are compared, what
-  // is damaged is told as not there, and objects that are not in memory are looked up in the index.
-  // Store::Renew and Store::Release take the lease. It is for all or for none: ObjectsFound::lease
-  // is 0 if nothing is there, if the bytes of all are more than Options::max_leased_bytes leaves,
-  // each counted in whole pages, if more than kMaxLeases would be held, of which each object counts
-  // as one, or if the store is read only. While all of a full namespace is on lease, a put into it
-  // is kNoSpace.
-  // kInvalidArgument naming a key that cannot be. With a lease also kIoError, kPoisoned and
-  // kOutOfMemory, and then nothing is held. A crash or a restart ends leases.
+  // two rounds of reads for all keys together: then the call blocks on the disk. A follower has no
+  // directory. A key that is there by 64 bits of a hash alone is told as there: Get compares it.
+  //
+  // Without `lease_ns` nothing is kept: a key that is there may be evicted before it is asked for.
+  // With it, all that are told as there stay for so many nanoseconds (Options::max_lease_ns at
+  // most): nothing evicts or expires them. A Delete wins, and so does a put with kReplace. Then
+  // names are compared, what is damaged is told as not there, and objects that are not in memory
+  // are looked up in the index. Store::Renew and Store::Release take the lease. It is for all or
+  // for none: ObjectsFound::lease is 0 if nothing is there, if the bytes of all are more than
+  // Options::max_leased_bytes leaves, each counted in whole pages, if more than kMaxLeases would be
+  // held, of which each object counts as one, or if the store is read only. While all of a full
+  // namespace is on lease, a put into it is kNoSpace. A crash or a restart ends leases. Errors:
+  //   kInvalidArgument: names a key that cannot be, or the namespace.
+  //   kCorruption, kIoError, kOutOfMemory: the index could not be asked; nothing is held.
   Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns = {},
                               uint64_t lease_ns = 0) const;
   // They are of use: when it is their turn to be evicted each is passed over once, up to some
-  // thousand that come one after the other. Writes nothing,
-  // so a crash forgets it; what the directory does not know is not touched. A ttl goes on.
+  // thousand that come one after the other. In memory alone: does not block and writes nothing, so
+  // a crash forgets it; what the directory does not know is not touched. A ttl goes on.
+  // kInvalidArgument names a key that cannot be, or the namespace; kReadOnly.
   Status Touch(std::span<const std::string_view> keys, std::string_view ns = {});
-  // Of each key: Ok, kNotFound, or why it is still there. All in one record, up to kMaxBatchOps.
+  // A change, and it works where there is no room for data. Of each: Ok, kNotFound, or why it is
+  // still there (kUnknownOutcome: it is gone unless the process or the machine ends now). All in
+  // one record, up to kMaxBatchOps; more of them in several. An error of its own says that none was
+  // tried: kInvalidArgument names a key that cannot be, or the namespace.
   Result<std::vector<Status>> Delete(std::span<const std::string_view> keys,
                                      std::string_view ns = {},
                                      Durability durability = Durability::kProcess);
 
-  // kNotFound; kBusy: it was replaced again and again meanwhile.
+  // Blocking: reads the last token block of the object for its exact size. kNotFound; kBusy: it was
+  // replaced again and again meanwhile; kInvalidArgument: no such key.
   Result<ObjectInfo> Stat(std::string_view key, std::string_view ns = {}) const;
-  // In order of key. What is put or deleted meanwhile may show or not. What is damaged so that it
-  // has no class or no key is left out.
+  // In order of key. Blocking: reads the index. An object that is put or deleted meanwhile may show
+  // or not. A damaged one without a class or a key is left out. kInvalidArgument: `limit` is 0, or
+  // the cursor is no key.
   Result<ObjectPage> List(std::string_view ns, size_t limit, std::string_view cursor = {}) const;
 
   // Namespaces with objects, or with a policy, by name: `branches` counts objects, and puts that
-  // are under way.
+  // are under way. From memory.
   Result<std::vector<NamespaceInfo>> Usage() const;
-  // Evict::kKv and kBranches say the same: an object goes whole. `persist` must be kAlways.
+  // Replaces the policy. A change. Evict::kKv and kBranches say the same: an object goes whole.
+  // `persist` must be kAlways (else kInvalidArgument).
   Status SetPolicy(std::string_view ns, const NamespacePolicy& policy,
                    Durability durability = Durability::kPower);
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options of a store. Plain structs with defaults; what is not set is as the comment says.
+// Options of a store, and the enums that other calls share. Plain structs with defaults; what is
+// not set is as the comment says. Sizes are bytes, times nanoseconds. Options are copied when a
+// store is opened and never change after; Options::segment_bytes is fixed when the store is made,
+// all others may differ from one opening to the next.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace io {
 struct World;
 }
 
-// What an acknowledgement means. Levels may be mixed freely; order is kept across all of them.
+// The meaning of an acknowledgement. Levels may be mixed freely; order is kept across all of them.
 enum class Durability : uint8_t {
   // In memory. Written with the next group, when the buffer fills or after 100 ms. A crash of the
   // process or the machine may lose it, together with everything after it.
@@ -32,24 +35,29 @@ enum class Durability : uint8_t {
   kPower = 2,
 };
 
+// How files are read and written.
 enum class Backend : uint8_t {
   kAuto,   // io_uring when the kernel grants it, else blocking threads (with one log line).
   kUring,  // Or fail.
   kThreads,
 };
 
-// Told about the life of the store. Calls come from the store's or the caller's threads, must not
-// block, and must not call back into the store.
+// Told about the life of the store. Calls come from the store's or the caller's threads, several at
+// once, must not block, must not throw, and must not call back into the store.
 struct EventListener {
-  std::function<void(const Status& cause)> on_poisoned{};   // Once.
+  std::function<void(const Status& cause)> on_poisoned{};   // Once, with the cause.
   std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
 };
 
+// The reaction to a write or sync of the log that fails: the store is poisoned (writes are refused
+// until it is reopened, reads go on), or, after on_poisoned was called, the process ends.
 enum class FatalAction : uint8_t { kPoison, kAbort };
 
 struct Options {
   // --- Opening
+  // Makes the directory, and a store in it, where there is none. Its parent must be there.
   bool create_if_missing = false;
+  // kAlreadyExists where a store is there.
   bool error_if_exists = false;
   // A follower: takes no lock and writes nothing. Beside a writer, in this or another process, it
   // shows only what a crash cannot take away any more: what was known to be durable when it was
@@ -57,37 +65,39 @@ struct Options {
   // counts as known again once the next one's opening has returned. Without a writer it shows all
   // that the next one would find. A writer may give back files that it needs: a read that meets
   // that refreshes by itself and tries again, twice, which shows the store as it is then; after
-  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage.
+  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage. Excludes the
+  // two options above.
   bool read_only = false;
   // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
-  // damaged, without the records that a damaged index cannot place. What was cut or left out is
-  // gone for good once something is written. Damage that opening does not read (in payload, in
-  // tables, in the log below where its replay begins) stays; reads that need it and Verify tell it.
-  // What tells where everything lies has no second copy: a damaged MANIFEST, OPTIONS or footer of
-  // an index table, and a damaged header of the log's first live segment, are refused all the same.
-  // For `cairn repair`.
+  // damaged, without the records that a damaged index cannot place. The parts that were cut or left
+  // out are gone for good once something is written. Damage that opening does not read (in payload,
+  // in tables, in the log below where its replay begins) stays; reads that need it and Verify tell
+  // it. The files that say where everything lies have no second copy: a damaged MANIFEST, OPTIONS
+  // or footer of an index table, and a damaged header of the log's first live segment, are refused
+  // all the same. For `cairn repair`.
   bool salvage = false;
 
-  // Of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for the group and
-  // for others. Directories can be entered by who may read files: 0700 for 0600. A follower needs
-  // to read them. Files that are there keep theirs, and a directory that was made before the store.
+  // Permissions of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for
+  // the group and for others. Users who may read files may also enter directories: 0700 for 0600. A
+  // follower needs to read them. Files that are there keep theirs, and a directory that was made
+  // before the store.
   uint32_t file_mode = 0600;
 
   // --- Space
   // Hard cap on the blocks of all files, spares included. Some of it is kept from data: two log
-  // segments that only what drops or rewinds may open, and room for two more and some tables
-  // (1/32 of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new
-  // store needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows
-  // can be opened all the same: it says so, takes no data, and may use that room beyond what it
-  // has. Of the disk as much is left free, with a cap or without one: data is kNoSpace before it
-  // is full, and what was dropped comes back. That is asked for, not taken: what others write
-  // there may use it up.
+  // segments that only what drops or rewinds may open, and room for two more and some tables (1/32
+  // of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new store
+  // needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows can be
+  // opened all the same: it says so, takes no data, and may use that room beyond what it has. Of
+  // the disk as much is left free, with a cap or without one: data is kNoSpace before it is full,
+  // and what was dropped comes back. That is asked for, not taken: what others write there may use
+  // it up.
   uint64_t max_bytes = UINT64_MAX;
-  // What may go when room runs out under max_bytes or on the disk, unless a namespace says
-  // otherwise (cairn/keep.h): in the background from seven eighths of what data may take on. An
-  // append that comes too early for that waits, or is kBusy if it is asynchronous; making, forking
-  // and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait is
-  // short where the cap is hundreds of segments; at some tens of them it may last for seconds.
+  // The content that may go when room runs out under max_bytes or on the disk, unless a namespace
+  // says otherwise (cairn/keep.h): in the background from seven eighths of what data may take on.
+  // An append that comes too early for that waits, or is kBusy if it is asynchronous; making,
+  // forking and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait
+  // is short where the cap is hundreds of segments; at some tens of them it may last for seconds.
   // Where nothing may go at all, whatever can wait still waits for two rounds of the background,
   // since sealing takes less room than the log does.
   Evict evict = Evict::kNever;
@@ -99,16 +109,15 @@ struct Options {
   // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
   // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
   // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
-  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches.
-  // What does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
+  // limit is, and held at it, until its deadline; so are creating, forking and renaming branches. A
+  // call that does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
   // appends that have begun and go into the log (below direct_ingest_bytes): it may be longer by
-  // all of these, and by one segment. While the background
-  // is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held, and the
-  // log grows; it gets short again beside the appends that come then. Nor does it get more than 64
-  // segments beyond those that its bytes would fill: of what short-lived processes leave, the
-  // background gives the oldest back, and at the latest Close waits for that. A larger one takes
-  // bursts at the speed of the disk and lets short conversations end before they are sealed; it
-  // costs disk, and time when a store is opened.
+  // all of these, and by one segment. While the background is paused, makes a checkpoint, or cannot
+  // give back what is damaged, nothing is held, and the log grows; it gets short again beside the
+  // appends that come then. Nor does it get more than 64 segments beyond those that its bytes would
+  // fill: the background gives back the oldest segments that short-lived processes leave, and at
+  // the latest Close waits for that. A larger one takes bursts at the speed of the disk and lets
+  // short conversations end before they are sealed; it costs disk, and time when a store is opened.
   uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
   // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
@@ -118,14 +127,14 @@ struct Options {
   // After so many records the changes of the tree go into the index, in the background. Opening
   // replays about that many at most; each time costs a small table and a checkpoint.
   uint64_t replay_records_max = 8192;
-  // What the background reads and writes together while it seals, rewrites and merges, at most: in
-  // small steps, so that appends and restores meet little of it. As a rule of thumb sealing moves
-  // 2.4 bytes for one of KV: it reads it, writes the packed table and reads that back. Where room
-  // runs out the limit rises, and is lifted when none is left: between three quarters and all of
-  // log_bytes_max, or of what max_bytes leaves to data, it is divided by the part of the last
-  // quarter that is still free. So the log never passes log_bytes_max because of this limit. 0: no
-  // limit; the threads of the background still give way to all others where they meet on a core.
-  // From 64 KiB.
+  // Bytes per second that the background reads and writes together while it seals, rewrites and
+  // merges, at most: in small steps, so that appends and restores meet little of it. As a rule of
+  // thumb sealing moves 2.4 bytes for one of KV: it reads it, writes the packed table and reads
+  // that back. Where room runs out the limit rises, and is lifted when none is left: between three
+  // quarters and all of log_bytes_max, or of what max_bytes leaves to data, it is divided by the
+  // part of the last quarter that is still free. So the log never passes log_bytes_max because of
+  // this limit. 0: no limit; the threads of the background still give way to all others where they
+  // meet on a core. From 64 KiB.
   uint64_t background_bytes_per_second = 0;
   // Log segments that are kept ready: so many are made ahead, which costs next to nothing, since
   // their blocks are allocated as they fill and not written twice; and so many at most of those
@@ -141,24 +150,27 @@ struct Options {
   // line for what they need of it, until their deadline; one of each always gets on, whatever it
   // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
   uint64_t max_memory_bytes = 1ull << 30;
-  uint64_t hot_tail_bytes = 256ull << 20;  // Newest part of the log kept in memory, from 256 KiB up
-                                           // to half of the above (without what GPUs have of it).
-  uint64_t submit_copy_max_bytes = 1ull << 20;  // Larger asynchronous appends borrow the source.
+  // Newest part of the log kept in memory, from 256 KiB up to half of the above (without what GPUs
+  // have of it).
+  uint64_t hot_tail_bytes = 256ull << 20;
+  // Larger asynchronous appends borrow the source. Up to 4 MiB and 64 KiB.
+  uint64_t submit_copy_max_bytes = 1ull << 20;
   // Branches that were not used for longest are forgotten beyond this (or 3/16 of what the hot tail
   // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
-  // asked for again; some 1 KiB each. What is new or changed stays until it is there.
+  // asked for again; some 1 KiB each. A new or changed branch stays until the index has it.
   uint64_t tree_memory_bytes = 64ull << 20;
-  // What tells at once what may be reused, 8 KiB or more. 0: 1/16 of max_memory_bytes. No more than
-  // other parts of that leave, which is as much at 1 GiB, and 1/128 at 16 MiB. Half of it is for
-  // prefixes: a filter, and 120 bytes or so for every 64 tokens until a table has them. Half is for
-  // keys of objects (cairn/objects.h), some 25 bytes each: about what has no room there the index
-  // is asked.
+  // Memory of the structures that tell at once which content may be reused, 8 KiB or more. 0: 1/16
+  // of max_memory_bytes. No more than other parts of that leave, which is as much at 1 GiB, and
+  // 1/128 at 16 MiB. Half of it is for prefixes: a filter, and 120 bytes or so for every 64 tokens
+  // until a table has them. Half is for keys of objects (cairn/objects.h), some 25 bytes each:
+  // objects without room there are looked up in the index.
   uint64_t reuse_memory_bytes = 0;
+  // Where large buffers come from. See cairn/allocator.h for how long it must live.
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)
-  // kNone: no prefix is found in this store, whatever its namespaces say. What was indexed before
-  // is given up with the next checkpoint.
+  // kNone: no prefix is found in this store, whatever its namespaces say. Indexes of earlier
+  // openings are given up with the next checkpoint.
   Index index = Index::kPrefix;
   // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
   // are renewed; and of what they hold this many bytes, raw, may be held at once.
@@ -168,7 +180,8 @@ struct Options {
   // --- Appending
   // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
   // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
-  // Where a record of the log holds fewer positions, as many are joined.
+  // Where a record of the log holds fewer positions, as many are joined. A crash costs what was
+  // accepted and not logged: nothing of that was acknowledged.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 
@@ -181,18 +194,22 @@ struct Options {
 
   // --- Failure
   FatalAction on_fatal = FatalAction::kPoison;
-  std::shared_ptr<EventListener> listener{};
+  std::shared_ptr<EventListener> listener{};  // Not called any more once Close has returned.
 
   // --- Machine
   Backend backend = Backend::kAuto;
-  uint32_t executor_threads = 0;  // 0: one less than the cores, at least one.
+  // Threads that help restores, and that run asynchronous calls; as many again seal in the
+  // background. 0: one less than the cores, at least one. They begin when there is work for them.
+  uint32_t executor_threads = 0;
   // GPUs that restores may write to; of each ordinal one. Their pinned memory is part of
   // max_memory_bytes, half of it at most, and leaves 16 MiB of it.
   std::vector<Gpu> gpus{};
   // The world to live in, instead of this machine: tests run the store on a simulated one.
   std::shared_ptr<const io::World> world{};
 
-  Status Validate() const;  // kInvalidArgument naming the field.
+  // kInvalidArgument naming the field. Open alone checks segment_bytes and max_bytes against the
+  // store. Does no I/O.
+  Status Validate() const;
 };
 
 }  // namespace cairn

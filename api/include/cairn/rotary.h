@@ -11,6 +11,9 @@
 // The frequencies are those of the engine that made the keys. The functions below compute in double
 // and round once; an engine that computes in fp32 may have another last bit, and then its own
 // numbers are the ones to give.
+//
+// Pure functions: thread-safe, no store, no I/O. They check nothing of their arguments, and a
+// number that is not finite is refused when the model is registered; they may throw std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +21,15 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// On disk; never change.
+// Whether what is stored is rotated. On disk; never change.
 enum class RotaryState : uint8_t {
   kUnset = 0,    // Not said, but that it is not applied: it is kNone or kBefore.
   kNone = 1,     // The plane is never rotated: values, layers without positions.
-  kApplied = 2,  // What is stored is rotated.
-  kBefore = 3,   // The engine rotates the plane; what is stored is from before that.
+  kApplied = 2,  // Stored rows are rotated.
+  kBefore = 3,   // The engine rotates the plane; rows are stored from before that.
 };
-const char* RotaryStateName(RotaryState state);  // "unset", "none", "applied", "before".
+// "unset", "none", "applied", "before"; "unknown" for another value. The text is static.
+const char* RotaryStateName(RotaryState state);
 
 // Which elements turn together; w is the width of the window. On disk; never change.
 enum class RotaryPairing : uint8_t {
@@ -33,7 +37,8 @@ enum class RotaryPairing : uint8_t {
   kHalves = 1,    // i and i + w/2: Hugging Face, vLLM, SGLang for Llama, Qwen, Mistral, Gemma.
   kAdjacent = 2,  // 2i and 2i + 1: llama.cpp and llama2.c for Llama, DeepSeek's MLA, GPT-J.
 };
-const char* RotaryPairingName(RotaryPairing pairing);  // "unset", "halves", "adjacent".
+// "unset", "halves", "adjacent"; "unknown" for another value. The text is static.
+const char* RotaryPairingName(RotaryPairing pairing);
 
 // How a plane's rows are rotated. Every field has a value that says nothing (kUnset, 0, empty): it
 // agrees with whatever another description of the same model says there.
@@ -53,10 +58,11 @@ struct RotarySpec {
   bool operator==(const RotarySpec&) const = default;
 };
 
-// theta^(-2i / width) for i in [0, width / 2): what has no scaling.
+// theta^(-2i / width) for i in [0, width / 2): no scaling. `width` counts elements, as everywhere
+// here.
 std::vector<float> RotaryFrequencies(uint32_t width, double theta);
 
-// All divided by the factor.
+// All divided by the factor: linear position interpolation.
 std::vector<float> LinearFrequencies(std::vector<float> inv_freq, double factor);
 
 // Llama 3.1 and later: waves longer than original_positions / low_freq_factor are divided by the
@@ -76,9 +82,8 @@ struct YarnScaling {
   double beta_fast = 32.0, beta_slow = 1.0;
 };
 std::vector<float> YarnFrequencies(uint32_t width, double theta, const YarnScaling& scaling);
-// What YaRN multiplies cosine and sine with (LayerGroup::mscale): 0.1 * coefficient * ln(factor) +
-// 1, and 1 for factors up to 1. DeepSeek's is YarnMscale(f, mscale) / YarnMscale(f,
-// mscale_all_dim).
+// The factor of YaRN on cosine and sine (LayerGroup::mscale): 0.1 * coefficient * ln(factor) + 1,
+// and 1 for factors up to 1. DeepSeek's is YarnMscale(f, mscale) / YarnMscale(f, mscale_all_dim).
 float YarnMscale(double factor, double coefficient = 1.0);
 
 }  // namespace cairn

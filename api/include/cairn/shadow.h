@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a shadow is made of. A shadow is a small stand-in for the keys of a long context: it tells a
+// The settings of a shadow. A shadow is a small stand-in for the keys of a long context: it tells a
 // step of generation which few chunks of tokens its queries need, and gives their keys. The
 // arithmetic is in docs/shadow.md. A shadow is derived from stored KV; losing it loses nothing.
+//
+// An example, by the default spec, of one kv head of one layer and a context of 100,032 tokens. Of
+// these 99,968 are covered, the most that is a multiple of 64 and leaves a local window of 32; the
+// 64 behind them are always attended to. The covered tokens are 24,992 chunks of 4: 2 are sinks, 75
+// outliers (0.003 of all, rounded up), and a step selects 512 of the others, 2048 tokens. So it
+// attends to 64 + 4 * (2 + 75 + 512) = 2,420 tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +19,15 @@ namespace [[gnu::visibility("default")]] cairn {
 enum class ShadowKeys : uint8_t {
   kExact = 1,    // Fetched as they were stored, with the values.
   kInt8 = 2,     // 8 bits an element: a scale and an offset for each channel of 64 tokens.
-  kInt4 = 3,     // 4 bits an element.
+  kInt4 = 3,     // 4 bits an element, likewise.
   kLowRank = 4,  // A few coefficients a token, of a basis that the heads of a layer share.
 };
-const char* ShadowKeysName(ShadowKeys keys);  // "exact", "int8", "int4", "low_rank".
+// "exact", "int8", "int4", "low_rank"; "unknown" for another value. The text is static.
+const char* ShadowKeysName(ShadowKeys keys);
 
-// All counts are by kv head and layer.
+// All counts are by kv head and layer. A value that cannot be is kInvalidArgument, naming the
+// field, in the calls that take a spec; so is a budget of more tokens than the context has. One
+// spec has one table: the budget alone may change without another one being made.
 struct ShadowSpec {
   uint32_t chunk_tokens = 4;  // 1, 2, 4, 8 or 16: what is selected and fetched as one.
   ShadowKeys keys = ShadowKeys::kInt4;
@@ -30,6 +39,7 @@ struct ShadowSpec {
   // Chunks whose keys differ most from their landmark are always attended to: this share of all
   // chunks, from 0 to 1, rounded up; or, not 0, so many.
   double outlier_share = 0.003;
+  // Not 0: so many, whatever the share says.
   uint32_t outlier_chunks = 0;
   // Tokens that a step selects besides those; a multiple of chunk_tokens. 0: 2048, or an eighth of
   // the context if that is less.
@@ -41,6 +51,7 @@ struct ShadowSpec {
 
   // The setting that ShadowKV was published with. Its rank is 160 of the 1024 channels that the
   // keys of a layer have over all heads of Llama 3 8B; of fewer channels the same share.
+  // `key_channels`: kv heads times elements of a row. Cannot fail.
   static ShadowSpec Published(uint32_t key_channels = 1024);
   bool operator==(const ShadowSpec&) const = default;
 };

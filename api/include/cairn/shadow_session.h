@@ -38,6 +38,7 @@ struct ShadowOf {
   uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
 };
 
+// The properties of a shadow, or of the one that a session has. Counts are by head and layer.
 struct ShadowInfo {
   uint64_t tokens = 0;         // Of the context.
   uint64_t covered = 0;        // Of these, by the shadow. 0: too few, attention is dense.
@@ -49,18 +50,27 @@ struct ShadowInfo {
 };
 
 // Makes the shadow where there is none, from the one of a shorter part of the context if there is
-// that. It is a table of the branch, and of those that are forked behind `covered`. Blocking: reads
-// the keys of the context, with up to 16 MiB of memory beside 8 bytes a chunk, head and layer.
-// Safe from any thread; two that make the same one both do the work. kInvalidArgument names the
-// field, or says where a key is NaN, infinite or too large; kNotFound: the branch was dropped;
-// kConflict: it was rewound meanwhile; and what Branch::Restore and appends say. A crash costs the
-// table at most.
+// that. It is a table of the branch, and of those that are forked behind `covered`. Where the
+// context is too short for a shadow there is nothing to make: Ok, with `covered` 0. Blocking: reads
+// the keys of the context, with up to 16 MiB of memory beside 8 bytes a chunk, head and layer, and
+// writes the table; no deadline. Safe from any thread; two that make the same one both do the work.
+// A crash costs the table at most. Errors:
+//   kInvalidArgument: names the field, or says where a key is NaN, infinite or too large.
+//   kConflict: the branch was rewound meanwhile.
+//   kReadOnly: of a follower.
+//   and what Branch::Restore and appends say: kNotFound (the branch was dropped), kEvicted,
+//     kCorruption, kNoSpace, kPoisoned, kIoError, kOutOfMemory.
 Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of = {});
-// kNotFound: there is none of this spec that covers as much; it was never made, or was lost.
+// The shadow of this spec that covers just as much, without making it; a context that is too short
+// is told as by BuildShadow. Blocking: may read the table's head and the index. A follower may ask.
+// A table that turns out to be lost or damaged is forgotten. kNotFound: there is none; it was never
+// made, or was lost. kInvalidArgument names the field.
 Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of = {});
-// Forgets it, here and for the forks that share it. kNotFound.
+// Forgets it, here and for the forks that share it. Sessions that are open keep what they have. A
+// change at Durability::kMemory: a crash may bring the shadow back. kNotFound: there is none.
 Status DropShadow(const Branch& branch, const ShadowOf& of = {});
 
+// Of a session. `spec`, `group` and `end` are as in ShadowOf.
 struct ShadowOptions {
   ShadowSpec spec{};
   uint32_t group = 0;
@@ -70,12 +80,13 @@ struct ShadowOptions {
   uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
   // The longest context that Extend may come to; memory of the device is taken for it, but for that
   // of slots, which is taken once a step selects something. 0: there is no more room than for the
-  // context that there is. InvalidArgument of more with keys that are low_rank: their vectors are
+  // context that there is. kInvalidArgument of more with keys that are low_rank: their vectors are
   // found once, and another session is opened of the longer branch.
   uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };
 
+// The queries of one step, for one layer.
 struct ShadowQuery {
   uint32_t layer = 0;
   // Rows of the model's rotated queries, in device memory, query head g of kv head h in row
@@ -94,6 +105,7 @@ struct ShadowFetch {
   uint64_t timeout_ns = UINT64_MAX;
 };
 
+// The rows of one new token, for one layer. Borrowed until the stream has come so far.
 struct ShadowRows {
   uint32_t layer = 0;
   // A row for each kv head, in device memory: head h at keys + h * key_stride, in bytes. 0: one
@@ -132,8 +144,11 @@ class ShadowSession {
   ShadowSession() = default;
   explicit ShadowSession(std::shared_ptr<ShadowSessionState> state) : state_(std::move(state)) {}
 
-  // Blocking: finds or makes the shadow, and copies it to the device, into room of the arena.
-  // Errors: those of BuildShadow, of SparseArena::Open, and of the device.
+  // Blocking: finds or makes the shadow, and copies it to the device, into room of the arena. The
+  // session keeps its arena, and has a lease on the content that it reads. Errors: those of
+  // BuildShadow, of SparseArena::Open, and of the device; and
+  //   kNotFound: `build` is off, and there is no shadow.
+  //   kInvalidArgument: the arena is of another store; query_heads, slots or tokens_max do not fit.
   static Result<ShadowSession> Open(const SparseArena& arena, const Branch& branch,
                                     const ShadowOptions& options = {});
 
@@ -156,20 +171,34 @@ class ShadowSession {
   // The branch has grown, by what the session was appended as a rule: its tokens before `end`, its
   // length by default, are the context from here on. Whole blocks of 64 come into the shadow, with
   // keys and values as the branch has them; what was appended and is not in the branch is gone.
-  // REQUIRES: what reads a View of the session has ended: resident rows are written anew. It
-  // is what a session opened now would be, but for the order of resident rows. No table is made;
-  // BuildShadow or the next Open does that. Blocking: reads the new keys, up to a part of 1024
-  // tokens before them, and the rows of chunks that have become outliers; waits for the device.
-  // kConflict: the branch was rewound to before what the session has; kInvalidArgument: more than
-  // tokens_max. Then the session is as it was. After another error, or an unfit key, it is of no
-  // use until an Extend succeeds: kInvalidState.
+  // REQUIRES: what reads a View of the session has ended: resident rows are written anew. It is
+  // what a session opened now would be, but for the order of resident rows. No table is made;
+  // BuildShadow or the next Open does that.
+  //
+  //   session.Append({.layer = layer, ...});                      // Each layer of each new token.
+  //   branch.Append({.tokens = id, .kv = rows, .exact = false});  // The same token.
+  //   if (++since == 256) {                                       // append_tokens are there.
+  //     cudaStreamSynchronize(stream);
+  //     session.Extend();                                         // Up to tokens_max.
+  //     since = 0;
+  //   }
+  //
+  // Blocking: reads the new keys, up to a part of 1024 tokens before them, and the rows of chunks
+  // that have become outliers; waits for the device. Errors beside those of BuildShadow:
+  //   kConflict: the branch was rewound to before what the session has.
+  //   kInvalidArgument: more than tokens_max, or no such end.
+  // After these two the session is as it was. After any other error, that of an unfit key included,
+  // it is of no use until an Extend succeeds: kInvalidState.
   Status Extend(uint64_t end = UINT64_MAX);
-  // What a fetch of these would read from the disk is read in the background. `chunks`: in host
-  // memory, [kv head][stride], `count` of each.
+  // Pages that a fetch of these chunks would read are read in the background. `chunks`: in host
+  // memory, [kv head][stride], `count` of each; borrowed for the call. Errors: those of
+  // SparseSession::Prefetch.
   Status Prefetch(uint32_t layer, const uint32_t* chunks, uint32_t count, uint32_t stride);
   // See SparseSession::Save.
   Status Save();
 
+  // The state of the session. Like all calls of a session these wait for those that are under way;
+  // they do no I/O of their own. They may be asked when the store is closed.
   ShadowInfo info() const;
   uint64_t device_bytes() const;  // That it holds, with those of its slots.
   SparseStats stats() const;      // Of its fetches.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sparse attention reads little of a long context in each step, and nobody knows before which part.
+// Sparse attention reads little of a long context in each step, and which part is not known before.
 // A sparse session keeps the KV of a branch where it lies, in tables on the disk, and brings the
 // pieces that a step asks for into a buffer of slots on the GPU. The buffer remembers: a piece that
 // an earlier step wanted is there still, until the slots are needed for others.
@@ -37,11 +37,19 @@ namespace [[gnu::visibility("default")]] cairn {
 class SparseArenaState;
 class SparseSessionState;
 
+// The memory that an arena may take. Bytes; neither has a default.
 struct SparseArenaOptions {
   uint64_t pinned_bytes = 0;  // Of pages. From 1 MiB; registered with the device once.
   uint64_t device_bytes = 0;  // Of all sessions' buffers together; taken as they are opened.
 };
 
+// Which KV a session fetches, and how.
+//
+// Sizes by an example: values of Llama 3 8B, 32 layers of 8 heads of 128 bf16. A row has 256 bytes,
+// so with the defaults a piece of 4 tokens has 1 KiB, a page of 64 KiB has 256 tokens, and 1024
+// slots take 1024 * 8 * 32 KiB = 256 MiB of the device. A context of 128 Ki tokens has 512 pages a
+// head and layer; with tokens_max it takes 9 * 512 * 8 * 32 bytes, 1.2 MB, of pinned memory to know
+// them.
 struct SparseOptions {
   uint32_t group = 0;  // Of the model. It keeps all positions (Retention::kAll).
   // Which planes of the group are fetched, a bit each, one or two of them, with as many heads. By
@@ -64,6 +72,7 @@ struct SparseOptions {
   bool warm = true;
 };
 
+// What a fetch does about pieces that no page has.
 enum class SparseMode : uint8_t {
   // All that is wanted is there when the stream goes on: what no page has is read first.
   kStrict,
@@ -127,18 +136,25 @@ class SparseSession {
   // closed), and what the device says.
   Result<SparseView> Fetch(const SparseWanted& wanted);
   // The pages of these pieces, in host memory, are read in the background, after what fetches need.
-  // Never blocks. kBusy: earlier ones are still under way; nothing was noted.
+  // Never blocks. `wanted` is borrowed for the call. Errors:
+  //   kBusy: earlier ones are still under way; nothing was noted.
+  //   kInvalidArgument: names the field, or head and piece; or pieces in device memory.
   Status Prefetch(const SparseWanted& wanted);
   // Which pieces are in slots, and their order of use, becomes a state of the branch, and the next
   // session begins with it (SparseOptions::warm); the last Save counts. A table of 4 bytes a slot.
-  // Blocking: waits for the device and the disk. Lost in a crash, or damaged, it costs a cold
-  // beginning. Errors: kNotFound (the branch was dropped), those of appends, and of the device.
+  // Blocking: waits for the device and the disk, and for other calls of the session. Lost in a
+  // crash, or damaged, it costs a cold beginning. Errors: kNotFound (the branch was dropped), those
+  // of appends, and of the device.
   Status Save();
   // The branch has grown: of its tokens those before `end`, its length by default, may be wanted
-  // from here on. What is in slots and pages stays there. Blocking: waits for the device. After an
-  // error the session is as it was, unless it is the device's. kConflict: the branch was rewound
-  // to before what the session has; kInvalidArgument: more than tokens_max, or no such end.
+  // from here on. Slots and pages keep what they have; a page that was not full is read again.
+  // Blocking: waits for the device, and for other calls of the session. After an error the session
+  // is as it was, unless it is the device's. Errors:
+  //   kConflict: the branch was rewound to before what the session has.
+  //   kInvalidArgument: more than tokens_max, or no such end.
+  //   kNotFound, kIoError (the device's, or the index's), kCorruption, kOutOfMemory
   Status Extend(uint64_t end = UINT64_MAX);
+  // These three do not block, and may be asked when the store is closed.
   uint64_t pieces() const;        // Whole ones: those that may be wanted are below.
   uint64_t device_bytes() const;  // That it holds.
   SparseStats stats() const;
@@ -148,23 +164,35 @@ class SparseSession {
 };
 
 // Memory that sessions of one store on one GPU share: pinned memory for pages, and room on the
-// device. It is the caller's choice, and counts for nothing else. Handles may be copied.
+// device. It is the caller's choice, and counts for nothing else. Handles may be copied; sessions
+// keep their arena, and it keeps the store's memory, not the store, open. Thread-safe.
 class SparseArena {
  public:
   SparseArena() = default;
   explicit SparseArena(std::shared_ptr<SparseArenaState> state) : state_(std::move(state)) {}
 
-  // `gpu`: one of Options::gpus of the store. kInvalidArgument; kOutOfMemory when the system or the
-  // driver does not give it.
+  // `gpu`: one of Options::gpus of the store. Blocking: pinned_bytes are allocated and registered
+  // with the device. Errors:
+  //   kInvalidArgument: another GPU, or pinned_bytes below 1 MiB.
+  //   kOutOfMemory: the system or the driver does not give it.
+  //   kReadOnly: of a follower; kPoisoned.
   static Result<SparseArena> Make(const Store& store, const Gpu& gpu,
                                   const SparseArenaOptions& options);
-  // kInvalidArgument names the option; kNotFound; kOutOfMemory: device_bytes do not suffice, with
-  // what is needed and what is left. No content is read yet.
+  // Blocking: makes the session's buffers on the device; and with SparseOptions::warm, where a
+  // session was saved, reads the pieces that it had. An error of that reading costs a cold
+  // beginning alone. Else no content is read yet. Errors:
+  //   kInvalidArgument: names the option; or the branch is of another store.
+  //   kNotFound: the branch was dropped.
+  //   kOutOfMemory: device_bytes do not suffice, with what is needed and what is left; or the
+  //     device has no more.
+  //   kReadOnly: of a follower; kPoisoned; and what the device says.
   Result<SparseSession> Open(const Branch& branch, const SparseOptions& options = {});
 
+  // These do not block, and may be asked when the store is closed.
   uint64_t pinned_bytes() const;       // In use by pages.
   uint64_t device_bytes() const;       // In use by sessions.
   SparseStats stats() const;
+  // For the library.
   const std::shared_ptr<SparseArenaState>& state() const { return state_; }
 
  private:

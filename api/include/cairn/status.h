@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How Cairn reports what went wrong: a small value type, never an exception.
+// How Cairn reports failures: a small value type, never an exception.
 //
-// A Status is one shared pointer; success allocates nothing. The code is API and is what a program
-// should branch on; the message is for people and names the file, offset, field or argument, with
-// what was expected and what was found. Its wording may change.
+// A Status is one shared pointer. Success is a null pointer and allocates nothing; a failure
+// allocates its message once, and copies share it. The code is API, and is what a program should
+// branch on. The message is for people: it names the file, offset, field or argument, with what was
+// expected and what was found. Its wording may change.
+//
+// Threads: a Status never changes after it was made, so several threads may read one, and copies of
+// it are independent. Assigning to one object while another thread reads the same object is a race,
+// as with std::shared_ptr. The same holds for Result, as far as its value allows.
 //
 // Two macros hand a failure on from a function that returns a Status or a Result itself:
 //
@@ -25,34 +30,41 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// The values are part of the C ABI and never change.
+// Why a call failed. The values are part of the C ABI and never change. Each call lists its codes
+// with what they mean there; here is the common meaning, and what a caller can do.
+//
+// Unless a call says otherwise, a code other than kUnknownOutcome means that nothing of the call
+// was applied. Three codes can come from every call that reaches a store and are not repeated
+// there: kInvalidState (closed, an empty handle, or a child of fork()), kOutOfMemory, and, where
+// the call reads or writes files, kIoError.
 enum class StatusCode : uint8_t {
   kOk = 0,
-  kNotFound = 1,         // No such store, branch, model or file.
-  kAlreadyExists = 2,    // The name is taken.
-  kInvalidArgument = 3,  // The call can never succeed as written.
-  kInvalidState = 4,     // Closed, used in a child after fork(), or not while paused.
-  kConflict = 5,         // expected_length differs; the message names the real one.
-  kModelMismatch = 6,    // State of one model offered to another; names the field.
+  kNotFound = 1,         // No such store, branch, model, object or file; or it was dropped.
+  kAlreadyExists = 2,    // The name is taken, or a store is there already.
+  kInvalidArgument = 3,  // The call can never succeed as written; names the field.
+  kInvalidState = 4,     // Closed, an empty handle, used in a child of fork(), or paused.
+  kConflict = 5,         // The branch is not what the caller expected; look again.
+  kModelMismatch = 6,    // Data of one model or class offered to another; names the field.
   kCorruption = 7,       // Stored bytes fail their check; names file and offset.
   // Positions have no KV any more, since room was needed, or (hybrid models) were never given any.
+  // Branch::Fill brings it back.
   kEvicted = 8,
-  kExpired = 9,             // Not given yet: a branch that expired is dropped, so kNotFound.
-  kStale = 10,              // A reader fell behind the writer; refresh and retry.
+  kExpired = 9,             // Never given yet: a branch that expired is dropped, so kNotFound.
+  kStale = 10,              // A follower fell behind the writer's files; retry.
   kNoSpace = 11,            // max_bytes or the disk is full; nothing of the call was written.
-  kBusy = 12,               // Buffers are full right now; retry later.
+  kBusy = 12,               // Buffers are full, or another call is in the way; retry later.
   kPoisoned = 13,           // A log write failed earlier; reopen the store to write again.
-  kUnknownOutcome = 14,     // Cut after its write was issued; expected_length settles it.
-  kIoError = 15,            // The operating system refused; names call, file and errno.
-  kReadOnly = 16,           // The store was opened for reading only.
+  kUnknownOutcome = 14,     // Ended after its write was issued; expected_length settles it.
+  kIoError = 15,            // The operating system or the device refused; names call, file, errno.
+  kReadOnly = 16,           // The store was opened for reading only, or the disk is.
   kLocked = 17,             // Another process owns the store for writing.
-  kUnsupportedFormat = 18,  // The file is of a newer format than this library knows.
-  kCancelled = 19,          // Cut before anything was written.
-  kDeadlineExceeded = 20,   // Its deadline passed before anything was written.
+  kUnsupportedFormat = 18,  // The file has a newer format than this library knows.
+  kCancelled = 19,          // Cancelled by the caller, or by Close, before it was applied.
+  kDeadlineExceeded = 20,   // Its deadline passed before it was applied.
   kOutOfMemory = 21,        // An allocation failed; the call left no trace.
 };
 
-// Which of several causes, where a caller may do different things about them. The values are part
+// Tells causes of one code apart, where a caller may react to them differently. The values are part
 // of the C ABI and never change.
 enum class StatusReason : uint8_t {
   kNone = 0,
@@ -61,12 +73,16 @@ enum class StatusReason : uint8_t {
   kNoDescriptor = 3,    // kIoError: the process, or the machine, has no file descriptor left.
 };
 
-// "kNoSpace" without the k: stable, for logs and JSON.
+// "kNoSpace" without the k: stable, for logs and JSON. "Unknown" for a value that does not exist.
+// The text is static. Never blocks, any thread.
 std::string_view StatusCodeName(StatusCode code);
 
+// A code with a message, or success. Copying is cheap: it shares the message.
 class [[nodiscard]] Status {
  public:
   Status() = default;  // Success.
+  // A failure. REQUIRES: `code` is not kOk, else the process ends. May throw std::bad_alloc, as
+  // std::string does.
   Status(StatusCode code, std::string message, StatusReason reason = StatusReason::kNone);
 
   static Status Ok() { return Status(); }
@@ -74,13 +90,15 @@ class [[nodiscard]] Status {
   bool ok() const { return state_ == nullptr; }
   StatusCode code() const { return state_ ? state_->code : StatusCode::kOk; }
   StatusReason reason() const { return state_ ? state_->reason : StatusReason::kNone; }
+  // Empty for success. The view lives as long as this Status, or any copy of it.
   std::string_view message() const {
     return state_ ? std::string_view(state_->message) : std::string_view();
   }
-  // "NoSpace: log/00000007.log: ..." or "Ok".
+  // "NoSpace: log/00000007.log: ..." or "Ok". Allocates.
   std::string ToString() const;
 
-  // The same code and reason, with `context` and ": " before the message. Success stays success.
+  // The same code and reason, with `context` and ": " before the message. Success stays success,
+  // and allocates nothing.
   Status WithContext(std::string_view context) const;
 
  private:
@@ -99,12 +117,15 @@ namespace internal {
                                                          const std::source_location& where);
 }  // namespace internal
 
-// A value or the reason there is none. Reading the value of a failure ends the process, with the
+// A value, or the reason there is none. Reading the value of a failure ends the process, with the
 // failure and the place that read it: file and line by value(), the address for addr2line by * and
-// ->, which take no arguments.
+// ->, which take no arguments. Where a program can go on after a failure, ask ok() first, or use
+// CAIRN_ASSIGN_OR_RETURN.
 template <typename T>
 class [[nodiscard]] Result {
  public:
+  // Both constructors are implicit, so that a function can return a value or a Status. Making a
+  // Result of a Status that is Ok ends the process.
   Result(T value) : state_(std::in_place_index<1>, std::move(value)) {}        // NOLINT: by design
   Result(Status status) : state_(std::in_place_index<0>, std::move(status)) {  // NOLINT: by design
     if (std::get<0>(state_).ok()) {
@@ -114,8 +135,10 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 1; }
   explicit operator bool() const { return ok(); }
+  // The failure, by value; Ok where there is a value.
   Status status() const { return ok() ? Status() : std::get<0>(state_); }
 
+  // REQUIRES: ok(). Of an lvalue a reference that lives as long as this Result.
   using Where = std::source_location;
   T& value(const Where& where = Where::current()) & {
     Require(where);
@@ -125,11 +148,13 @@ class [[nodiscard]] Result {
     Require(where);
     return std::get<1>(state_);
   }
-  // Not a reference: `for (auto& one : *store.Namespaces())` must not outlive what it walks.
+  // Of a temporary the value itself, not a reference into it: `for (auto& one :
+  // *store.Namespaces())` must not outlive what it walks.
   T value(const Where& where = Where::current()) && {
     Require(where);
     return std::get<1>(std::move(state_));
   }
+  // REQUIRES: ok(), as value().
   [[gnu::always_inline]] T& operator*() & {
     Require();
     return std::get<1>(state_);
@@ -146,7 +171,7 @@ class [[nodiscard]] Result {
   [[gnu::always_inline]] const T* operator->() const { return &**this; }
 
  private:
-  // Inlined always, so that the one who reads is the one who calls DieBadResult.
+  // Inlined always, so that the function that reads the value is the one that calls DieBadResult.
   [[gnu::always_inline]] void Require() const {
     if (!ok()) internal::DieBadResult(std::get<0>(state_).ToString().c_str());
   }
@@ -158,14 +183,15 @@ class [[nodiscard]] Result {
 
 }  // namespace cairn
 
-// Returns the Status of a failed step to the caller. `expression` is a Status.
+// Returns the Status of a failed step to the caller. `expression` is a Status, evaluated once.
 #define CAIRN_RETURN_IF_ERROR(expression)                                                        \
   do {                                                                                           \
     if (::cairn::Status cairn_status_ = (expression); !cairn_status_.ok()) return cairn_status_; \
   } while (false)
 
-// CAIRN_ASSIGN_OR_RETURN(auto store, Store::Open(...)): the value of a Result, or the caller
-// returns its Status. A declaration or an assignment; not the body of an `if` without braces.
+// CAIRN_ASSIGN_OR_RETURN(auto store, Store::Open(...)): the value of a Result, or the enclosing
+// function returns its Status. A declaration or an assignment; not the body of an `if` without
+// braces. `expression` is evaluated once, and the value is moved out of it.
 #define CAIRN_ASSIGN_OR_RETURN(declaration, expression) \
   CAIRN_ASSIGN_OR_RETURN_IMPL(CAIRN_STATUS_CONCAT(cairn_result_, __LINE__), declaration, expression)
 #define CAIRN_ASSIGN_OR_RETURN_IMPL(result, declaration, expression) \
